@@ -1,0 +1,21 @@
+"""gputui: from a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
+
+`GPUCluster` starts one, `connect` takes hold of one that runs; both are loaded when first used,
+so that `import gputui` costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gputui.cluster import GPUCluster, connect
+
+__version__ = "0.1.0"
+__all__ = ["GPUCluster", "__version__", "connect"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("GPUCluster", "connect"):
+        from gputui import cluster
+
+        return getattr(cluster, name)
+    raise AttributeError(f"module 'gputui' has no attribute {name!r}")

@@ -1,0 +1,95 @@
+"""The error tree and the exit codes; every message says where, what, and how to put it right.
+
+GputuiError
+ +-- UsageError            wrong hosts, preset or parameter (exit 2)
+ |    +-- HostsError       every bad line of a hosts file at once
+ |    +-- PresetError      unknown preset, unknown or out-of-range parameter
+ +-- ClusterError          no cluster to run it on (exit 3)
+ |    +-- HostError        one host could not be used; evidence as attributes
+ |    +-- HeadError        the head died, refused, or speaks another version
+ +-- RunError              the computation failed (exit 1)
+ +-- ProtocolError         a line on a link that is not a message of this version
+"""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What the command's exit status means."""
+
+    DONE = 0
+    COMPUTATION_FAILED = 1
+    WRONG_USAGE = 2
+    NO_CLUSTER = 3
+    INTERRUPTED = 130
+
+
+class GputuiError(Exception):
+    """Anything gputui says is wrong; `exit_code` is what the command line ends with."""
+
+    exit_code = ExitCode.COMPUTATION_FAILED
+
+
+class UsageError(GputuiError):
+    """The command was given something that cannot be used."""
+
+    exit_code = ExitCode.WRONG_USAGE
+
+
+class HostsError(UsageError):
+    """A hosts file with mistakes; `problems` holds one line for each, with its line number."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class PresetError(UsageError):
+    """An unknown preset, or a parameter that is unknown, of the wrong type or out of bounds."""
+
+
+class ClusterError(GputuiError):
+    """There is no cluster to work on."""
+
+    exit_code = ExitCode.NO_CLUSTER
+
+
+class HostError(ClusterError):
+    """A host that cannot be used, with the evidence.
+
+    `stage` is the `HostState` it failed in, `remedy` the line that mends it (or "").
+    """
+
+    def __init__(
+        self,
+        host: str,
+        stage: str,
+        reason: str,
+        *,
+        remedy: str = "",
+        stderr_tail: tuple[str, ...] = (),
+        exit_status: int | None = None,
+    ) -> None:
+        super().__init__(f"{host}: {reason}" + (f"\n  {remedy}" if remedy else ""))
+        self.host = host
+        self.stage = stage
+        self.reason = reason
+        self.remedy = remedy
+        self.stderr_tail = stderr_tail
+        self.exit_status = exit_status
+
+
+class HeadError(ClusterError):
+    """The head of a cluster died, refused, or speaks another version of the protocol."""
+
+
+class RunError(GputuiError):
+    """The computation itself failed; `remedy` says what to change, where that is known."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message + (f"\n  {remedy}" if remedy else ""))
+        self.remedy = remedy
+
+
+class ProtocolError(GputuiError):
+    """A line on one of the links that is not a message of this version."""

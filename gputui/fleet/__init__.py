@@ -1,0 +1,1 @@
+"""Reaching the hosts: SSH, packing the agent, wanted against running, doctor, bootstrap."""

@@ -1,0 +1,340 @@
+"""What is known of a cluster at one moment: frozen values, joined by worker name.
+
+The head builds a `Snapshot` from the agents' telemetry and the scheduler's counts, once a
+second; the screen, `ls --json` and the metrics only read it. A reading that is missing is
+`None`, never 0. Times are seconds since the epoch (UTC); rates are per second.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class HostState(StrEnum):
+    """Where a host is on its way into the cluster; the first six in this order."""
+
+    RESOLVING = "resolving"
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    PROBING = "probing"
+    REACHING = "reaching"
+    READY = "ready"
+    SILENT = "silent"
+    RECONNECTING = "reconnecting"
+    REFUSED = "refused"
+
+    @property
+    def final(self) -> bool:
+        """Whether the host has come to an end of its start: up, or given up."""
+        return self in (HostState.READY, HostState.REFUSED)
+
+
+class WorkerState(StrEnum):
+    """A worker's life: wanted → starting → registered → busy/idle → retiring → gone."""
+
+    WANTED = "wanted"
+    STARTING = "starting"
+    REGISTERED = "registered"
+    BUSY = "busy"
+    IDLE = "idle"
+    PAUSED = "paused"
+    RETIRING = "retiring"
+    CRASHED = "crashed"
+    PARKED = "parked"
+    GONE = "gone"
+
+    @property
+    def up(self) -> bool:
+        """Whether the scheduler can give this worker tasks."""
+        return self in (
+            WorkerState.REGISTERED,
+            WorkerState.BUSY,
+            WorkerState.IDLE,
+            WorkerState.PAUSED,
+        )
+
+
+class ClusterState(StrEnum):
+    """The cluster as a whole."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class SchedulerState(StrEnum):
+    """The scheduler process: `BUSY` is a loop that has not answered for over 2 s."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    BUSY = "busy"
+    LOST = "lost"
+
+
+class RunState(StrEnum):
+    """A run from the moment the head knows of it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self not in (RunState.STARTING, RunState.RUNNING)
+
+
+class Owner(StrEnum):
+    """Whose a process on a GPU is."""
+
+    OURS = "ours"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProcess:
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    owner: Owner
+    user: str | None
+    command: str | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One GPU, or one MIG instance of it, as NVML last read it."""
+
+    uuid: str
+    label: str
+    """`0` for the GPU of NVML index 0, `0.2` for the instance 2 on it."""
+    name: str
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Only those that matter: thermal, power brake, hardware slowdown; not idle."""
+    ecc_errors: int | None = None
+    """Uncorrected volatile errors."""
+    processes: tuple[DeviceProcess, ...] = ()
+    lost: bool = False
+    """Whether it fell off the bus; the other readings are then the last good ones."""
+    usable: bool = True
+    """Whether this cluster may use it (the hosts file, CUDA_VISIBLE_DEVICES, Slurm, MIG parent)."""
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether this is a MIG instance."""
+        return "." in self.label
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """One host as its agent last read it."""
+
+    cpu_percent: float | None = None
+    """Of all its CPUs: 0 to 100."""
+    cpus: int | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    load_1m: float | None = None
+    network_receive_bytes_per_s: float | None = None
+    network_send_bytes_per_s: float | None = None
+    disk_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """One host: where it is on its way, why, and what its agent reads."""
+
+    name: str
+    state: HostState
+    state_since: float
+    reason: str = ""
+    """Why it is silent or refused, or what it is waiting for; "" when all is well."""
+    remedy: str = ""
+    failed_stage: str = ""
+    """For a refused host, the `HostState` it failed in."""
+    stderr_tail: tuple[str, ...] = ()
+    address: str = ""
+    reading: HostReading = HostReading()
+    read_at: float | None = None
+    """When the agent's last telemetry came; its age is shown for a silent host."""
+    devices: tuple[DeviceReading, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker: what the agent and the scheduler know of it, joined by name."""
+
+    name: str
+    host: str
+    state: WorkerState
+    device_uuid: str | None = None
+    """The GPU or MIG instance it was pinned to; None for a CPU worker."""
+    seen_device_uuid: str | None = None
+    """The device its CUDA context is on, by UUID; differs only when the pinning failed."""
+    pid: int | None = None
+    address: str | None = None
+    reason: str = ""
+    cpu_percent: float | None = None
+    """Of one CPU: 250 is two and a half CPUs."""
+    rss_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    open_files: int | None = None
+    executing: int | None = None
+    ready: int | None = None
+    in_memory: int | None = None
+    managed_bytes: int | None = None
+    device_managed_bytes: int | None = None
+    """Bytes of results that lie on the device."""
+    spilled_bytes: int | None = None
+    restarts: int = 0
+    nthreads: int = 1
+    current_task: str | None = None
+    """The prefix of a task it executes now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroupStatus:
+    """A group of tasks of one kind, as the scheduler counts them."""
+
+    name: str
+    prefix: str
+    waiting: int = 0
+    queued: int = 0
+    no_worker: int = 0
+    processing: int = 0
+    memory: int = 0
+    released: int = 0
+    erred: int = 0
+    forgotten: int = 0
+    compute_s: float = 0.0
+    """Seconds of computing on all workers so far."""
+    transfer_s: float = 0.0
+    nbytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tasks that were ever in it."""
+        return self.waiting + self.queued + self.no_worker + self.processing + self.finished
+
+    @property
+    def finished(self) -> int:
+        """Tasks that need no more work, well or badly ended."""
+        return self.memory + self.released + self.erred + self.forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """The scheduler process and what it counts."""
+
+    state: SchedulerState
+    address: str = ""
+    pid: int | None = None
+    busy_s: float = 0.0
+    """How long its loop has not answered, 0 when it does."""
+    tasks: int = 0
+    queued: int = 0
+    """Tasks that wait for a worker that is free."""
+    clients: int = 0
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run that the head knows, from its start to its end."""
+
+    id: str
+    preset: str
+    parameters: tuple[tuple[str, str], ...]
+    state: RunState
+    started_at: float
+    ended_at: float | None = None
+    done: int = 0
+    total: int = 0
+    """Tasks; 0 as long as it is not known."""
+    stage: str = ""
+    """What it does now, in a word or two: building, computing, checking."""
+    summary: str = ""
+    """The result in a line, or the error."""
+    result_json: str = ""
+    """The `--json` object of an ended run."""
+    restarts: int = 0
+    """Workers restarted while it ran."""
+    error_type: str = ""
+
+
+class Severity(StrEnum):
+    """How much an event asks of the reader."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, kept by the head for whoever attaches later."""
+
+    sequence: int
+    at: float
+    severity: Severity
+    subject: str
+    """A host, a worker, a run, or "scheduler" / "cluster"."""
+    kind: str
+    """A past participle or a state: connected, crashed, retired, scaled, alarm."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpan:
+    """One task that ran on a worker, for the task stream."""
+
+    worker: str
+    prefix: str
+    started_at: float
+    duration_s: float
+    erred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole cluster at `taken_at`; `sequence` grows by one with each."""
+
+    sequence: int
+    taken_at: float
+    name: str
+    state: ClusterState
+    started_at: float
+    scheduler: SchedulerStatus
+    hosts: tuple[HostStatus, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    groups: tuple[TaskGroupStatus, ...] = ()
+    runs: tuple[RunStatus, ...] = ()
+    spans: tuple[TaskSpan, ...] = ()
+    """Tasks that ended since the last snapshot (a bounded sample)."""
+    wanted_workers: int | None = None
+    """None is: as many as the hosts give."""
+    adaptive: tuple[int, int] | None = None
+    """The bounds, when the number of workers follows the work."""
+    faces: int = 0
+    reason: str = ""
+    simulated: bool = False
+
+    @property
+    def workers_up(self) -> int:
+        """Workers that the scheduler can give tasks."""
+        return sum(worker.state.up for worker in self.workers)
