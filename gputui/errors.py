@@ -9,6 +9,7 @@ GputuiError
  |    +-- HeadError        the head died, refused, or speaks another version
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
+ +-- NvmlUnavailable       the GPUs of a host cannot be seen: why, and what mends it
 """
 
 from enum import IntEnum
@@ -57,7 +58,8 @@ class ClusterError(GputuiError):
 class HostError(ClusterError):
     """A host that cannot be used, with the evidence.
 
-    `stage` is the `HostState` it failed in, `remedy` the line that mends it (or "").
+    `stage` is the `HostState` it failed in, `remedy` the line that mends it (or ""). A
+    `transient` one may pass by itself: a host that was ready before is then tried again.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class HostError(ClusterError):
         remedy: str = "",
         stderr_tail: tuple[str, ...] = (),
         exit_status: int | None = None,
+        transient: bool = False,
     ) -> None:
         super().__init__(f"{host}: {reason}" + (f"\n  {remedy}" if remedy else ""))
         self.host = host
@@ -77,6 +80,7 @@ class HostError(ClusterError):
         self.remedy = remedy
         self.stderr_tail = stderr_tail
         self.exit_status = exit_status
+        self.transient = transient
 
 
 class HeadError(ClusterError):
@@ -93,3 +97,7 @@ class RunError(GputuiError):
 
 class ProtocolError(GputuiError):
     """A line on one of the links that is not a message of this version."""
+
+
+class NvmlUnavailable(GputuiError):
+    """NVML could not be opened on a host; the message says why and how to put it right."""
