@@ -1,0 +1,163 @@
+"""What a host's facts say against using it: pure checks, each a `Problem` with its remedy.
+
+The state machine of a host takes the first; `doctor` shows all of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from gputui.fleet.settings import FleetSettings, Versions
+from gputui.hosts import Host
+from gputui.protocol import Facts
+from gputui.snapshot import DeviceReading, Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a host cannot be used, and the line that mends it."""
+
+    check: str
+    """python, versions, gpus or cupy."""
+    reason: str
+    remedy: str = ""
+
+
+def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Problem]:
+    """Yield what keeps the host from being used, most basic first."""
+    checks = (
+        python_problem(facts.python, facts.python_version, settings.versions),
+        versions_problem(facts, settings.versions),
+        gpus_problem(host, facts, settings),
+        cupy_problem(host, facts),
+    )
+    yield from (problem for problem in checks if problem)
+
+
+def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ...]:
+    """Return what a person should know of a host that can be used."""
+    found = list(facts.warnings)
+    if settings.busy == "warn":
+        found += [_occupied(device) for device in chosen_devices(host, facts) if _others(device)]
+    here, there = _here("numpy"), dict(facts.packages).get("numpy", "")
+    if here.split(".")[0] != there.split(".")[0]:
+        found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
+    return tuple(found)
+
+
+def python_problem(python: str, there: str, versions: Versions) -> Problem | None:
+    """Return what is wrong with an interpreter of version `there`, `3.10.12`."""
+    if there.split(".")[:2] == versions.python.split("."):
+        return None
+    return Problem(
+        "python",
+        f"Python {there} ({python}), but this cluster runs on {versions.python}: "
+        "functions do not travel between minor versions",
+        f"set python= to a Python {versions.python} there, or make one: gputui bootstrap HOSTS",
+    )
+
+
+def versions_problem(facts: Facts, versions: Versions) -> Problem | None:
+    """Return what is missing of dask, distributed and NumPy, or of another version."""
+    there = dict(facts.packages)
+    needed = {"dask": versions.dask, "distributed": versions.distributed}
+    wrong = [
+        f"{name} {there[name]}, but {wanted} here" if there.get(name) else f"no {name}"
+        for name, wanted in needed.items()
+        if there.get(name) != wanted
+    ]
+    if not there.get("numpy"):
+        wrong.append("no numpy")
+    if not wrong:
+        return None
+    pins = " ".join(f"{name}=={wanted}" for name, wanted in needed.items())
+    return Problem(
+        "versions",
+        f"{facts.python} has {', '.join(wrong)}",
+        f"there: {facts.python} -m pip install {pins} numpy; or here: gputui bootstrap HOSTS",
+    )
+
+
+def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem | None:
+    """Return what is wrong with the GPUs that the hosts file asks for."""
+    if host.gpus == ():
+        return None
+    known = facts.devices
+    missing = [gpu for gpu in host.gpus or () if not any(_is(device, gpu) for device in known)]
+    if missing:
+        have = ", ".join(device.label for device in known) or "none"
+        why = "".join(f"; {warning}" for warning in facts.warnings)
+        return Problem(
+            "gpus",
+            f"no GPU {', '.join(missing)}: it has {have}{why}",
+            "correct gpus=, or write gpus=none for CPU workers",
+        )
+    devices = chosen_devices(host, facts)
+    if not devices and not settings.cpu_fallback:
+        return Problem("gpus", _no_gpu(facts), "write gpus=none for CPU workers")
+    busy = [device for device in devices if _others(device)]
+    if busy and settings.busy == "refuse":
+        return Problem("gpus", "; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
+    return None
+
+
+def cupy_problem(host: Host, facts: Facts) -> Problem | None:
+    """Return that CuPy is missing where there are GPUs to use."""
+    has_cupy = any(name.startswith("cupy") for name, _ in facts.packages)
+    if has_cupy or not chosen_devices(host, facts):
+        return None
+    major = "12" if facts.cuda_driver.startswith("12.") else "13"
+    return Problem(
+        "cupy",
+        f"GPUs, but no CuPy in {facts.python}",
+        f"there: {facts.python} -m pip install 'cupy-cuda{major}x[ctk]'; "
+        "or here: gputui bootstrap HOSTS; or write gpus=none",
+    )
+
+
+def chosen_devices(host: Host, facts: Facts) -> tuple[DeviceReading, ...]:
+    """Return the devices that the hosts file and the host's environment leave to this cluster."""
+    return tuple(
+        device
+        for device in facts.devices
+        if device.usable and (host.gpus is None or any(_is(device, gpu) for gpu in host.gpus))
+    )
+
+
+def _is(device: DeviceReading, gpu: str) -> bool:
+    """Return whether a word of gpus= means this device, or the GPU that it is a part of."""
+    whole = device.label == gpu or device.label.startswith(f"{gpu}.")
+    return whole or (gpu.startswith(("GPU-", "MIG-")) and device.uuid.startswith(gpu))
+
+
+def _no_gpu(facts: Facts) -> str:
+    """Return why no GPU can be used."""
+    if facts.devices and facts.cuda_visible_devices is not None:
+        return (
+            f"none of its {len(facts.devices)} GPUs may be used: "
+            f"CUDA_VISIBLE_DEVICES={facts.cuda_visible_devices!r} there"
+        )
+    if facts.devices:
+        return f"none of its {len(facts.devices)} GPUs may be used"
+    return "; ".join(("no GPU", *facts.warnings))
+
+
+def _others(device: DeviceReading) -> bool:
+    return any(process.owner is Owner.OTHER for process in device.processes)
+
+
+def _occupied(device: DeviceReading) -> str:
+    """Return who uses a GPU, in words."""
+    users = ", ".join(
+        f"{process.command or 'a process'} of {process.user or 'somebody'} (pid {process.pid})"
+        for process in device.processes
+        if process.owner is Owner.OTHER
+    )
+    return f"GPU {device.label} is used by {users}"
+
+
+def _here(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,383 @@
+"""One host of the fleet: from a line of the hosts file to a ready agent, and kept there.
+
+resolving → connecting → authenticating → probing → reaching → ready; then silent →
+reconnecting for as long as it takes, or refused with its reason and remedy until `retry()`.
+A failure here is a state of this host and never an exception that others see.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NoReturn, Protocol
+
+from gputui.errors import HostError, ProtocolError
+from gputui.fleet import checks
+from gputui.fleet.link import AgentLink
+from gputui.fleet.opening import Opened, Shared, open_link
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Question, Stages
+from gputui.hosts import Host
+from gputui.protocol import (
+    VERSION,
+    Configure,
+    Facts,
+    Message,
+    Ping,
+    Pong,
+    Reach,
+    Reached,
+    Shutdown,
+    Telemetry,
+)
+from gputui.snapshot import HostState, HostStatus
+
+logger = logging.getLogger(__name__)
+
+END_S = 5.0
+"""How long past its own grace an agent that was told to end is waited for."""
+
+
+class HostListener(Protocol):
+    """What the fleet does when something happens on a host."""
+
+    def host_changed(self, host: "ManagedHost") -> None:
+        """Take note of another state, reason or warning, or that the lease is over."""
+
+    def message_received(self, host: "ManagedHost", message: Message) -> None:
+        """Take a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
+
+    async def ask(self, host: "ManagedHost", question: Question) -> str | None:
+        """Ask a person; None for no, or where there is nobody."""
+
+
+class ManagedHost:
+    """A host and the way to its agent."""
+
+    def __init__(
+        self, host: Host, settings: FleetSettings, shared: Shared, listener: HostListener
+    ) -> None:
+        self.host = host
+        self.facts: Facts | None = None
+        self.telemetry: Telemetry | None = None
+        self.local_address = ""
+        """Where the host reaches this machine: this end of the SSH connection."""
+        self.far_address = ""
+        """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
+        self.lease_over = False
+        """Whether it has been lost for so long that its workers are gone."""
+        self._settings = settings
+        self._shared = shared
+        self._listener = listener
+        self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
+        self._link: AgentLink | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._was_ready = False
+        self._stopping = False
+        self._losses = 0
+        self._heard_at = 0.0
+        self._lease_timer: asyncio.TimerHandle | None = None
+        self._retry_asked = asyncio.Event()
+        self._scheduler: tuple[str | None, int] | None = None
+        self._scheduler_known = asyncio.Event()
+        self._probed: asyncio.Future[Facts] | None = None
+        self._reached: asyncio.Future[Reached] | None = None
+
+    @property
+    def name(self) -> str:
+        """The host's name, as in its workers' names."""
+        return self.host.name
+
+    @property
+    def state(self) -> HostState:
+        """Where it is on its way."""
+        return self._status.state
+
+    @property
+    def status(self) -> HostStatus:
+        """All that a snapshot says of this host; its devices as the agent reports them."""
+        devices = self.facts.devices if self.facts else ()
+        if self.telemetry is None:
+            return replace(self._status, address=self.far_address, devices=devices)
+        return replace(
+            self._status,
+            address=self.far_address,
+            reading=self.telemetry.host,
+            read_at=self.telemetry.at,
+            devices=self.telemetry.devices,
+        )
+
+    @property
+    def scheduler_address(self) -> str:
+        """`tls://host:port` of the scheduler, as this host reaches it; "" before it is known."""
+        if self._scheduler is None:
+            return ""
+        address, port = self._scheduler_end()
+        return f"tls://[{address}]:{port}" if ":" in address else f"tls://{address}:{port}"
+
+    def start(self) -> None:
+        """Begin to reach the host."""
+        self._task = asyncio.create_task(self._live(), name=f"host {self.name}")
+
+    def scheduler_listens(self, port: int, address: str | None = None) -> None:
+        """Tell where the scheduler is; a host waits for that in `reaching`.
+
+        `address` is where every host reaches it; None is each host's own way to this machine.
+        """
+        self._scheduler = (address, port)
+        self._scheduler_known.set()
+
+    def send(self, message: Message) -> bool:
+        """Send to the agent; False when there is none now, and its next `Facts` tell how it is."""
+        if self._link is None:
+            return False
+        self._link.send(message)
+        return True
+
+    def retry(self) -> None:
+        """Try a refused host again, or one that is reconnecting at once."""
+        self._retry_asked.set()
+
+    async def stop(self, grace_s: float = 5.0) -> bool:
+        """End the agent with all its workers; returns whether it said that nothing is left."""
+        self._stopping = True
+        if self._task is None:
+            return True
+        told = self.send(Shutdown(grace_s))
+        done, _ = await asyncio.wait({self._task}, timeout=grace_s + END_S if told else 0)
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._forget_lease()
+        return told and bool(done)
+
+    async def _live(self) -> None:
+        """Reach the host, keep it, and reach it again, until it is stopped."""
+        while not self._stopping:
+            try:
+                await self._attempt()
+            except HostError as error:
+                await self._after(error)
+            except Exception as error:
+                logger.exception("%s: reaching it failed in a way that was not foreseen", self.name)
+                words = f"{type(error).__name__}: {error}"
+                await self._after(HostError(self.name, self.state, words))
+
+    async def _after(self, error: HostError) -> None:
+        """Wait until another attempt is due, in the state that fits."""
+        if self._stopping:
+            return
+        self._retry_asked.clear()
+        if not (self._was_ready and error.transient):
+            self._refuse(error)
+            await self._retry_asked.wait()
+            return
+        self._start_lease()
+        self._become(HostState.RECONNECTING, error.reason, error.remedy, error.stderr_tail)
+        waits = self._settings.reconnect_s
+        wait_s = waits[min(self._losses, len(waits) - 1)]
+        self._losses += 1
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._retry_asked.wait(), wait_s)
+
+    async def _attempt(self) -> None:
+        """Reach the host and stay with its agent; ends with the HostError that says why."""
+        stages = Stages(
+            self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
+        )
+        opened = await open_link(self.host, self._settings, self._shared, stages)
+        try:
+            await self._attend(opened, stages)
+        finally:
+            self._link = None
+            await asyncio.shield(opened.link.close())
+
+    async def _attend(self, opened: Opened, stages: Stages) -> NoReturn:
+        """Read, ping and make ready over one link, until the first of them fails."""
+        self._link, self._heard_at = opened.link, time.monotonic()
+        self.local_address, self.far_address = opened.local_address, opened.far_address
+        loop = asyncio.get_running_loop()
+        self._probed, self._reached = loop.create_future(), loop.create_future()
+        tasks = [
+            asyncio.create_task(self._read(opened.link, stages)),
+            asyncio.create_task(self._ping(opened.link, stages)),
+            asyncio.create_task(self._make_ready(opened.link, stages)),
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        except HostError as error:
+            await _cancel(tasks)
+            if not error.transient:
+                await _end(opened.link)
+            raise
+        finally:
+            await _cancel(tasks)
+        raise AssertionError("reading ends with an error only")
+
+    async def _make_ready(self, link: AgentLink, stages: Stages) -> None:
+        """Configure the agent, check its facts, and have it try the scheduler's port."""
+        await self._probe(link, stages)
+        await self._reach(link, stages)
+        self._was_ready, self._losses = True, 0
+        self._become(HostState.READY)
+
+    async def _probe(self, link: AgentLink, stages: Stages) -> None:
+        assert self._probed
+        late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
+        async with stages.enter(HostState.PROBING, late):
+            link.send(
+                Configure(
+                    version=VERSION,
+                    cluster_id=self._settings.cluster_id,
+                    host=self.name,
+                    lease_s=self._settings.lease_s,
+                    telemetry_interval_s=self._settings.telemetry_interval_s,
+                    env=self.host.env,
+                )
+            )
+            facts = await self._probed
+        for problem in checks.problems(self.host, facts, self._settings):
+            raise stages.error(problem.reason, problem.remedy)
+        found = checks.warnings(self.host, facts, self._settings)
+        self._status = replace(self._status, warnings=found)
+        self._forget_lease()
+        self.lease_over = False
+
+    async def _reach(self, link: AgentLink, stages: Stages) -> None:
+        assert self._reached
+        if not self._scheduler_known.is_set():
+            self._entered(HostState.REACHING, "waiting for the scheduler")
+            await self._scheduler_known.wait()
+        address, port = self._scheduler_end()
+        here, there = f"{address}:{port}", self.far_address or self.name
+        remedy = (
+            "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes "
+            "it), or set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
+        )
+        why = f"{there} cannot reach the scheduler at {here}"
+        async with stages.enter(HostState.REACHING, f"{why}: no answer", remedy):
+            link.send(Reach(address, port, stages.timeout_s * 0.8))
+            reached = await self._reached
+        if reached.error:
+            raise stages.error(f"{why}: {reached.error}", remedy)
+
+    async def _read(self, link: AgentLink, stages: Stages) -> NoReturn:
+        """Take the agent's messages until the stream ends."""
+        try:
+            while (message := await link.receive()) is not None:
+                self._heard_at = time.monotonic()
+                self._take(message)
+        except ProtocolError as error:
+            raise stages.error(str(error), stderr_tail=link.last_words) from error
+        raise stages.error(
+            "its agent ended" if self._was_ready else "its agent ended before it was ready",
+            stderr_tail=link.last_words,
+            transient=True,
+        )
+
+    def _take(self, message: Message) -> None:
+        assert self._probed and self._reached
+        match message:
+            case Pong():
+                return
+            case Reached():
+                if not self._reached.done():
+                    self._reached.set_result(message)
+                return
+            case Telemetry():
+                self.telemetry = message
+            case Facts():
+                self.facts = message
+                if not self._probed.done():
+                    self._probed.set_result(message)
+        self._listener.message_received(self, message)
+
+    async def _ping(self, link: AgentLink, stages: Stages) -> NoReturn:
+        """Keep the lease, and notice when nothing comes back."""
+        interval_s, silence_s = self._settings.ping_interval_s, self._settings.silence_s
+        assert self._probed
+        await asyncio.wait([self._probed])
+        number = 0
+        while (quiet_s := time.monotonic() - self._heard_at) < silence_s + interval_s:
+            if quiet_s >= silence_s and self.state is HostState.READY:
+                self._become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
+            elif quiet_s < silence_s and self.state is HostState.SILENT:
+                self._become(HostState.READY)
+            number += 1
+            link.send(Ping(number))
+            await asyncio.sleep(min(interval_s, max(silence_s - quiet_s, interval_s / 4)))
+        raise stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
+
+    def _scheduler_end(self) -> tuple[str, int]:
+        assert self._scheduler
+        address, port = self._scheduler
+        return address or self._settings.scheduler_host or self.local_address, port
+
+    async def _ask(self, question: Question) -> str | None:
+        return await self._listener.ask(self, question)
+
+    def _entered(self, state: HostState, reason: str = "") -> None:
+        """Show a stage of the first way in; a later one is all `reconnecting`."""
+        if not self._was_ready:
+            self._become(state, reason)
+
+    def _refuse(self, error: HostError) -> None:
+        self.lease_over = self.lease_over or self._was_ready
+        self._was_ready = False
+        self._forget_lease()
+        self._become(
+            HostState.REFUSED, error.reason, error.remedy, error.stderr_tail, str(error.stage)
+        )
+
+    def _become(
+        self,
+        state: HostState,
+        reason: str = "",
+        remedy: str = "",
+        stderr_tail: tuple[str, ...] = (),
+        failed_stage: str = "",
+    ) -> None:
+        since = self._status.state_since if state is self.state else time.time()
+        self._status = replace(
+            self._status,
+            state=state,
+            state_since=since,
+            reason=reason,
+            remedy=remedy,
+            stderr_tail=stderr_tail,
+            failed_stage=failed_stage,
+        )
+        self._listener.host_changed(self)
+
+    def _start_lease(self) -> None:
+        """Note when the agent, not having heard from here, has ended its workers."""
+        if self._lease_timer is None and not self.lease_over:
+            ends_at = self._heard_at + self._settings.lease_s + self._settings.ping_interval_s
+            delay_s = max(ends_at - time.monotonic(), 0.0)
+            self._lease_timer = asyncio.get_running_loop().call_later(delay_s, self._end_lease)
+
+    def _end_lease(self) -> None:
+        self.lease_over = True
+        self._listener.host_changed(self)
+
+    def _forget_lease(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+
+
+async def _end(link: AgentLink) -> None:
+    """Have the agent of a host that will not be used end, rather than wait for its lease."""
+    link.send(Shutdown(0.0))
+    with contextlib.suppress(TimeoutError, ProtocolError):
+        async with asyncio.timeout(END_S):
+            while await link.receive() is not None:
+                continue
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

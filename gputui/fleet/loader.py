@@ -1,0 +1,147 @@
+"""Runs on a host, sent there on stdin: chooses the interpreter and starts the packed agent in it.
+
+Reads one JSON line, the order; prints one line, the greeting; takes the pack on stdin where the
+cache does not have it by its hash; becomes the relay. It must run on any Python 3.6 or later, to
+say that it is the wrong one.
+"""
+
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+GREETING = "gputui-loader-1"
+FITS = """import sys, importlib.util
+print(sys.version.split()[0])
+sys.exit(not (sys.version.startswith(sys.argv[1]) and importlib.util.find_spec("dask")))"""
+
+
+def main() -> None:
+    """Carry out the order on stdin."""
+    order = json.loads(read_line().decode())
+    python, version = choose(order["version"] + ".", order["others"])
+    path = find(order["hash"])
+    greeting = {
+        "python": python,
+        "version": version,
+        "send": not path,
+        "address": (os.environ.get("SSH_CONNECTION", "").split() + [""] * 3)[2],
+        "time": time.time(),
+    }
+    say(f"{GREETING} {json.dumps(greeting)}\n")
+    if not path:
+        path = store(order["hash"], read_exactly(order["size"]))
+    os.environ["GPUTUI_CLUSTER"] = order["cluster"]
+    os.execv(python, [python, path, "relay"])
+
+
+def choose(wanted: str, others: "list[str]") -> "tuple[str, str]":
+    """Return (interpreter, its version): this one, or the first other that fits where it does not.
+
+    One fits that is of the `wanted` minor version ("3.11.") and has dask.
+    """
+    own = sys.version.split()[0]
+    if not others or (own.startswith(wanted) and importlib.util.find_spec("dask")):
+        return sys.executable, own
+    import shutil
+    import subprocess
+
+    for candidate in others:
+        path = shutil.which(str(Path(candidate).expanduser()))
+        if path is not None:
+            probe = subprocess.run(
+                [path, "-c", FITS, wanted],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            if probe.returncode == 0:
+                return path, probe.stdout.decode().strip()
+    return sys.executable, own
+
+
+def find(wanted: str) -> str:
+    """Return the path of the pack with this hash in the cache; "" where it is not there whole."""
+    for folder in folders():
+        path = folder / f"agent-{wanted}.pyz"
+        try:
+            if path.stat().st_uid == os.getuid() and digest(path.read_bytes()) == wanted:
+                return str(path)
+        except OSError:
+            continue
+    return ""
+
+
+def store(wanted: str, data: bytes) -> str:
+    """Write the pack into the first cache folder that takes it, readable by this user only."""
+    if digest(data) != wanted:
+        raise SystemExit("gputui: the agent did not arrive as it was sent")
+    problems = []
+    for folder in folders():
+        try:
+            return write(folder, f"agent-{wanted}.pyz", data)
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror or error}")
+    raise SystemExit("gputui: no folder to keep the agent in: " + "; ".join(problems))
+
+
+def write(folder: Path, name: str, data: bytes) -> str:
+    """Write a file at once as a whole; raises OSError where the folder is not this user's own."""
+    import tempfile
+
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise OSError("it belongs to somebody else")
+    handle, temporary = tempfile.mkstemp(dir=str(folder), prefix=".agent-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(folder / name)
+    except OSError:
+        Path(temporary).unlink()
+        raise
+    return str(folder / name)
+
+
+def folders() -> "tuple[Path, Path]":
+    """Return where the pack may lie, the user's cache first."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    return Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"
+
+
+def digest(data: bytes) -> str:
+    """Return the SHA-256 of the bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def say(text: str) -> None:
+    """Write all of a line to stdout at once."""
+    data = text.encode()
+    while data:
+        data = data[os.write(1, data) :]
+
+
+def read_line() -> bytes:
+    """Return a line of stdin, and read no further than its end."""
+    return io.FileIO(0, closefd=False).readline()
+
+
+def read_exactly(size: int) -> bytes:
+    """Return that many bytes of stdin."""
+    parts = []
+    while size:
+        part = os.read(0, min(size, 65536))
+        if not part:
+            raise SystemExit("gputui: the connection ended before the agent had arrived")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+if __name__ == "__main__":
+    main()

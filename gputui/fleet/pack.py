@@ -1,0 +1,128 @@
+"""gputui for a host: the modules that agent and workers need, as one zip named by its hash.
+
+Compiled for this minor version of Python, which a host must have anyway, so that an agent
+starts as fast as from an installed package. The same sources give the same bytes. Kept in the
+user's cache, so that only the first start after a change packs.
+"""
+
+import hashlib
+import importlib.util
+import io
+import marshal
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gputui
+
+LEFT_OUT = frozenset({"demo", "fleet", "head", "tui"})
+"""What stays at home: the rest is the agent, and what tasks import (presets, run)."""
+
+UNCHECKED_HASH = (1).to_bytes(4, "little")
+"""The flags of a .pyc that is not compared with its source. Source: PEP 552."""
+
+MAIN = b"from gputui.agent.__main__ import main\n\nraise SystemExit(main())\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """A packed agent."""
+
+    data: bytes
+    path: Path
+    """Where it lies on this machine: a host without SSH starts it from there."""
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the bytes, in hex."""
+        return hashlib.sha256(self.data).hexdigest()
+
+
+def load_pack() -> Pack:
+    """Return the pack of this gputui, from the cache where it is there."""
+    sources = tuple(_sources())
+    path = cache_folder() / f"pack-{_fingerprint(sources)}.pyz"
+    try:
+        return Pack(path.read_bytes(), path)
+    except OSError:
+        data = build(sources)
+        _write(path, data)
+        return Pack(data, path)
+
+
+def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
+    """Return the zip of (name in it, file), each module as source and compiled."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        _add(archive, "__main__.py", MAIN)
+        for name, path in sources:
+            source = path.read_bytes()
+            _add(archive, name, source)
+            _add(archive, f"{name}c", _compiled(source, name))
+    return buffer.getvalue()
+
+
+def cache_folder() -> Path:
+    """Return the user's folder for what can be made again."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(base) / "gputui"
+
+
+def _sources() -> Iterator[tuple[str, Path]]:
+    """Yield (name in the zip, file), sorted, for gputui's modules and pynvml."""
+    root = Path(gputui.__file__).parent
+    yield from _modules(root, "gputui", LEFT_OUT)
+    spec = importlib.util.find_spec("pynvml")
+    if spec is None or spec.origin is None:
+        return
+    origin = Path(spec.origin)
+    if origin.name == "__init__.py":
+        yield from _modules(origin.parent, "pynvml")
+    else:
+        yield "pynvml.py", origin
+
+
+def _modules(
+    root: Path, package: str, left_out: frozenset[str] = frozenset()
+) -> Iterator[tuple[str, Path]]:
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).parts
+        if parts[0].removesuffix(".py") not in left_out:
+            yield "/".join((package, *parts)), path
+
+
+def _fingerprint(sources: tuple[tuple[str, Path], ...]) -> str:
+    """Return a hash that changes whenever a source or the interpreter's bytecode does."""
+    digest = hashlib.sha256(importlib.util.MAGIC_NUMBER + MAIN)
+    for name, path in sources:
+        state = path.stat()
+        digest.update(f"{name}\0{path}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]
+
+
+def _compiled(source: bytes, name: str) -> bytes:
+    """Return the .pyc of a module."""
+    code = compile(source, f"gputui-agent/{name}", "exec", dont_inherit=True, optimize=0)
+    header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)
+    return header + marshal.dumps(code)
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    """Add a file with nothing in it that depends on when or where it was made."""
+    entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+    entry.external_attr = (stat.S_IFREG | 0o600) << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that only this user can read, at once as a whole; in place of older packs."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".pack-")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(temporary).replace(path)

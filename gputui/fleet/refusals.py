@@ -1,0 +1,97 @@
+"""What went wrong on the way to a host, in words, each with what puts it right."""
+
+import errno
+import shlex
+import socket
+
+import asyncssh
+
+from gputui.fleet.hostkeys import HostKeys
+
+Words = tuple[str, str]
+"""(reason, remedy)"""
+
+RESOLVING_REMEDY = "correct the name, or give its HostName in ~/.ssh/config"
+CONNECTING_REMEDY = "is the host up, and does a firewall let its SSH port through?"
+
+
+def was_dropped(error: Exception) -> bool:
+    """Return whether the server hung up before it said anything of SSH, as past MaxStartups."""
+    return isinstance(error, ConnectionResetError | BrokenPipeError | asyncssh.ConnectionLost)
+
+
+def configuration(error: Exception, config: str | None) -> Words:
+    """Return what is wrong with an SSH configuration, or with a key it names."""
+    return f"{config or '~/.ssh/config'} cannot be used: {error}", "correct it: ssh -G HOST shows"
+
+
+def handshake(error: Exception, where: str, login: str, again: tuple[str, ...]) -> Words:
+    """Return why a connection to `where` (address:port) did not come to an authenticated end."""
+    match error:
+        case socket.gaierror():
+            name = where.rpartition(":")[0]
+            return f"{name} does not resolve: {error.strerror}", RESOLVING_REMEDY
+        case asyncssh.ChannelOpenError():
+            return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_REMEDY
+        case asyncssh.PermissionDenied():
+            copy = shlex.join(("ssh-copy-id", *again))
+            return (
+                f"refused the login of {login}: {_plain(error.reason)}",
+                f"{copy}; or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
+            )
+        case asyncssh.KeyImportError() | asyncssh.KeyEncryptionError():
+            return f"a key could not be used: {error}", "ssh-add it, and start again"
+        case asyncssh.KeyExchangeFailed():
+            return f"{where} shares no SSH algorithm with us: {error.reason}", ""
+        case asyncssh.ConnectionLost():
+            return (
+                f"{where} closed the connection before the login: {_plain(error.reason)}",
+                "its sshd may take no more connections at once (MaxStartups): retry",
+            )
+        case asyncssh.Error():
+            return f"{where} does not answer as an SSH server: {_plain(error.reason)}", (
+                "is that port sshd's? Write the right one: host:port"
+            )
+        case OSError(errno=errno.ECONNREFUSED):
+            return (
+                f"{where} refuses the connection",
+                "start sshd there, or write the port it listens on: host:port",
+            )
+        case OSError():
+            return f"{where}: {error.strerror or error or type(error).__name__}", CONNECTING_REMEDY
+    return f"{type(error).__name__}: {error}", ""
+
+
+def host_key_question(keys: HostKeys) -> str:
+    """Return what a person is asked about an unknown host key."""
+    return (
+        f"The host key of {keys.name} is not known. Its fingerprint is {keys.fingerprint()}. "
+        f"Trust it, and write it to {keys.user_files[0]}?"
+    )
+
+
+def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
+    """Return the refusal of a key that nobody accepted."""
+    command = shlex.join(("ssh", "-o", "StrictHostKeyChecking=accept-new", *again, "true"))
+    return (
+        f"the host key of {keys.name} is not known: {keys.fingerprint()}",
+        f"if that is its fingerprint, accept it: {command}",
+    )
+
+
+def changed_host_key(keys: HostKeys, error: asyncssh.HostKeyNotVerifiable) -> Words:
+    """Return the refusal of a key that is not the one that is known, or is revoked."""
+    if keys.offered is None:
+        return f"the host key of {keys.name} is not valid: {_plain(error.reason)}", ""
+    paths = (*keys.user_files, *keys.system_files)
+    files = " or ".join(str(path) for path in paths if path.exists())
+    forget = shlex.join(("ssh-keygen", "-R", keys.name, "-f", str(keys.user_files[0])))
+    return (
+        f"the host key of {keys.name} has changed: it is now {keys.fingerprint()}, and {files} has "
+        "another; this may be another machine that pretends to be it",
+        f"if the host was installed anew, forget its old key: {forget}",
+    )
+
+
+def _plain(reason: str) -> str:
+    return reason.strip().rstrip(".") or "no reason given"

@@ -1,0 +1,53 @@
+"""What the fleet must know to reach hosts: bounds, intervals, and where SSH's own files are."""
+
+import platform
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """What a host must have exactly, because pickles and Dask's messages depend on it."""
+
+    python: str
+    """`3.11`: the minor version decides what a pickled function can be read by."""
+    dask: str
+    distributed: str
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """How the hosts of one cluster are reached and watched; times in seconds."""
+
+    cluster_id: str
+    lease_s: float = 10.0
+    telemetry_interval_s: float = 1.0
+    stage_timeout_s: float = 10.0
+    """The bound of each stage on the way to a ready host."""
+    ping_interval_s: float = 2.0
+    silence_s: float = 5.0
+    """A host that has said nothing for so long is silent; telemetry comes every second."""
+    reconnect_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+    """Waits between attempts to reconnect; the last one repeats."""
+    ssh_config: str | None = None
+    """An SSH configuration to read in place of ~/.ssh/config."""
+    scheduler_host: str | None = None
+    """Where hosts reach this machine; None is the local end of each SSH connection."""
+    busy: str = "warn"
+    """What to do about a GPU that somebody else uses: warn, skip or refuse."""
+    cpu_fallback: bool = False
+    """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    versions: Versions = field(default_factory=lambda: installed_versions())
+
+
+def installed_versions() -> Versions:
+    """Return the versions of this process, from metadata."""
+    major, minor, _ = platform.python_version_tuple()
+    return Versions(f"{major}.{minor}", _installed("dask"), _installed("distributed"))
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""

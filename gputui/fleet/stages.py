@@ -1,0 +1,96 @@
+"""The stages a host passes on its way to ready, each with a bound that pauses for a person.
+
+Whoever works through stages enters each with the words for running out of time; entering one
+is what changes the host's state.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from gputui.errors import HostError
+from gputui.snapshot import HostState
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What only a person can answer while a host is being reached."""
+
+    kind: str
+    """host-key, password or passphrase, as in `protocol.Asked`."""
+    text: str
+    secret: bool
+
+
+Ask = Callable[[Question], Awaitable[str | None]]
+"""Asks a person; None for no, or where there is nobody to ask."""
+
+
+class Stages:
+    """The stages of one attempt to reach one host."""
+
+    def __init__(
+        self, host: str, timeout_s: float, *, entered: Callable[[HostState], None], ask: Ask
+    ) -> None:
+        self.host = host
+        self.timeout_s = timeout_s
+        self.current = HostState.RESOLVING
+        self._entered = entered
+        self._ask = ask
+        self._timeout: asyncio.Timeout | None = None
+
+    @asynccontextmanager
+    async def enter(self, state: HostState, late: str, remedy: str = "") -> AsyncIterator[None]:
+        """Be in a stage for at most `timeout_s`; raises HostError with `late` after that."""
+        self.current = state
+        self._entered(state)
+        try:
+            async with asyncio.timeout(self.timeout_s) as self._timeout:
+                yield
+        except TimeoutError as error:
+            if self._timeout is None or not self._timeout.expired():
+                raise
+            raise self.error(late, remedy, transient=True) from error
+        finally:
+            self._timeout = None
+
+    async def ask(self, question: Question) -> str | None:
+        """Ask a person; the time that takes does not count."""
+        with self.pause():
+            return await self._ask(question)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Stop the clock of the current stage."""
+        timeout, now = self._timeout, asyncio.get_running_loop().time
+        when = timeout.when() if timeout else None
+        if timeout is None or when is None:
+            yield
+            return
+        left = when - now()
+        timeout.reschedule(None)
+        try:
+            yield
+        finally:
+            timeout.reschedule(now() + left)
+
+    def error(
+        self,
+        reason: str,
+        remedy: str = "",
+        *,
+        transient: bool = False,
+        stderr_tail: tuple[str, ...] = (),
+        exit_status: int | None = None,
+    ) -> HostError:
+        """Return the failure of the current stage; `transient` ones are worth another attempt."""
+        return HostError(
+            self.host,
+            self.current,
+            reason,
+            remedy=remedy,
+            stderr_tail=stderr_tail,
+            exit_status=exit_status,
+            transient=transient,
+        )

@@ -1,0 +1,117 @@
+"""Hosts whose agent is the stand-in, reached for real."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+import gputui
+from gputui.fleet import pack
+from gputui.fleet.host import ManagedHost
+from gputui.fleet.opening import Shared
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Question
+from gputui.hosts import Host
+from gputui.snapshot import HostState
+
+BOUND_S = 20
+
+
+@dataclass
+class Listener:
+    """Keeps all that a host tells, and answers what it asks."""
+
+    states: list[HostState] = field(default_factory=list)
+    messages: list[object] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    answers: list[str | None] = field(default_factory=list)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def host_changed(self, host: ManagedHost) -> None:
+        if not self.states or self.states[-1] is not host.state:
+            self.states.append(host.state)
+        self.changed.set()
+
+    def message_received(self, host: ManagedHost, message: object) -> None:
+        self.messages.append(message)
+        self.changed.set()
+
+    async def ask(self, host: ManagedHost, question: Question) -> str | None:
+        self.questions.append(question)
+        return self.answers.pop(0) if self.answers else None
+
+    async def until(self, condition: Callable[[], bool], bound_s: float = BOUND_S) -> None:
+        async with asyncio.timeout(bound_s):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+@dataclass
+class Reaching:
+    """Reaches hosts with the stand-in as their agent."""
+
+    shared_pack: pack.Pack
+    settings: FleetSettings = field(
+        default_factory=lambda: FleetSettings("test", telemetry_interval_s=0.1, stage_timeout_s=5)
+    )
+    hosts: list[ManagedHost] = field(default_factory=list)
+    listeners: dict[str, Listener] = field(default_factory=dict)
+    shared: Shared | None = None
+
+    def configure(self, **changes: object) -> None:
+        self.settings = replace(self.settings, **changes)
+
+    def begin(self, host: Host, *, port: int | None = 8786, **wishes: object) -> ManagedHost:
+        """Start to reach a host whose agent does as `wishes` say."""
+        self.shared = self.shared or Shared(self.settings, lambda: self.shared_pack)
+        env = (("STANDIN", json.dumps(wishes)),)
+        listener = Listener()
+        managed = ManagedHost(replace(host, env=env), self.settings, self.shared, listener)
+        if port:
+            managed.scheduler_listens(port)
+        managed.start()
+        self.hosts.append(managed)
+        self.listeners[host.name] = listener
+        return managed
+
+    def begin_local(self, **wishes: object) -> ManagedHost:
+        return self.begin(LOCAL, **wishes)
+
+    async def end(self, host: ManagedHost, bound_s: float = BOUND_S) -> ManagedHost:
+        """Wait until a host has come to the end of its start."""
+        await self.listeners[host.name].until(lambda: host.state.final, bound_s)
+        return host
+
+    async def close(self) -> None:
+        await asyncio.gather(*(host.stop(0.5) for host in self.hosts))
+        if self.shared:
+            await self.shared.close()
+
+
+LOCAL = Host("localhost", gpus=(), python=sys.executable)
+
+
+@pytest.fixture(scope="session")
+def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
+    root = Path(gputui.__file__).parent
+    names = ("errors.py", "hosts.py", "plan.py", "protocol.py", "snapshot.py")
+    empty = tmp_path_factory.mktemp("pack") / "empty.py"
+    empty.touch()
+    sources = [(f"gputui/{name}", root / name) for name in names]
+    sources += [("gputui/__init__.py", empty), ("gputui/agent/__init__.py", empty)]
+    sources += [("gputui/agent/__main__.py", Path(__file__).with_name("standin.py"))]
+    path = empty.with_name("standin.pyz")
+    path.write_bytes(pack.build(tuple(sources)))
+    return pack.Pack(path.read_bytes(), path)
+
+
+@pytest.fixture
+async def reaching(standin_pack: pack.Pack) -> AsyncIterator[Reaching]:
+    reaching = Reaching(standin_pack)
+    yield reaching
+    await reaching.close()

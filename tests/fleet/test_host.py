@@ -1,0 +1,120 @@
+"""The life of a host on this machine, its agent played by the stand-in."""
+
+import os
+import signal
+
+from gputui.protocol import Facts, Telemetry
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import LOCAL, Reaching
+
+
+async def test_a_local_host_becomes_ready_through_its_states(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local())
+    assert host.state is S.READY
+    assert reaching.listeners["localhost"].states == [S.PROBING, S.REACHING, S.READY]
+    assert host.scheduler_address == "tls://127.0.0.1:8786"
+
+
+async def test_facts_and_telemetry_reach_the_listener_and_the_status(reaching: Reaching) -> None:
+    host = reaching.begin_local()
+    listener = reaching.listeners["localhost"]
+    await listener.until(lambda: any(isinstance(m, Telemetry) for m in listener.messages))
+    assert any(isinstance(message, Facts) for message in listener.messages)
+    assert host.status.read_at is not None
+
+
+async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: Reaching) -> None:
+    host = reaching.begin_local(port=None)
+    await reaching.listeners["localhost"].until(lambda: host.state is S.REACHING)
+    assert host.status.reason == "waiting for the scheduler"
+    host.scheduler_listens(4711)
+    assert (await reaching.end(host)).state is S.READY
+
+
+async def test_an_agent_that_ends_is_reconnected(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local())
+    listener = reaching.listeners["localhost"]
+    assert host.facts
+    os.kill(host.facts.agent_pid, signal.SIGKILL)
+    await listener.until(lambda: S.RECONNECTING in listener.states)
+    assert (await reaching.end(host)).state is S.READY
+    assert not host.lease_over
+
+
+async def test_a_silent_agent_is_silent_and_then_reconnecting(reaching: Reaching) -> None:
+    reaching.configure(silence_s=0.6, ping_interval_s=0.2, lease_s=0.5)
+    host = reaching.begin_local(deaf=True)
+    listener = reaching.listeners["localhost"]
+    await listener.until(lambda: S.RECONNECTING in listener.states)
+    assert listener.states[-3:] == [S.READY, S.SILENT, S.RECONNECTING]
+    assert "nothing heard" in host.status.reason
+
+
+async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(reaching: Reaching) -> None:
+    reaching.configure(lease_s=0.2, ping_interval_s=0.1, reconnect_s=(60.0,))
+    host = await reaching.end(reaching.begin_local())
+    assert host.facts
+    os.kill(host.facts.agent_pid, signal.SIGKILL)
+    await reaching.listeners["localhost"].until(lambda: host.lease_over)
+    host.retry()
+    assert (await reaching.end(host)).state is S.READY
+    assert not host.lease_over
+
+
+async def test_stop_says_that_the_agent_has_ended(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local())
+    assert await host.stop(1.0)
+
+
+async def test_stop_does_not_wait_for_a_host_that_is_being_reached(reaching: Reaching) -> None:
+    host = reaching.begin_local(mute=True)
+    await reaching.listeners["localhost"].until(lambda: host.state is S.PROBING)
+    assert not await host.stop(1.0) or host.facts is None
+
+
+async def test_another_dask_is_refused_with_both_versions_and_the_line_that_mends_it(
+    reaching: Reaching,
+) -> None:
+    host = await reaching.end(reaching.begin_local(facts={"packages": {"dask": "2024.1.0"}}))
+    assert (host.state, host.status.failed_stage) == (S.REFUSED, "probing")
+    assert "dask 2024.1.0, but" in host.status.reason
+    assert "-m pip install dask==" in host.status.remedy
+
+
+async def test_no_dask_is_refused(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local(facts={"packages": {"dask": ""}}))
+    assert "no dask" in host.status.reason
+
+
+async def test_a_python_that_is_not_there_is_refused(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin(LOCAL.__class__("localhost", python="/no/python")))
+    assert "/no/python: No such file" in host.status.reason
+    assert "bootstrap" in host.status.remedy
+
+
+async def test_a_scheduler_out_of_reach_is_refused_with_both_addresses(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local(unreachable="No route to host"))
+    assert host.status.failed_stage == "reaching"
+    assert "127.0.0.1 cannot reach the scheduler at 127.0.0.1:8786" in host.status.reason
+    assert "DASK_GPUTUI__SCHEDULER__HOST" in host.status.remedy
+
+
+async def test_an_agent_that_dies_at_once_leaves_its_last_words(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local(die=True, port=None))
+    assert host.state is S.REFUSED
+    assert "the end is near" in host.status.stderr_tail
+
+
+async def test_an_agent_that_never_answers_is_refused_in_its_bound(reaching: Reaching) -> None:
+    reaching.configure(stage_timeout_s=0.5)
+    host = await reaching.end(reaching.begin_local(mute=True), bound_s=5)
+    assert "said nothing for 0.5 s" in host.status.reason
+
+
+async def test_a_refused_host_can_be_tried_again(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local(unreachable="Connection refused"))
+    listener = reaching.listeners["localhost"]
+    listener.states.clear()
+    host.retry()
+    await listener.until(lambda: S.PROBING in listener.states)
+    assert (await reaching.end(host)).state is S.REFUSED
