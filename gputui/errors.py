@@ -9,7 +9,7 @@ GputuiError
  |    +-- HeadError        the head died, refused, or speaks another version
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
- +-- NvmlUnavailable       the GPUs of a host cannot be seen: why, and what mends it
+ +-- DevicesError          the GPUs of a host cannot be seen: why, and what mends it
 """
 
 from enum import IntEnum
@@ -99,5 +99,5 @@ class ProtocolError(GputuiError):
     """A line on one of the links that is not a message of this version."""
 
 
-class NvmlUnavailable(GputuiError):
+class DevicesError(GputuiError):
     """NVML could not be opened on a host; the message says why and how to put it right."""

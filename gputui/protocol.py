@@ -139,6 +139,14 @@ class RunningWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCpus:
+    """The CPUs near a GPU (a MIG instance has its parent's) that this process may use."""
+
+    uuid: str
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What a host is: sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
@@ -150,7 +158,9 @@ class Facts:
     packages: tuple[tuple[str, str], ...]
     """Distribution name → version for dask, distributed, numpy, cupy, dask-cuda and others."""
     cuda_driver: str
+    """The newest CUDA that the driver runs, `13.0`; "" without a driver."""
     cpus: int
+    """CPUs this process may use: its affinity and its cgroup's quota, rounded up."""
     memory_total_bytes: int
     disk_free_bytes: int
     machine_id: str
@@ -159,6 +169,9 @@ class Facts:
     slurm_job_id: str | None
     running: tuple[RunningWorker, ...]
     warnings: tuple[str, ...] = ()
+    driver_version: str = ""
+    """The NVIDIA driver's own version, `580.159.04`."""
+    device_cpus: tuple[DeviceCpus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,8 @@ class DeviceReading:
     """Whether it fell off the bus; the other readings are then the last good ones."""
     usable: bool = True
     """Whether this cluster may use it (the hosts file, CUDA_VISIBLE_DEVICES, Slurm, MIG parent)."""
+    stale: bool = False
+    """Whether NVML has not answered for some seconds; the readings are then the last good ones."""
 
     @property
     def is_mig(self) -> bool:
