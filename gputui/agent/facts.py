@@ -1,0 +1,100 @@
+"""What this host is, gathered once for a head: `gather_facts` → `protocol.Facts`.
+
+Called by the agent in a thread of its own. Nothing is imported to find its version, and
+nothing waits for NVML longer than told.
+"""
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from gputui.agent import procfs, versions
+from gputui.agent.cgroups import Cgroups
+from gputui.agent.watch import DeviceWatch
+from gputui.protocol import VERSION, DeviceCpus, Facts
+
+NVML_TIMEOUT_S = 8.0
+"""Opening NVML takes a second or more for each GPU where nothing keeps the driver awake."""
+
+
+def gather_facts(
+    watch: DeviceWatch,
+    *,
+    scratch: Path,
+    environ: Mapping[str, str] | None = None,
+    timeout_s: float = NVML_TIMEOUT_S,
+) -> Facts:
+    """Return this host's facts; `running` is left empty for the agent to fill.
+
+    Waits at most `timeout_s` for the first reading of the GPUs.
+    """
+    environ = os.environ if environ is None else environ
+    packages = versions.installed()
+    watch.wait(timeout_s)
+    devices = watch.devices()
+    return Facts(
+        version=VERSION,
+        agent_pid=os.getpid(),
+        python=sys.executable,
+        python_version=platform.python_version(),
+        packages=packages,
+        cuda_driver=watch.cuda_version,
+        cpus=usable_cpus(),
+        memory_total_bytes=memory().total_bytes,
+        disk_free_bytes=disk_free(scratch) or 0,
+        machine_id=machine_id(),
+        devices=devices,
+        cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
+        slurm_job_id=environ.get("SLURM_JOB_ID"),
+        running=(),
+        warnings=watch.warnings(),
+        driver_version=watch.driver_version,
+        device_cpus=tuple(
+            DeviceCpus(device.uuid, tuple(sorted(watch.cpus_near(device.uuid))))
+            for device in devices
+        ),
+    )
+
+
+def usable_cpus() -> int:
+    """Return how many CPUs this process may use: its affinity and its cgroups' quota."""
+    affinity = len(os.sched_getaffinity(0))
+    quota = Cgroups().cpus()
+    return affinity if quota is None else min(affinity, quota)
+
+
+def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
+    """Return the memory this process may use, and what is used of it, now.
+
+    That is its cgroups' limit or the machine's memory, whichever is less. Ask again rather than
+    keep it: a machine's memory may grow while it runs.
+    """
+    machine = procfs.memory()
+    limit = (cgroups or Cgroups()).memory()
+    return machine if limit is None or limit.total_bytes >= machine.total_bytes else limit
+
+
+def disk_free(folder: Path) -> int | None:
+    """Return the bytes this user may still write in a folder, which need not exist yet."""
+    for candidate in (folder, *folder.parents):
+        try:
+            return shutil.disk_usage(candidate).free
+        except OSError:
+            continue
+    return None
+
+
+def machine_id() -> str:
+    """Return what no other machine has: the running kernel's id, else the installation's.
+
+    Cloned machines often share /etc/machine-id, containers of one machine never the kernel's.
+    """
+    for path in ("/proc/sys/kernel/random/boot_id", "/etc/machine-id"):
+        try:
+            return procfs.read_text(path).strip()
+        except OSError:
+            continue
+    return ""

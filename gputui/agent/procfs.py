@@ -1,0 +1,156 @@
+"""What /proc and /sys say of this machine and its processes, parsed once, here.
+
+The parsers take text and return values; the functions below them read the files. A process
+that is gone, or that this user may not see, is None.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimes:
+    """Ticks of all CPUs together since boot."""
+
+    busy: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """Memory of the machine, or of a cgroup, in bytes."""
+
+    total_bytes: int
+    used_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStat:
+    """One process at one moment; `pid` and `start_ticks` together are used only once."""
+
+    command: str
+    parent: int
+    cpu_ticks: int
+    start_ticks: int
+    rss_bytes: int
+
+
+def parse_cpu_times(stat: str) -> CpuTimes:
+    """Return the first line of /proc/stat as ticks; waiting for I/O counts as idle.
+
+    Source: proc_stat(5): user nice system idle iowait irq softirq steal guest guest_nice,
+    where user and nice include the guests.
+
+    >>> parse_cpu_times("cpu  100 0 50 800 50 0 0 0 0 0")
+    CpuTimes(busy=150, total=1000)
+    """
+    ticks = [int(field) for field in stat.split("\n", 1)[0].split()[1:9]]
+    total = sum(ticks)
+    return CpuTimes(busy=total - ticks[3] - ticks[4], total=total)
+
+
+def parse_meminfo(meminfo: str) -> MemoryUse:
+    """Return /proc/meminfo as total and used, which is all that is not available.
+
+    >>> parse_meminfo("MemTotal: 1000 kB\\nMemFree: 100 kB\\nMemAvailable: 400 kB\\n")
+    MemoryUse(total_bytes=1024000, used_bytes=614400)
+    """
+    kib = {}
+    for line in meminfo.splitlines()[:4]:
+        name, _, value = line.partition(":")
+        kib[name] = int(value.split()[0])
+    total = kib["MemTotal"]
+    return MemoryUse(total * 1024, (total - kib.get("MemAvailable", kib["MemFree"])) * 1024)
+
+
+def parse_net_dev(net_dev: str) -> dict[str, tuple[int, int]]:
+    """Return each interface of /proc/net/dev with the bytes it received and sent.
+
+    >>> parse_net_dev("Inter-| Receive\\n face |bytes\\n  eth0: 10 1 0 0 0 0 0 0 20 2 0 0 0 0 0 0")
+    {'eth0': (10, 20)}
+    """
+    counters = {}
+    for line in net_dev.splitlines()[2:]:
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        counters[name.strip()] = (int(fields[0]), int(fields[8]))
+    return counters
+
+
+def parse_process_stat(stat: str) -> ProcessStat:
+    """Return the fields of /proc/PID/stat; the command may hold spaces and parentheses.
+
+    Source: proc_pid_stat(5).
+
+    >>> fields = "S 7 1 1 0 -1 0 0 0 0 0 30 12 0 0 20 0 1 0 5555 0 2"
+    >>> parse_process_stat(f"42 (a (b) c) {fields} 0").command
+    'a (b) c'
+    >>> parse_process_stat(f"42 (sh) {fields} 0").cpu_ticks
+    42
+    """
+    head, _, tail = stat.rpartition(")")
+    fields = tail.split()
+    return ProcessStat(
+        command=head.partition("(")[2],
+        parent=int(fields[1]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        start_ticks=int(fields[19]),
+        rss_bytes=int(fields[21]) * PAGE_BYTES,
+    )
+
+
+def cpu_times() -> CpuTimes:
+    """Return the ticks of all CPUs since boot."""
+    return parse_cpu_times(read_text("/proc/stat"))
+
+
+def memory() -> MemoryUse:
+    """Return the machine's memory now; its total may grow while it runs."""
+    return parse_meminfo(read_text("/proc/meminfo"))
+
+
+def network_counters() -> dict[str, tuple[int, int]]:
+    """Return each interface with the bytes it received and sent since it came up."""
+    return parse_net_dev(read_text("/proc/net/dev"))
+
+
+def has_hardware(interface: str) -> bool:
+    """Return whether a network interface is a device, not a bridge, a bond or a tunnel."""
+    return Path("/sys/class/net", interface, "device").exists()
+
+
+def process_stat(pid: int) -> ProcessStat | None:
+    """Return what /proc says of a process now, None when there is none to be seen."""
+    try:
+        return parse_process_stat(read_text(f"/proc/{pid}/stat"))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def open_files(pid: int) -> int | None:
+    """Return how many files a process has open, None when it cannot be seen."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - counting names only
+    except OSError:
+        return None
+
+
+def read_text(path: str) -> str:
+    """Return a small kernel file's text, bytes that are no UTF-8 replaced."""
+    return read_bytes(path).decode("utf-8", "replace")
+
+
+def read_bytes(path: str) -> bytes:
+    """Return a kernel file's bytes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(fd, 65536):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(fd)

@@ -1,0 +1,139 @@
+"""Which GPUs the environment leaves to this process: CUDA_VISIBLE_DEVICES, Slurm's allocation.
+
+Pure: readings and an environment come in, UUIDs go out. NVML ignores both variables and lists
+every GPU; the people who set them mean them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from gputui.snapshot import DeviceReading
+
+SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+
+
+def selected(
+    environ: Mapping[str, str], devices: Sequence[DeviceReading], minors: Mapping[str, int]
+) -> frozenset[str]:
+    """Return the UUIDs of the devices that the environment selects; all where it says nothing.
+
+    `minors` maps a GPU's label to N of its /dev/nvidiaN, which is what Slurm counts by. A GPU
+    that is selected is so with its MIG instances.
+
+    >>> gpus = [DeviceReading("GPU-a", "0", "A100"), DeviceReading("GPU-b", "1", "A100")]
+    >>> sorted(selected({}, gpus, {}))
+    ['GPU-a', 'GPU-b']
+    >>> sorted(selected({"CUDA_VISIBLE_DEVICES": "1", "SLURM_JOB_GPUS": "0"}, gpus, {}))
+    ['GPU-b']
+    >>> sorted(selected({"SLURM_JOB_GPUS": "0"}, gpus, {"0": 1, "1": 0}))
+    ['GPU-b']
+    """
+    value = environ.get("CUDA_VISIBLE_DEVICES")
+    if value is not None:
+        return visible(value, devices)
+    for variable in SLURM_VARIABLES:
+        numbers = _numbers(environ.get(variable, ""))
+        if numbers:
+            return allocated(numbers, devices, minors)
+    return frozenset(device.uuid for device in devices)
+
+
+def visible(value: str, devices: Sequence[DeviceReading]) -> frozenset[str]:
+    """Return the UUIDs of the devices that a value of CUDA_VISIBLE_DEVICES shows.
+
+    Indices are NVML's, which are those of CUDA_DEVICE_ORDER=PCI_BUS_ID. The first entry that
+    names no device hides itself and all after it.
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
+
+    >>> gpus = [DeviceReading("GPU-a1", "0", "H200"), DeviceReading("GPU-a2", "1", "H200"),
+    ...         DeviceReading("MIG-b1", "1.0", "H200 MIG 1g"), DeviceReading("GPU-c", "2", "H200")]
+    >>> sorted(visible("2, 0", gpus))
+    ['GPU-a1', 'GPU-c']
+    >>> sorted(visible("GPU-c,MIG-b", gpus))
+    ['GPU-c', 'MIG-b1']
+    >>> sorted(visible("1", gpus))
+    ['GPU-a2', 'MIG-b1']
+    >>> sorted(visible("0,-1,2", gpus)), sorted(visible("2,GPU-a", gpus))
+    (['GPU-a1'], ['GPU-c'])
+    >>> visible("", gpus) == visible("-1", gpus) == visible("NoDevFiles", gpus) == frozenset()
+    True
+    """
+    shown: set[str] = set()
+    for entry in value.split(","):
+        device = _named(entry.strip(), devices)
+        if device is None:
+            break
+        shown.update(_with_instances(device, devices))
+    return frozenset(shown)
+
+
+def allocated(
+    numbers: Iterable[int], devices: Sequence[DeviceReading], minors: Mapping[str, int]
+) -> frozenset[str]:
+    """Return the UUIDs of the GPUs, and their MIG instances, that Slurm numbers so.
+
+    Slurm's numbers are those of the device files whatever a device cgroup hides; a GPU whose
+    number is not known is taken by its index.
+    Source: Slurm's sbatch(1), SLURM_JOB_GPUS: "global GPU IDs", not relative to a device cgroup.
+    """
+    wanted = frozenset(numbers)
+    return frozenset(
+        uuid
+        for device in devices
+        if not device.is_mig and minors.get(device.label, int(device.label)) in wanted
+        for uuid in _with_instances(device, devices)
+    )
+
+
+def ambiguous_order(environ: Mapping[str, str], devices: Sequence[DeviceReading]) -> bool:
+    """Return whether CUDA may count the GPUs otherwise than NVML, and an index is used.
+
+    Without CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA puts the fastest GPU first.
+
+    >>> gpus = [DeviceReading("GPU-a", "0", "T4"), DeviceReading("GPU-b", "1", "A100")]
+    >>> ambiguous_order({"CUDA_VISIBLE_DEVICES": "0"}, gpus)
+    True
+    >>> ambiguous_order({"CUDA_VISIBLE_DEVICES": "GPU-a"}, gpus)
+    False
+    >>> order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    >>> ambiguous_order({"CUDA_VISIBLE_DEVICES": "0"} | order, gpus)
+    False
+    """
+    models = {device.name for device in devices if not device.is_mig}
+    entries = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return (
+        len(models) > 1
+        and any(entry.strip().isdecimal() for entry in entries)
+        and environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    )
+
+
+def _named(entry: str, devices: Sequence[DeviceReading]) -> DeviceReading | None:
+    """Return the one device that an index or the start of a UUID names."""
+    if entry.isdecimal():
+        found = [device for device in devices if device.label == str(int(entry))]
+    elif entry.startswith(("GPU-", "MIG-")):
+        found = [device for device in devices if device.uuid.startswith(entry)]
+    else:
+        found = []
+    return found[0] if len(found) == 1 else None
+
+
+def _with_instances(device: DeviceReading, devices: Sequence[DeviceReading]) -> list[str]:
+    """Return the UUIDs of a device and of the MIG instances on it."""
+    on_it = f"{device.label}."
+    return [device.uuid, *(other.uuid for other in devices if other.label.startswith(on_it))]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return the numbers of a list with ranges; nothing where it is no such list.
+
+    >>> _numbers("0,4-6"), _numbers("gpu:2"), _numbers("")
+    ((0, 4, 5, 6), (), ())
+    """
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            return ()
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)

@@ -1,0 +1,74 @@
+"""Which of the packages that matter are installed, from their metadata, importing none."""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import Distribution
+from pathlib import Path
+
+EXACT = frozenset(
+    {
+        "cloudpickle",
+        "cupy",
+        "dask",
+        "dask-cuda",
+        "distributed",
+        "lz4",
+        "msgpack",
+        "numba",
+        "numba-cuda",
+        "numpy",
+        "pandas",
+        "pyarrow",
+        "scikit-learn",
+        "scipy",
+        "toolz",
+        "torch",
+        "tornado",
+        "zarr",
+    }
+)
+"""Distributions that are reported when they are there."""
+
+FAMILIES = ("cudf", "cuml", "cupy", "raft-dask", "rmm")
+"""Those whose name goes on with the CUDA they were built for: `cupy-cuda13x`, `cudf-cu12`."""
+
+METADATA = re.compile(r"(?P<name>.+?)-[^-]+(-py3[^-]*)?\.(dist|egg)-info")
+
+
+def installed(path: Iterable[str] | None = None) -> tuple[tuple[str, str], ...]:
+    """Return (distribution, version) sorted by name, for those of the packages that are there.
+
+    Each folder of `path` (by default sys.path) is listed once, and only the metadata of the
+    packages that matter is opened; as in an import, the first found wins.
+    """
+    versions: dict[str, str] = {}
+    for folder in sys.path if path is None else path:
+        for name, metadata in _metadata(Path(folder)):
+            if name not in versions and matters(name):
+                version = Distribution.at(metadata).metadata["Version"]
+                versions[name] = str(version or "")
+    return tuple(sorted(versions.items()))
+
+
+def matters(name: str) -> bool:
+    """Return whether a distribution of this normalized name is reported.
+
+    >>> [matters(name) for name in ("dask", "cupy-cuda13x", "cudf-cu12", "cupyx", "requests")]
+    [True, True, True, False, False]
+    """
+    return name in EXACT or any(
+        name == family or name.startswith(f"{family}-cu") for family in FAMILIES
+    )
+
+
+def _metadata(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the normalized name and the metadata folder of each distribution in a folder."""
+    try:
+        entries = list(folder.iterdir())
+    except OSError:
+        return
+    for entry in entries:
+        match = METADATA.fullmatch(entry.name)
+        if match:
+            yield re.sub(r"[-_.]+", "-", match["name"]).lower(), entry
