@@ -79,16 +79,27 @@ def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
     )
 
 
-def changed_host_key(keys: HostKeys, error: asyncssh.HostKeyNotVerifiable) -> Words:
+def is_about_host_key(error: Exception, keys: HostKeys) -> bool:
+    """Return whether a handshake failed because of the host key.
+
+    With keys known, asyncssh offers only their kinds: a server that has none of these fails the
+    key exchange. (asyncssh 2.24 says so in its message only.)
+    """
+    no_known_kind = isinstance(error, asyncssh.KeyExchangeFailed) and "host key" in error.reason
+    return isinstance(error, asyncssh.HostKeyNotVerifiable) or (keys.known and no_known_kind)
+
+
+def changed_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
     """Return the refusal of a key that is not the one that is known, or is revoked."""
-    if keys.offered is None:
+    if keys.offered is None and not isinstance(error, asyncssh.KeyExchangeFailed):
         return f"the host key of {keys.name} is not valid: {_plain(error.reason)}", ""
     paths = (*keys.user_files, *keys.system_files)
     files = " or ".join(str(path) for path in paths if path.exists())
+    now = keys.fingerprint() if keys.offered else "of another kind"
     forget = shlex.join(("ssh-keygen", "-R", keys.name, "-f", str(keys.user_files[0])))
     return (
-        f"the host key of {keys.name} has changed: it is now {keys.fingerprint()}, and {files} has "
-        "another; this may be another machine that pretends to be it",
+        f"the host key of {keys.name} has changed: it is now {now}, and {files} has another; "
+        "this may be another machine that pretends to be it",
         f"if the host was installed anew, forget its old key: {forget}",
     )
 

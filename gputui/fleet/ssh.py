@@ -55,11 +55,7 @@ class Connector:
         """Connect through the stages up to authenticated; raises HostError."""
         target = await self._target(host, stages)
         jump = await self._jump_host(target.options.tunnel, stages)
-        while True:
-            try:
-                return await self._connect_once(target, jump, stages)
-            except asyncssh.HostKeyNotVerifiable as error:
-                await self._settle_host_key(target, stages, error)
+        return await self._connect(target, jump, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -95,6 +91,16 @@ class Connector:
         login.keys = keys = HostKeys.of(options.config)
         return Target(host, options, keys, login, self._config)
 
+    async def _connect(
+        self, target: "Target", jump: JumpHost | None, stages: Stages
+    ) -> "Connection":
+        """Connect, again after a person accepted an unknown host key."""
+        while True:
+            try:
+                return await self._connect_once(target, jump, stages)
+            except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed) as error:
+                await self._settle_host_key(target, stages, error)
+
     async def _connect_once(
         self, target: "Target", jump: JumpHost | None, stages: Stages
     ) -> "Connection":
@@ -108,9 +114,9 @@ class Connector:
                     return await self._handshake(target, stages)
                 sock = await _open_socket(target, stages)
                 return await self._handshake(target, stages, sock=sock)
-            except asyncssh.HostKeyNotVerifiable:
-                raise
             except (OSError, asyncssh.Error, ValueError, asyncssh.KeyImportError) as error:
+                if refusals.is_about_host_key(error, target.keys):
+                    raise
                 if left and refusals.was_dropped(error):
                     await asyncio.sleep(0.1 * (DROPPED_TRIES - left))
                     continue
@@ -146,7 +152,7 @@ class Connector:
         return Connection(connection, through=tunnel)
 
     async def _settle_host_key(
-        self, target: "Target", stages: Stages, error: asyncssh.HostKeyNotVerifiable
+        self, target: "Target", stages: Stages, error: asyncssh.Error
     ) -> None:
         """Have a person accept an unknown host key; raises HostError where that is not to be."""
         keys = target.keys
@@ -183,12 +189,8 @@ class Connector:
         host = Host(name if colon else address, user or None, int(port) if colon else None)
         target = await self._target(host, stages)
         via = await self._jump_host(",".join(before) or target.options.tunnel, stages)
-        while True:
-            try:
-                made = await self._connect_once(target, via, stages)
-                return JumpHost(made.ssh, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
-            except asyncssh.HostKeyNotVerifiable as error:
-                await self._settle_host_key(target, stages, error)
+        made = await self._connect(target, via, stages)
+        return JumpHost(made.ssh, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
 
 
 class Connection:

@@ -1,0 +1,319 @@
+"""Reaching hosts over SSH: what works, and how each failure reads."""
+
+import asyncio
+import getpass
+import os
+import re
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from gputui.hosts import Host
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import Reaching
+from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+
+Start = Callable[..., AsyncsshServer]
+
+
+def cpu_host(name: str, **options: object) -> Host:
+    return Host(name, gpus=(), **options)
+
+
+async def test_hosts_of_openssh_become_ready_all_at_once(
+    reaching: Reaching, openssh_hosts: SshHosts
+) -> None:
+    reaching.configure(ssh_config=str(openssh_hosts.config))
+    hosts = [reaching.begin(cpu_host(host.name)) for host in openssh_hosts.hosts]
+    await asyncio.gather(*map(reaching.end, hosts))
+    assert [host.status.reason for host in hosts] == [""] * 4
+    assert [host.far_address for host in hosts] == [host.address for host in openssh_hosts.hosts]
+    assert reaching.listeners["ssh1"].states == [
+        S.RESOLVING,
+        S.CONNECTING,
+        S.AUTHENTICATING,
+        S.PROBING,
+        S.REACHING,
+        S.READY,
+    ]
+
+
+async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    (path,) = (ssh_folder.folder / "cache" / "gputui").iterdir()
+    assert path.name == f"agent-{reaching.shared_pack.hash}.pyz"
+    assert path.stat().st_mode & 0o077 == 0
+    written = path.stat().st_mtime_ns
+    await host.stop()
+    await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert path.stat().st_mtime_ns == written
+
+
+async def test_a_pack_that_was_tampered_with_is_sent_anew(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    path = ssh_folder.folder / "cache" / "gputui" / f"agent-{reaching.shared_pack.hash}.pyz"
+    path.parent.mkdir(parents=True)
+    path.write_text("print('tampered')")
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert host.state is S.READY
+    assert path.read_bytes() == reaching.shared_pack.data
+
+
+async def test_what_a_login_shell_prints_is_skipped(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    assert (await reaching.end(reaching.begin(cpu_host("ssh1")))).state is S.READY
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish"])
+async def test_any_login_shell_will_do(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str
+) -> None:
+    path = shutil.which(shell) or pytest.skip(f"no {shell} here")
+    start_asyncssh("ssh1", shell=(path,))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    python = f"~/{os.path.relpath(sys.executable, Path.home())}"
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=python)))
+    assert (host.state, host.status.reason) == (S.READY, "")
+
+
+async def test_a_host_that_refuses_the_key_does_not_stop_the_others(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("good")
+    start_asyncssh("bad", lets_in=False)
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    good, bad = reaching.begin(cpu_host("good")), reaching.begin(cpu_host("bad"))
+    await asyncio.gather(reaching.end(good), reaching.end(bad))
+    assert (good.state, bad.state) == (S.READY, S.REFUSED)
+    assert bad.status.failed_stage == "authenticating"
+    assert "refused the login of" in bad.status.reason
+    assert "ssh-copy-id" in bad.status.remedy
+
+
+async def test_a_password_is_asked_for_when_nothing_else_works(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", lets_in=False, passwords={getpass.getuser(): "sesame"})
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = reaching.begin(cpu_host("ssh1"))
+    reaching.listeners["ssh1"].answers += ["wrong", "sesame"]
+    assert (await reaching.end(host)).state is S.READY
+    questions = reaching.listeners["ssh1"].questions
+    assert [(question.kind, question.secret) for question in questions] == [("password", True)] * 2
+
+
+async def test_an_encrypted_key_is_opened_with_its_passphrase_asked_for_once(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
+    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    hosts = [reaching.begin(cpu_host(name)) for name in ("ssh1", "ssh2")]
+    for listener in reaching.listeners.values():
+        listener.answers.append("open")
+    await asyncio.gather(*map(reaching.end, hosts))
+    assert [host.status.reason for host in hosts] == ["", ""]
+    asked = [listener.questions for listener in reaching.listeners.values()]
+    assert sorted(map(len, asked)) == [0, 1]
+
+
+async def test_an_unknown_host_key_is_refused_with_fingerprint_and_command(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    asyncssh_hosts.known_hosts.write_text("")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    fingerprint = asyncssh.read_public_key(f"{asyncssh_hosts.host_key}.pub").get_fingerprint()
+    assert fingerprint in host.status.reason
+    assert f"-F {asyncssh_hosts.config} ssh1 true" in host.status.remedy
+    assert asyncssh_hosts.known_hosts.read_text() == ""
+
+
+async def test_an_unknown_host_key_that_a_person_accepts_is_remembered(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    known = asyncssh_hosts.known_hosts.read_text()
+    asyncssh_hosts.known_hosts.write_text("# mine, with no newline")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = reaching.begin(cpu_host("ssh1"))
+    reaching.listeners["ssh1"].answers.append("yes")
+    assert (await reaching.end(host)).state is S.READY
+    first = " ".join(known.splitlines()[0].split()[:3])
+    assert asyncssh_hosts.known_hosts.read_text() == f"# mine, with no newline\n{first}\n"
+
+
+async def test_a_changed_host_key_is_refused_whoever_is_there(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode()
+    where = asyncssh_hosts.known_hosts.read_text().split()[0]
+    asyncssh_hosts.known_hosts.write_text(f"{where} {other}")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = reaching.begin(cpu_host("ssh1"))
+    reaching.listeners["ssh1"].answers.append("yes")
+    await reaching.end(host)
+    assert host.state is S.REFUSED
+    assert "has changed" in host.status.reason
+    assert "ssh-keygen -R" in host.status.remedy
+
+
+async def test_a_host_key_of_another_kind_than_the_known_one_is_a_changed_key(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    other = asyncssh.generate_private_key("ecdsa-sha2-nistp256").export_public_key().decode()
+    where = asyncssh_hosts.known_hosts.read_text().split()[0]
+    asyncssh_hosts.known_hosts.write_text(f"{where} {other}")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert "has changed" in host.status.reason
+
+
+async def test_the_time_a_person_takes_does_not_count(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    asyncssh_hosts.known_hosts.write_text("")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=1.5)
+    host = reaching.begin(cpu_host("ssh1"))
+    listener = reaching.listeners["ssh1"]
+
+    async def ask_slowly(host: object, question: object) -> str:
+        await asyncio.to_thread(time.sleep, 2.0)
+        return "yes"
+
+    listener.ask = ask_slowly
+    assert (await reaching.end(host)).state is S.READY
+
+
+async def test_a_name_that_does_not_resolve(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin(cpu_host("no-such-host.invalid")))
+    assert host.status.failed_stage == "resolving"
+    assert "no-such-host.invalid does not resolve" in host.status.reason
+
+
+async def test_a_port_that_refuses(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=free_port())))
+    assert host.status.failed_stage == "connecting"
+    assert "refuses the connection" in host.status.reason
+    assert "host:port" in host.status.remedy
+
+
+async def test_a_host_that_accepts_and_says_nothing_is_refused_in_its_bound(
+    reaching: Reaching,
+) -> None:
+    reaching.configure(stage_timeout_s=0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)), bound_s=5)
+    assert host.status.failed_stage == "authenticating"
+    assert "said nothing as an SSH server" in host.status.reason
+
+
+async def test_what_answers_is_not_ssh(reaching: Reaching) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 50)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)))
+    assert host.status.failed_stage == "authenticating"
+    assert re.search("SSH server|before the login", host.status.reason)
+
+
+async def test_no_such_python_on_a_host(reaching: Reaching, asyncssh_hosts: SshHosts) -> None:
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    wanted = '/opt/it\'s "$HOME" `here`; !x/python'
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=wanted)))
+    assert host.status.reason == f"no such Python there: {wanted}"
+    assert "bootstrap" in host.status.remedy
+
+
+async def test_another_python_is_refused_with_both_versions(
+    reaching: Reaching, asyncssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    versions = reaching.settings.versions
+    changed = type(versions)("3.5", versions.dask, versions.distributed)
+    reaching.configure(ssh_config=str(asyncssh_hosts.config), versions=changed)
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert re.search(
+        r"Python 3\.\d+\.\d+ \(.*\), but this cluster runs on 3\.5", host.status.reason
+    )
+
+
+async def test_hosts_behind_a_jump_host_share_one_connection_to_it(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    jump = start_asyncssh("jump")
+    servers = [start_asyncssh(name) for name in ("inner1", "inner2", "inner3")]
+    config = ssh_folder.config.read_text()
+    ssh_folder.config.write_text("Host inner*\n  ProxyJump jump\n" + config)
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    hosts = [reaching.begin(cpu_host(f"inner{number}")) for number in (1, 2, 3)]
+    await asyncio.gather(*map(reaching.end, hosts))
+    assert [host.status.reason for host in hosts] == [""] * 3
+    assert (jump.logins, [server.logins for server in servers]) == (1, [1, 1, 1])
+
+
+async def test_a_cut_connection_is_made_again(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    server = start_asyncssh("ssh1")
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    listener = reaching.listeners["ssh1"]
+    server.drop_connections()
+    await listener.until(lambda: S.RECONNECTING in listener.states)
+    assert (await reaching.end(host)).state is S.READY
+
+
+async def test_hosts_in_namespaces_are_reached_at_their_own_addresses(
+    reaching: Reaching, namespace_hosts: Namespaces
+) -> None:
+    reaching.configure(ssh_config=str(namespace_hosts.config))
+    hosts = [reaching.begin(cpu_host(host.name)) for host in namespace_hosts.hosts]
+    await asyncio.gather(*map(reaching.end, hosts))
+    assert [host.status.reason for host in hosts] == [""] * 3
+    assert {host.local_address for host in hosts} == {namespace_hosts.head_address}
+    assert [host.far_address for host in hosts] == [host.address for host in namespace_hosts.hosts]
+
+
+async def test_a_host_that_falls_off_the_network_is_silent_and_comes_back(
+    reaching: Reaching, namespace_hosts: Namespaces
+) -> None:
+    reaching.configure(
+        ssh_config=str(namespace_hosts.config), silence_s=1.0, ping_interval_s=0.3, lease_s=1.0
+    )
+    cut = namespace_hosts.hosts[0]
+    host = await reaching.end(reaching.begin(cpu_host(cut.name)))
+    listener = reaching.listeners[cut.name]
+    namespace_hosts.cut(cut)
+    try:
+        await listener.until(lambda: host.lease_over)
+    finally:
+        namespace_hosts.mend(cut)
+    assert listener.states[-2:] == [S.SILENT, S.RECONNECTING]
+    assert (await reaching.end(host)).state is S.READY
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
