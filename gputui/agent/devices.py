@@ -44,7 +44,7 @@ SLOW_EVERY = 10
 """MIG mode, power cap and ECC counts are read every so many readings."""
 
 
-class DeviceLostError(Exception):
+class DeviceLostError(DevicesError):
     """NVML says that the GPU is gone until it is reset."""
 
 
@@ -88,12 +88,15 @@ class Nvml:
         self.ask("nvmlShutdown")
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return what an NVML function returns, None where it cannot say.
+        """Return what an NVML function returns, None where it cannot say or is not there.
 
         Raises DeviceLostError when the answer is that the GPU is gone.
         """
+        call = getattr(self.pynvml, function, None)
+        if call is None:
+            return None
         try:
-            return getattr(self.pynvml, function)(*arguments)
+            return call(*arguments)
         except self._failures as error:
             if type(error).__name__ in LOST:
                 raise DeviceLostError(str(error)) from error
@@ -109,14 +112,22 @@ class Nvml:
         return f"{version // 1000}.{version % 1000 // 10}" if version else ""
 
     def gpus(self, identify: Callable[[int], Identity]) -> tuple[list["Gpu"], list[str]]:
-        """Return the GPUs in NVML's order, and a warning for each that cannot be used at all."""
+        """Return the GPUs in NVML's order, and a warning for each that cannot be used at all.
+
+        One that this user may not open, as a device cgroup has it, is not there for us.
+        """
         found, warnings = [], []
         for index in range(self.ask("nvmlDeviceGetCount") or 0):
             try:
                 handle = self.pynvml.nvmlDeviceGetHandleByIndex(index)
                 found.append(Gpu(self, index, handle, identify))
-            except (*self._failures, DeviceLostError) as error:
-                warnings.append(f"GPU {index} cannot be used ({error}): reset it, or reboot")
+            except self.pynvml.NVMLError_NoPermission:
+                continue
+            except (*self._failures, DevicesError) as error:
+                warnings.append(
+                    f"GPU {index} cannot be used ({error}): reset it with "
+                    f"`sudo nvidia-smi --gpu-reset -i {index}`, or reboot the host"
+                )
         return found, warnings
 
 
@@ -134,7 +145,10 @@ class Gpu:
         self.minor: int | None = nvml.ask("nvmlDeviceGetMinorNumber", handle)
         """N of its /dev/nvidiaN."""
         self.cpus = self._cpus()
-        self._blank = self._describe(handle, str(index))
+        uuid = nvml.ask("nvmlDeviceGetUUID", handle)
+        if uuid is None:
+            raise DevicesError("NVML does not tell its UUID")
+        self._blank = self._describe(handle, uuid, str(index))
         self._last: tuple[DeviceReading, ...] = (self._blank,)
 
     @property
@@ -162,9 +176,8 @@ class Gpu:
             self._last = tuple(replace(reading, lost=True) for reading in self._last)
         return self._last
 
-    def _describe(self, handle: Any, label: str) -> DeviceReading:
+    def _describe(self, handle: Any, uuid: str, label: str) -> DeviceReading:
         """Return a device without any measurement."""
-        uuid = self._nvml.pynvml.nvmlDeviceGetUUID(handle)
         name = self._nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"
         total, _ = self._memory(handle)
         return DeviceReading(uuid=uuid, label=label, name=name, memory_total_bytes=total)
@@ -178,7 +191,7 @@ class Gpu:
             memory_total_bytes=total,
             memory_used_bytes=used,
             utilization_percent=None if utilization is None else float(utilization.gpu),
-            temperature_c=_number(ask("nvmlDeviceGetTemperature", handle, 0)),
+            temperature_c=self._temperature(),
             power_w=_watts(ask("nvmlDeviceGetPowerUsage", handle)),
             power_limit_w=slow.power_limit_w,
             sm_clock_mhz=_number(ask("nvmlDeviceGetClockInfo", handle, 1)),
@@ -210,11 +223,12 @@ class Gpu:
 
     def _instances(self) -> tuple[tuple[Any, DeviceReading], ...]:
         """Return each MIG instance's handle and description; empty places are passed over."""
-        found = []
-        for index in range(self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", self._handle) or 0):
-            handle = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
-            if handle is not None:
-                found.append((handle, self._describe(handle, f"{self.label}.{index}")))
+        ask, found = self._nvml.ask, []
+        for index in range(ask("nvmlDeviceGetMaxMigDeviceCount", self._handle) or 0):
+            handle = ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
+            uuid = None if handle is None else ask("nvmlDeviceGetUUID", handle)
+            if uuid is not None:
+                found.append((handle, self._describe(handle, uuid, f"{self.label}.{index}")))
         return tuple(found)
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
@@ -227,6 +241,13 @@ class Gpu:
         if info is None:
             info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle)
         return (None, None) if info is None else (int(info.total), int(info.used))
+
+    def _temperature(self) -> float | None:
+        """Return degrees Celsius; by the older call where the driver has only that."""
+        degrees = self._nvml.ask("nvmlDeviceGetTemperatureV", self._handle, 0)
+        if degrees is None:
+            degrees = self._nvml.ask("nvmlDeviceGetTemperature", self._handle, 0)
+        return _number(degrees)
 
     def _throttle_reasons(self) -> tuple[str, ...]:
         bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle) or 0

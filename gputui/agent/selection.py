@@ -40,8 +40,9 @@ def selected(
 def visible(value: str, devices: Sequence[DeviceReading]) -> frozenset[str]:
     """Return the UUIDs of the devices that a value of CUDA_VISIBLE_DEVICES shows.
 
-    Indices are NVML's, which are those of CUDA_DEVICE_ORDER=PCI_BUS_ID. The first entry that
-    names no device hides itself and all after it.
+    Indices count the GPUs that this process may open, in NVML's order, which is that of
+    CUDA_DEVICE_ORDER=PCI_BUS_ID. The first entry that names no device hides itself and all after
+    it.
     Source: CUDA C++ Programming Guide, "CUDA Environment Variables".
 
     >>> gpus = [DeviceReading("GPU-a1", "0", "H200"), DeviceReading("GPU-a2", "1", "H200"),
@@ -110,7 +111,8 @@ def ambiguous_order(environ: Mapping[str, str], devices: Sequence[DeviceReading]
 def _named(entry: str, devices: Sequence[DeviceReading]) -> DeviceReading | None:
     """Return the one device that an index or the start of a UUID names."""
     if entry.isdecimal():
-        found = [device for device in devices if device.label == str(int(entry))]
+        gpus = [device for device in devices if not device.is_mig]
+        found = gpus[int(entry) : int(entry) + 1]
     elif entry.startswith(("GPU-", "MIG-")):
         found = [device for device in devices if device.uuid.startswith(entry)]
     else:
