@@ -1,0 +1,1 @@
+"""What runs on a host: its readings, its workers, its links."""

@@ -1,0 +1,176 @@
+"""What NVML says of a GPU becomes a reading, whatever it says."""
+
+import os
+import sys
+
+import pytest
+
+from gputui.agent.devices import Gpu, Nvml
+from gputui.agent.processes import Identity
+from gputui.errors import DevicesError
+from gputui.snapshot import Owner
+
+MIB = 2**20
+SOMEBODY = Identity(Owner.OTHER, "bob", "python train.py")
+
+
+def gpus() -> list[Gpu]:
+    """Return the fake machine's GPUs."""
+    return Nvml.open().gpus(lambda pid: SOMEBODY)[0]
+
+
+def test_a_gpu_is_read_whole(nvml):
+    nvml.set(gpus=[{"utilization": 87, "used_mib": 1000, "ecc_errors": 2, "event_reasons": 0x44}])
+    (reading,) = gpus()[0].read()
+    assert reading.label == "0"
+    assert reading.name == "NVIDIA H200"
+    assert reading.utilization_percent == 87
+    assert (reading.memory_used_bytes, reading.memory_total_bytes) == (1000 * MIB, 143771 * MIB)
+    assert (reading.power_w, reading.power_limit_w) == (76.5, 700)
+    assert (reading.temperature_c, reading.sm_clock_mhz) == (33, 1980)
+    assert reading.ecc_errors == 2
+    assert reading.usable
+    assert not reading.lost
+
+
+def test_a_card_that_tells_nothing_but_its_uuid_is_still_read(nvml):
+    functions = [name for name in dir(Nvml.open().pynvml) if name.startswith("nvmlDevice")]
+    needed = {"nvmlDeviceGetUUID", "nvmlDeviceGetHandleByIndex"}
+    nvml.set(gpus=[{"unsupported": [name for name in functions if name not in needed]}])
+    (reading,) = gpus()[0].read()
+    assert (reading.temperature_c, reading.memory_total_bytes) == (None, None)
+    assert reading.processes == ()
+
+
+def test_only_throttling_that_costs_speed_unasked_is_told(nvml):
+    nvml.set(gpus=[{"event_reasons": 0x1 | 0x4 | 0x2}, {"event_reasons": 0x40 | 0x80}])
+    idle, hot = (gpu.read()[0] for gpu in gpus())
+    assert idle.throttle_reasons == ()
+    assert hot.throttle_reasons == ("hardware thermal slowdown", "power brake")
+
+
+@pytest.mark.parametrize(
+    ("function", "field"),
+    [
+        ("nvmlDeviceGetUtilizationRates", "utilization_percent"),
+        ("nvmlDeviceGetPowerUsage", "power_w"),
+        ("nvmlDeviceGetEnforcedPowerLimit", "power_limit_w"),
+        ("nvmlDeviceGetClockInfo", "sm_clock_mhz"),
+        ("nvmlDeviceGetTotalEccErrors", "ecc_errors"),
+        ("nvmlDeviceGetMemoryInfo", "memory_used_bytes"),
+    ],
+)
+def test_a_reading_the_card_does_not_support_is_none(nvml, function, field):
+    nvml.set(gpus=[{"unsupported": [function]}])
+    (reading,) = gpus()[0].read()
+    assert getattr(reading, field) is None
+    assert not reading.lost
+
+
+def test_an_older_driver_without_memory_version_2_still_tells_the_memory(nvml):
+    nvml.set(gpus=[{"unsupported": ["nvmlDeviceGetMemoryInfo_v2"], "used_mib": 4}])
+    (reading,) = gpus()[0].read()
+    assert reading.memory_used_bytes == 604 * MIB
+
+
+def test_an_older_driver_is_asked_for_the_temperature_in_the_older_way(nvml):
+    nvml.set(gpus=[{"unsupported": ["nvmlDeviceGetTemperatureV"], "temperature": 61}])
+    assert gpus()[0].read()[0].temperature_c == 61
+
+
+def test_a_lost_gpu_keeps_its_last_readings_and_comes_back(nvml):
+    nvml.set(gpus=[{"utilization": 50}])
+    (gpu,) = gpus()
+    gpu.read()
+    nvml.set(gpus=[{"lost": True}])
+    (lost,) = gpu.read()
+    assert lost.lost
+    assert lost.utilization_percent == 50
+    nvml.set(gpus=[{"utilization": 10}])
+    (back,) = gpu.read()
+    assert (back.lost, back.utilization_percent) == (False, 10)
+
+
+def test_a_gpu_that_is_lost_from_the_start_does_not_hide_the_others(nvml):
+    nvml.set(gpus=[{}, {"lost": True}, {}])
+    found, warnings = Nvml.open().gpus(lambda pid: SOMEBODY)
+    assert [gpu.label for gpu in found] == ["0", "2"]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("GPU 1 cannot be used")
+
+
+def test_a_gpu_that_a_device_cgroup_hides_is_not_there(nvml):
+    nvml.set(gpus=[{"forbidden": True}, {}])
+    found, warnings = Nvml.open().gpus(lambda pid: SOMEBODY)
+    assert ([gpu.label for gpu in found], warnings) == (["1"], [])
+
+
+def test_mig_instances_follow_their_gpu_which_is_then_not_usable(nvml):
+    process = {"pid": 1, "memory_mib": 100}
+    nvml.set(gpus=[{"mig": [{"used_mib": 112, "processes": [process]}, None, {}]}])
+    parent, first, second = gpus()[0].read()
+    assert not parent.usable
+    assert parent.utilization_percent is None
+    assert parent.power_w == 76.5
+    assert [first.label, second.label] == ["0.0", "0.2"]
+    assert first.uuid.startswith("MIG-")
+    assert first.usable
+    assert first.is_mig
+    assert first.memory_used_bytes == 112 * MIB
+    assert first.utilization_percent is None
+    assert [p.pid for p in first.processes] == [1]
+
+
+def test_an_instance_made_while_it_runs_is_found(nvml):
+    nvml.set(gpus=[{"mig": []}])
+    (gpu,) = gpus()
+    assert len(gpu.read()) == 1
+    nvml.set(gpus=[{"mig": [{}]}])
+    assert any(len(gpu.read()) == 2 for _ in range(20))
+
+
+def test_an_instance_destroyed_while_it_runs_is_forgotten(nvml):
+    nvml.set(gpus=[{"mig": [{}]}])
+    (gpu,) = gpus()
+    gpu.read()
+    nvml.set(gpus=[{"mig": []}])
+    assert any(len(gpu.read()) == 1 for _ in range(20))
+
+
+def test_a_process_is_told_with_its_user_command_and_memory(nvml):
+    running = [{"pid": 41, "memory_mib": 500}, {"pid": 42, "memory_mib": None}]
+    nvml.set(gpus=[{"processes": running}])
+    first, second = gpus()[0].read()[0].processes
+    assert (first.pid, first.memory_bytes) == (41, 500 * MIB)
+    assert (first.owner, first.user, first.command) == (Owner.OTHER, "bob", "python train.py")
+    assert second.memory_bytes is None
+
+
+def test_the_cpus_near_a_gpu_are_those_this_process_may_use(nvml):
+    allowed = os.sched_getaffinity(0)
+    nvml.set(gpus=[{"cpus": [min(allowed), 1000]}, {"cpus": [1000]}])
+    near, far = gpus()
+    assert near.cpus == {min(allowed)}
+    assert far.cpus == allowed
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        ("LibraryNotFound", "install the driver"),
+        ("DriverNotLoaded", "modprobe"),
+        ("LibRmVersionMismatch", "reboot"),
+        ("NoPermission", "/dev/nvidiactl"),
+        ("Unknown", "does nvidia-smi work"),
+    ],
+)
+def test_an_nvml_that_does_not_open_says_what_to_do(nvml, error, words):
+    nvml.set(open_error=error)
+    with pytest.raises(DevicesError, match=words):
+        Nvml.open()
+
+
+def test_a_missing_pynvml_names_what_to_install(nvml, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with pytest.raises(DevicesError, match="nvidia-ml-py"):
+        Nvml.open()

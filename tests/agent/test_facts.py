@@ -1,0 +1,60 @@
+"""What a host is, gathered once."""
+
+import os
+import platform
+import sys
+import time
+
+from gputui.agent import facts, procfs
+from gputui.agent.cgroups import Cgroups
+from gputui.agent.facts import gather_facts
+from gputui.agent.watch import DeviceWatch
+from gputui.protocol import decode, encode
+
+
+def test_the_facts_of_this_machine(nvml, watching, tmp_path):
+    nvml.set(gpus=[{"cpus": [0]}, {}], driver="580.159.04", cuda=12090)
+    environ = {"CUDA_VISIBLE_DEVICES": "1", "SLURM_JOB_ID": "77"}
+    found = gather_facts(watching(environ=environ), scratch=tmp_path, environ=environ)
+    assert (found.python, found.python_version) == (sys.executable, platform.python_version())
+    assert found.agent_pid == os.getpid()
+    assert (found.cuda_driver, found.driver_version) == ("12.9", "580.159.04")
+    assert (found.cuda_visible_devices, found.slurm_job_id) == ("1", "77")
+    assert [device.usable for device in found.devices] == [False, True]
+    assert found.device_cpus[0].cpus == (0,)
+    assert 1 <= found.cpus <= len(os.sched_getaffinity(0))
+    assert 0 < found.memory_total_bytes <= procfs.memory().total_bytes
+    assert found.machine_id
+    assert "dask" in dict(found.packages)
+    assert found.warnings == ()
+
+
+def test_facts_travel(nvml, watching, tmp_path):
+    nvml.set(gpus=[{"mig": [{}]}, {"processes": [{"pid": 1, "memory_mib": 1}]}])
+    found = gather_facts(watching(), scratch=tmp_path)
+    assert decode(encode(found)) == found
+
+
+def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):
+    nvml.set(gpus=2, hang=["nvmlInit"])
+    watch = DeviceWatch("test", environ={})
+    watch.start()
+    began = time.monotonic()
+    found = gather_facts(watch, scratch=tmp_path, timeout_s=0.05)
+    assert time.monotonic() - began < 2
+    assert found.devices == ()
+    assert "does not answer" in found.warnings[0]
+    watch.stop(0.05)
+    nvml.set(gpus=0)
+
+
+def test_a_scratch_folder_that_is_not_there_yet_has_its_disks_space(tmp_path):
+    assert facts.disk_free(tmp_path / "not" / "yet") is not None
+
+
+def test_a_control_groups_limit_counts_when_it_is_less_than_the_machine_has(tmp_path):
+    machine = procfs.memory().total_bytes
+    (tmp_path / "memory.max").write_text("1048576")
+    assert facts.memory(Cgroups(tmp_path, "0::/\n")).total_bytes == 1048576
+    (tmp_path / "memory.max").write_text(str(2 * machine))
+    assert facts.memory(Cgroups(tmp_path, "0::/\n")).total_bytes == machine

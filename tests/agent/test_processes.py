@@ -1,0 +1,86 @@
+"""Whose a process on a GPU is."""
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gputui.agent.processes import UNSEEN, Processes
+from gputui.snapshot import Owner
+
+WAIT_FOR_END_OF_INPUT = "import sys; print('up', flush=True); sys.stdin.read()"
+WITH_A_CHILD = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", {WAIT_FOR_END_OF_INPUT!r}], stdin=0, env={{}})
+print(child.pid, flush=True)
+child.wait()
+"""
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """A function that starts Python on a program that ends with its stdin."""
+    started = []
+
+    def begin(program: str = WAIT_FOR_END_OF_INPUT, **env: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.communicate("", timeout=10)
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    """Return what a process prints first, which is when it is up."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_process_with_the_clusters_id_is_ours(start):
+    process = start(GPUTUI_CLUSTER="abc")
+    first_line(process)
+    assert Processes("abc").identify(process.pid).owner is Owner.OURS
+    assert Processes("ab").identify(process.pid).owner is Owner.OTHER
+
+
+def test_a_process_is_told_with_its_user_and_command(start):
+    process = start()
+    first_line(process)
+    identity = Processes("abc").identify(process.pid)
+    assert identity.user == pwd.getpwuid(os.getuid()).pw_name
+    assert identity.command is not None
+    assert identity.command.startswith(f"{sys.executable} -c import sys")
+
+
+def test_a_workers_child_without_the_id_is_ours(start):
+    worker = start(WITH_A_CHILD)
+    child = int(first_line(worker))
+    processes = Processes("abc")
+    assert processes.identify(child).owner is Owner.OTHER
+    processes.know_workers([worker.pid])
+    assert processes.identify(child).owner is Owner.OURS
+    assert processes.identify(worker.pid).owner is Owner.OURS
+
+
+def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():
+    assert Processes("abc").identify(2**22 + 1) == UNSEEN
+
+
+def test_a_process_is_looked_up_once(start):
+    process = start()
+    first_line(process)
+    processes = Processes("abc")
+    assert processes.identify(process.pid) is processes.identify(process.pid)

@@ -1,0 +1,120 @@
+"""What a host and its workers do, second by second."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gputui.agent import procfs
+from gputui.agent.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
+from gputui.protocol import decode, encode
+from gputui.snapshot import Owner
+
+
+@pytest.fixture
+def reader(nvml, watching, tmp_path) -> Iterator[TelemetryReader]:
+    """A reader of this machine and a fake GPU on which this process runs."""
+    nvml.set(gpus=[{"processes": [{"pid": os.getpid(), "memory_mib": 300}]}])
+    one = TelemetryReader(watching(), scratch=tmp_path)
+    yield one
+    one.close()
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_host_is_read_whole(reader):
+    telemetry = reader.read({})
+    assert telemetry.at == pytest.approx(time.time(), abs=5)
+    assert telemetry.host.cpus == os.cpu_count()
+    assert telemetry.host.load_1m is not None
+    assert telemetry.host.memory_used_bytes < telemetry.host.memory_total_bytes
+    assert len(telemetry.devices) == 1
+
+
+def test_a_workers_process_on_a_gpu_is_ours(reader):
+    def owner() -> Owner:
+        return reader.read({"a:gpu0": os.getpid()}).devices[0].processes[0].owner
+
+    assert reader.read({}).devices[0].processes[0].owner is Owner.OTHER
+    end = time.monotonic() + 5
+    while owner() is not Owner.OURS and time.monotonic() < end:
+        time.sleep(0.01)
+    assert owner() is Owner.OURS
+
+
+def test_telemetry_travels(reader):
+    telemetry = reader.read({"a:gpu0": os.getpid(), "a:gpu1": 2**22 + 1})
+    assert decode(encode(telemetry)) == telemetry
+
+
+def test_workers_are_read_by_name(reader):
+    here, gone = reader.read({"a": os.getpid(), "b": 2**22 + 1}).workers
+    assert (here.name, gone.name) == ("a", "b")
+    assert here.rss_bytes > 2**20
+    assert here.open_files > 2
+    assert (gone.cpu_percent, gone.rss_bytes, gone.open_files) == (None, None, None)
+
+
+def test_a_workers_cpu_is_taken_between_two_readings():
+    clock = Clock()
+    meter = WorkerMeter(os.getpid(), clock)
+    assert meter.read("a").cpu_percent is None
+    began = procfs.process_stat(os.getpid()).cpu_ticks
+    while procfs.process_stat(os.getpid()).cpu_ticks < began + 20:
+        pass
+    clock.now_s += 0.1
+    assert meter.read("a").cpu_percent >= 20 / procfs.TICKS_PER_S / 0.1 * 100
+
+
+def test_the_hosts_cpu_and_network_are_rates():
+    clock = Clock()
+    meter = HostMeter(clock)
+    began = procfs.cpu_times()
+    while procfs.cpu_times().total <= began.total:
+        pass
+    clock.now_s += 1
+    reading = meter.read(None)
+    assert 0 <= reading.cpu_percent <= 100
+    assert reading.network_receive_bytes_per_s >= 0
+    assert reading.disk_free_bytes is None
+
+
+def test_no_time_between_two_readings_gives_no_rate():
+    meter = HostMeter(Clock())
+    reading = meter.read(None)
+    assert reading.network_receive_bytes_per_s is None
+
+
+def test_a_loopback_alone_is_not_the_network():
+    assert counted_interfaces(frozenset({"lo"})) == frozenset()
+    assert counted_interfaces(frozenset({"lo", "no-such-0"})) == {"no-such-0"}
+
+
+def test_a_hanging_gpu_does_not_delay_a_reading(nvml, reader):
+    nvml.set(gpus=[{"hang": ["*"]}])
+    end = time.monotonic() + 5
+    while not reader.read({}).devices[0].stale and time.monotonic() < end:
+        time.sleep(0.01)
+    began = time.monotonic()
+    assert reader.read({}).devices[0].stale
+    assert time.monotonic() - began < 0.2
+
+
+def test_neither_facts_nor_telemetry_import_more_than_the_standard_library():
+    program = (
+        "import sys; import gputui.agent.facts, gputui.agent.telemetry;"
+        "print([n for n in sys.modules if n.split('.')[0] in"
+        " {'pynvml', 'dask', 'distributed', 'numpy', 'cupy', 'psutil', 'click'}])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,115 @@
+"""The GPUs are read all the time, and nobody ever waits for NVML."""
+
+import time
+from collections.abc import Callable
+
+from gputui.agent.watch import DeviceWatch
+
+
+def until(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
+    """Return whether the condition came true within the bound."""
+    end = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def test_every_gpu_is_read_used_or_not(nvml, watching):
+    nvml.set(gpus=[{"utilization": i} for i in range(8)])
+    watch = watching()
+    assert [device.label for device in watch.devices()] == list("01234567")
+    assert [device.utilization_percent for device in watch.devices()] == list(range(8))
+    assert (watch.driver_version, watch.cuda_version) == ("580.95.05", "13.0")
+    assert watch.warnings() == ()
+
+
+def test_readings_follow_the_gpus(nvml, watching):
+    watch = watching()
+    nvml.set(gpus=[{"utilization": 99}, {}])
+    assert until(lambda: watch.devices()[0].utilization_percent == 99)
+
+
+def test_a_gpu_that_hangs_is_marked_and_the_others_go_on(nvml, watching):
+    nvml.set(gpus=[{"utilization": 1}, {}])
+    watch = watching()
+    nvml.set(gpus=[{"hang": ["nvmlDeviceGetPowerUsage"]}, {"utilization": 7}])
+    assert until(lambda: watch.devices()[0].stale)
+    began = time.monotonic()
+    hanging, other = watch.devices()
+    assert time.monotonic() - began < 0.1
+    assert hanging.utilization_percent == 1
+    assert (other.stale, other.utilization_percent) == (False, 7)
+
+
+def test_a_gpu_that_answers_again_is_fresh_again(nvml, watching):
+    watch = watching()
+    nvml.set(gpus=[{"hang": ["*"]}, {}])
+    assert until(lambda: watch.devices()[0].stale)
+    nvml.set(gpus=2)
+    assert until(lambda: not watch.devices()[0].stale)
+
+
+def test_an_nvml_that_hangs_while_it_opens_delays_nobody(nvml):
+    nvml.set(gpus=2, hang=["nvmlDeviceGetCount"])
+    watch = DeviceWatch("test", environ={})
+    watch.start()
+    assert not watch.wait(0.05)
+    assert watch.devices() == ()
+    assert "does not answer" in watch.warnings()[0]
+    watch.stop(0.05)
+    nvml.set(gpus=0)
+    assert watch.wait(5)
+
+
+def test_without_a_driver_there_are_no_devices_and_a_warning(nvml, watching):
+    nvml.set(open_error="LibraryNotFound")
+    watch = watching()
+    assert watch.devices() == ()
+    assert "install the driver" in watch.warnings()[0]
+
+
+def test_a_lost_gpu_is_a_state(nvml, watching):
+    watch = watching()
+    nvml.set(gpus=[{}, {"lost": True}])
+    assert until(lambda: watch.devices()[1].lost)
+    assert not watch.devices()[0].lost
+
+
+def test_the_environment_decides_what_is_usable(nvml, watching):
+    nvml.set(gpus=3)
+    watch = watching(environ={"CUDA_VISIBLE_DEVICES": "2"})
+    assert [device.usable for device in watch.devices()] == [False, False, True]
+
+
+def test_indices_count_the_gpus_that_may_be_opened(nvml, watching):
+    nvml.set(gpus=[{"forbidden": True}, {}, {}])
+    watch = watching(environ={"CUDA_VISIBLE_DEVICES": "0"})
+    assert {device.label: device.usable for device in watch.devices()} == {"1": True, "2": False}
+
+
+def test_slurm_counts_by_device_file(nvml, watching):
+    nvml.set(gpus=[{"minor": 4}, {"minor": 5}])
+    watch = watching(environ={"SLURM_JOB_GPUS": "5"})
+    assert [device.usable for device in watch.devices()] == [False, True]
+
+
+def test_a_mig_parent_is_never_usable_even_when_selected(nvml, watching):
+    nvml.set(gpus=[{"mig": [{}, {}]}, {}])
+    watch = watching(environ={"CUDA_VISIBLE_DEVICES": "0"})
+    usable = {device.label: device.usable for device in watch.devices()}
+    assert usable == {"0": False, "0.0": True, "0.1": True, "1": False}
+
+
+def test_indices_among_unlike_gpus_are_warned_about(nvml, watching):
+    nvml.set(gpus=[{"name": "NVIDIA T400"}, {"name": "NVIDIA H200"}])
+    watch = watching(environ={"CUDA_VISIBLE_DEVICES": "0"})
+    assert "CUDA_DEVICE_ORDER" in watch.warnings()[0]
+
+
+def test_a_mig_instance_has_the_cpus_of_its_gpu(nvml, watching):
+    nvml.set(gpus=[{"mig": [{}], "cpus": [0]}])
+    watch = watching()
+    parent, instance = watch.devices()
+    assert watch.cpus_near(instance.uuid) == watch.cpus_near(parent.uuid) == {0}

@@ -1,0 +1,1 @@
+"""Modules that stand in for what a machine without GPUs does not have."""
