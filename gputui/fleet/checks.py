@@ -12,6 +12,11 @@ from gputui.hosts import Host
 from gputui.protocol import Facts
 from gputui.snapshot import DeviceReading, Owner
 
+PORT_REMEDY = (
+    "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "
+    "set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

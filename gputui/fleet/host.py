@@ -252,16 +252,12 @@ class ManagedHost:
             await self._scheduler_known.wait()
         address, port = self._scheduler_end()
         here, there = f"{address}:{port}", self.far_address or self.name
-        remedy = (
-            "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes "
-            "it), or set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
-        )
         why = f"{there} cannot reach the scheduler at {here}"
-        async with stages.enter(HostState.REACHING, f"{why}: no answer", remedy):
+        async with stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_REMEDY):
             link.send(Reach(address, port, stages.timeout_s * 0.8))
             reached = await self._reached
         if reached.error:
-            raise stages.error(f"{why}: {reached.error}", remedy)
+            raise stages.error(f"{why}: {reached.error}", checks.PORT_REMEDY)
 
     async def _read(self, link: AgentLink, stages: Stages) -> NoReturn:
         """Take the agent's messages until the stream ends."""
@@ -307,7 +303,8 @@ class ManagedHost:
                 self._become(HostState.READY)
             number += 1
             link.send(Ping(number))
-            await asyncio.sleep(min(interval_s, max(silence_s - quiet_s, interval_s / 4)))
+            wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
+            self._heard_at += await _oversleep(wait_s)
         raise stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
 
     def _scheduler_end(self) -> tuple[str, int]:
@@ -366,6 +363,13 @@ class ManagedHost:
         if self._lease_timer is not None:
             self._lease_timer.cancel()
             self._lease_timer = None
+
+
+async def _oversleep(wait_s: float) -> float:
+    """Sleep, and return how much too long: what this process was held up is no host's silence."""
+    due = time.monotonic() + wait_s
+    await asyncio.sleep(wait_s)
+    return time.monotonic() - due
 
 
 async def _end(link: AgentLink) -> None:

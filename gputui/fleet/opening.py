@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import HostError
@@ -105,7 +106,7 @@ async def _open_local(
     async with stages.enter(HostState.PROBING, "its agent did not start"):
         if host.python:
             pack = await shared.pack()
-            command = [host.python, str(pack.path), "relay"]
+            command = [str(Path(host.python).expanduser()), str(pack.path), "relay"]
         try:
             stream = await LocalStream.start(command, {"GPUTUI_CLUSTER": settings.cluster_id})
         except OSError as error:

@@ -5,6 +5,7 @@ starts as fast as from an installed package. The same sources give the same byte
 user's cache, so that only the first start after a change packs.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -12,6 +13,7 @@ import marshal
 import os
 import stat
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +26,9 @@ LEFT_OUT = frozenset({"demo", "fleet", "head", "tui"})
 
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 """The flags of a .pyc that is not compared with its source. Source: PEP 552."""
+
+KEPT_S = 30 * 86400
+"""A pack that no start has read for so long is removed."""
 
 MAIN = b"from gputui.agent.__main__ import main\n\nraise SystemExit(main())\n"
 
@@ -47,7 +52,9 @@ def load_pack() -> Pack:
     sources = tuple(_sources())
     path = cache_folder() / f"pack-{_fingerprint(sources)}.pyz"
     try:
-        return Pack(path.read_bytes(), path)
+        data = path.read_bytes()
+        os.utime(path)
+        return Pack(data, path)
     except OSError:
         data = build(sources)
         _write(path, data)
@@ -120,8 +127,12 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file that only this user can read, at once as a whole; in place of older packs."""
+    """Write a file that only this user can read, at once as a whole, and sweep old ones."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for other in path.parent.glob("pack-*.pyz"):
+        with contextlib.suppress(OSError):
+            if time.time() - other.stat().st_mtime > KEPT_S:
+                other.unlink()
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".pack-")
     with os.fdopen(handle, "wb") as file:
         file.write(data)

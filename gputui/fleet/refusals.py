@@ -11,6 +11,9 @@ from gputui.fleet.hostkeys import HostKeys
 Words = tuple[str, str]
 """(reason, remedy)"""
 
+KEY_ERRORS = (asyncssh.KeyImportError, asyncssh.KeyEncryptionError)
+"""What asyncssh raises for a key file that cannot be read, a wrong passphrase included."""
+
 RESOLVING_REMEDY = "correct the name, or give its HostName in ~/.ssh/config"
 CONNECTING_REMEDY = "is the host up, and does a firewall let its SSH port through?"
 

@@ -33,6 +33,8 @@ class FleetSettings:
     """An SSH configuration to read in place of ~/.ssh/config."""
     scheduler_host: str | None = None
     """Where hosts reach this machine; None is the local end of each SSH connection."""
+    scheduler_port: int = 0
+    """The port that the scheduler is to listen on; 0 is any."""
     busy: str = "warn"
     """What to do about a GPU that somebody else uses: warn, skip or refuse."""
     cpu_fallback: bool = False

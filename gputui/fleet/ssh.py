@@ -8,8 +8,7 @@ it. Every failure is a HostError in words (`refusals.py`). Imported when the fir
 import asyncio
 import contextlib
 import socket
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,20 +16,18 @@ import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet import refusals
+from gputui.fleet.connection import Connection, close
 from gputui.fleet.hostkeys import HostKeys
-from gputui.fleet.link import READ_BYTES, STDERR_LINES
+from gputui.fleet.login import Login, Passphrases
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
 
-CLOSE_S = 2.0
 DROPPED_TRIES = 4
 """sshd drops connections at random past MaxStartups (10): such a host is tried again at once."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
-PASSWORD_TRIES = 3
 
-AskPerson = Callable[[Question], Awaitable[str | None]]
 AddressInfo = tuple[int, int, int, str, Any]
 """An answer of getaddrinfo."""
 
@@ -51,7 +48,7 @@ class Connector:
         self._jump_hosts: dict[str, asyncio.Task[JumpHost]] = {}
         self._passphrases = Passphrases()
 
-    async def connect(self, host: Host, stages: Stages) -> "Connection":
+    async def connect(self, host: Host, stages: Stages) -> Connection:
         """Connect through the stages up to authenticated; raises HostError."""
         target = await self._target(host, stages)
         jump = await self._jump_host(target.options.tunnel, stages)
@@ -62,12 +59,12 @@ class Connector:
         for task in self._jump_hosts.values():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, HostError):
-                await _close((await task).connection)
+                await close((await task).connection)
 
     async def _target(self, host: Host, stages: Stages) -> "Target":
         """Return the host as the SSH configuration describes it; raises HostError."""
         stages.current = HostState.RESOLVING
-        login = _Login(stages.ask, self._passphrases, host.name)
+        login = Login(stages, self._passphrases)
         arguments: dict[str, object] = {"host": host.name, "client_factory": lambda: login}
         if self._config:
             arguments["config"] = [self._config]
@@ -86,14 +83,12 @@ class Connector:
                 login_timeout=0,
                 connect_timeout=None,
             )
-        except (OSError, ValueError, asyncssh.Error, asyncssh.KeyImportError) as error:
+        except (OSError, ValueError, asyncssh.Error, *refusals.KEY_ERRORS) as error:
             raise stages.error(*refusals.configuration(error, self._config)) from error
         login.keys = keys = HostKeys.of(options.config)
         return Target(host, options, keys, login, self._config)
 
-    async def _connect(
-        self, target: "Target", jump: JumpHost | None, stages: Stages
-    ) -> "Connection":
+    async def _connect(self, target: "Target", jump: JumpHost | None, stages: Stages) -> Connection:
         """Connect, again after a person accepted an unknown host key."""
         while True:
             try:
@@ -103,7 +98,7 @@ class Connector:
 
     async def _connect_once(
         self, target: "Target", jump: JumpHost | None, stages: Stages
-    ) -> "Connection":
+    ) -> Connection:
         """Make one connection, or a few where the server drops them at random."""
         for left in reversed(range(DROPPED_TRIES)):
             try:
@@ -114,9 +109,11 @@ class Connector:
                     return await self._handshake(target, stages)
                 sock = await _open_socket(target, stages)
                 return await self._handshake(target, stages, sock=sock)
-            except (OSError, asyncssh.Error, ValueError, asyncssh.KeyImportError) as error:
+            except (OSError, ValueError, asyncssh.Error, *refusals.KEY_ERRORS) as error:
                 if refusals.is_about_host_key(error, target.keys):
                     raise
+                if isinstance(error, refusals.KEY_ERRORS):
+                    self._passphrases.forget()
                 if left and refusals.was_dropped(error):
                     await asyncio.sleep(0.1 * (DROPPED_TRIES - left))
                     continue
@@ -133,7 +130,7 @@ class Connector:
         *,
         sock: socket.socket | None = None,
         tunnel: asyncssh.SSHClientConnection | None = None,
-    ) -> "Connection":
+    ) -> Connection:
         late = f"{target.where} took the connection, but said nothing as an SSH server"
         remedy = "is that port sshd's? Write the right one: host:port"
         target.login.begin()
@@ -193,81 +190,6 @@ class Connector:
         return JumpHost(made.ssh, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
 
 
-class Connection:
-    """An authenticated SSH connection to a host."""
-
-    def __init__(
-        self,
-        connection: asyncssh.SSHClientConnection,
-        through: asyncssh.SSHClientConnection | None = None,
-    ) -> None:
-        self.ssh = connection
-        self.local_address = _address((through or connection).get_extra_info("sockname"))
-        """Where the host reaches this machine; behind a jump host, where that one does."""
-        self.far_address = "" if through else _address(connection.get_extra_info("peername"))
-        """Where others reach the host; "" behind a jump host, where only it knows."""
-
-    async def run(self, command: str) -> "SshStream":
-        """Run a command, without a terminal; closing the stream closes the connection."""
-        process = await self.ssh.create_process(command, encoding=None, request_pty=False)
-        return SshStream(process, self)
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await _close(self.ssh)
-
-
-class SshStream:
-    """The stdin and stdout of a command on a host."""
-
-    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", connection: Connection) -> None:
-        self._process = process
-        self._connection = connection
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._stderr_reader = asyncio.create_task(self._read_stderr())
-
-    @property
-    def stderr_tail(self) -> tuple[str, ...]:
-        """The last lines of stderr."""
-        return tuple(self._stderr)
-
-    async def read(self) -> bytes:
-        """Return some bytes; b"" at the end, a lost connection included."""
-        try:
-            return await self._process.stdout.read(READ_BYTES)
-        except (OSError, asyncssh.Error):
-            return b""
-
-    def write(self, data: bytes) -> None:
-        """Send without waiting."""
-        with contextlib.suppress(OSError):
-            self._process.stdin.write(data)
-
-    async def drain(self) -> None:
-        """Wait until what was written has mostly gone out."""
-        with contextlib.suppress(OSError, asyncssh.Error):
-            await self._process.stdin.drain()
-
-    async def exit_status(self) -> int | None:
-        """Return the exit status; None if the command goes on for a second, or its end is lost."""
-        with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
-            async with asyncio.timeout(1):
-                await self._stderr_reader
-                await self._process.wait_closed()
-        return self._process.exit_status
-
-    async def close(self) -> None:
-        """Close the connection."""
-        self._stderr_reader.cancel()
-        self._process.close()
-        await self._connection.close()
-
-    async def _read_stderr(self) -> None:
-        with contextlib.suppress(OSError, asyncssh.Error):
-            while chunk := await self._process.stderr.read(READ_BYTES):
-                self._stderr.extend(chunk.decode("utf-8", "replace").splitlines())
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
     """A host with all that the SSH configuration says of it."""
@@ -275,7 +197,7 @@ class Target:
     host: Host
     options: asyncssh.SSHClientConnectionOptions
     keys: HostKeys
-    login: "_Login"
+    login: Login
     config: str | None
 
     @property
@@ -295,80 +217,6 @@ class Target:
         port = ("-p", str(self.host.port)) if self.host.port else ()
         name = f"{self.host.user}@{self.host.name}" if self.host.user else self.host.name
         return (*config, *port, name)
-
-
-class Passphrases:
-    """Passphrases of key files, each asked for once however many hosts want it."""
-
-    def __init__(self) -> None:
-        self._asked: dict[str, asyncio.Task[str | None]] = {}
-
-    async def get(self, filename: str, ask: AskPerson) -> str | None:
-        """Return the passphrase of a key file; None where nobody gave it."""
-        if filename not in self._asked:
-            question = Question("passphrase", f"Passphrase of the key {filename}", True)
-            self._asked[filename] = asyncio.ensure_future(_asked(ask, question))
-        return await asyncio.shield(self._asked[filename])
-
-    def forget(self) -> None:
-        """Ask anew the next time: one was wrong."""
-        self._asked.clear()
-
-
-class _Login(asyncssh.SSHClient):
-    """Answers asyncssh's questions during a handshake, asking a person where only one can."""
-
-    def __init__(self, ask: AskPerson, passphrases: Passphrases, name: str) -> None:
-        self._ask = ask
-        self._passphrases = passphrases
-        self._name = name
-        self.keys: HostKeys | None = None
-        self._tries = 0
-
-    def begin(self) -> None:
-        """Start anew with another connection."""
-        self._tries = 0
-
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
-        """Note a key that known_hosts does not have; a person is asked afterwards."""
-        assert self.keys
-        self.keys.offered = key
-        return False
-
-    async def passphrase(self, filename: str) -> str | None:
-        return await self._passphrases.get(filename, self._ask)
-
-    async def password_auth_requested(self) -> str | None:
-        return await self._password(f"Password of {self._name}")
-
-    async def kbdint_auth_requested(self) -> str | None:
-        return ""
-
-    async def kbdint_challenge_received(
-        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
-    ) -> list[str] | None:
-        answers = []
-        for prompt, echo in prompts:
-            answer = await self._password(f"{self._name}: {prompt.strip()}", secret=not echo)
-            if answer is None:
-                return None
-            answers.append(answer)
-        return answers
-
-    async def _password(self, text: str, *, secret: bool = True) -> str | None:
-        self._tries += 1
-        if self._tries > PASSWORD_TRIES:
-            return None
-        answer = await self._ask(Question("password", text, secret))
-        if answer is None:
-            self._tries = PASSWORD_TRIES
-        return answer
-
-
-async def _asked(ask: AskPerson, question: Question) -> str | None:
-    return await ask(question)
 
 
 async def _open_socket(target: Target, stages: Stages) -> socket.socket:
@@ -407,17 +255,3 @@ def _alive(task: "asyncio.Task[JumpHost]") -> bool:
     if task.cancelled() or task.exception():
         return False
     return not task.result().connection.is_closed()
-
-
-def _address(end: object) -> str:
-    """Return the address of a socket's end without an IPv6 scope."""
-    return str(end[0]).partition("%")[0] if isinstance(end, tuple) else ""
-
-
-async def _close(connection: asyncssh.SSHClientConnection) -> None:
-    connection.close()
-    try:
-        async with asyncio.timeout(CLOSE_S):
-            await connection.wait_closed()
-    except TimeoutError:
-        connection.abort()

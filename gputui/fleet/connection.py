@@ -1,0 +1,101 @@
+"""An SSH connection to a host, and the command that runs over it."""
+
+import asyncio
+import contextlib
+from collections import deque
+
+import asyncssh
+
+from gputui.fleet.link import READ_BYTES, STDERR_LINES
+
+CLOSE_S = 2.0
+
+
+class Connection:
+    """An authenticated SSH connection to a host."""
+
+    def __init__(
+        self,
+        connection: asyncssh.SSHClientConnection,
+        through: asyncssh.SSHClientConnection | None = None,
+    ) -> None:
+        self.ssh = connection
+        self.local_address = _address((through or connection).get_extra_info("sockname"))
+        """Where the host reaches this machine; behind a jump host, where that one does."""
+        self.far_address = "" if through else _address(connection.get_extra_info("peername"))
+        """Where others reach the host; "" behind a jump host, where only it knows."""
+
+    async def run(self, command: str) -> "SshStream":
+        """Run a command, without a terminal; closing the stream closes the connection."""
+        process = await self.ssh.create_process(command, encoding=None, request_pty=False)
+        return SshStream(process, self)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await close(self.ssh)
+
+
+class SshStream:
+    """The stdin and stdout of a command on a host."""
+
+    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", connection: Connection) -> None:
+        self._process = process
+        self._connection = connection
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_reader = asyncio.create_task(self._read_stderr())
+
+    @property
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines of stderr."""
+        return tuple(self._stderr)
+
+    async def read(self) -> bytes:
+        """Return some bytes; b"" at the end, a lost connection included."""
+        try:
+            return await self._process.stdout.read(READ_BYTES)
+        except (OSError, asyncssh.Error):
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Send without waiting."""
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(data)
+
+    async def drain(self) -> None:
+        """Wait until what was written has mostly gone out."""
+        with contextlib.suppress(OSError, asyncssh.Error):
+            await self._process.stdin.drain()
+
+    async def exit_status(self) -> int | None:
+        """Return the exit status; None if the command goes on for a second, or its end is lost."""
+        with contextlib.suppress(TimeoutError, OSError, asyncssh.Error):
+            async with asyncio.timeout(1):
+                await self._stderr_reader
+                await self._process.wait_closed()
+        return self._process.exit_status
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._stderr_reader.cancel()
+        self._process.close()
+        await self._connection.close()
+
+    async def _read_stderr(self) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            while chunk := await self._process.stderr.read(READ_BYTES):
+                self._stderr.extend(chunk.decode("utf-8", "replace").splitlines())
+
+
+def _address(end: object) -> str:
+    """Return the address of a socket's end without an IPv6 scope."""
+    return str(end[0]).partition("%")[0] if isinstance(end, tuple) else ""
+
+
+async def close(connection: asyncssh.SSHClientConnection) -> None:
+    """Close a connection; abandons it where the other end does not answer."""
+    connection.close()
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await connection.wait_closed()
+    except TimeoutError:
+        connection.abort()

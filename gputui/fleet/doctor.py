@@ -1,0 +1,120 @@
+"""What is wrong with hosts: every check on each, by the same path that a cluster takes.
+
+All hosts are reached at once; an agent is started on each that does nothing but tell its facts
+and try a port here, and is ended.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from gputui.errors import HostError, ProtocolError
+from gputui.fleet import findings
+from gputui.fleet.findings import Finding, Verdict
+from gputui.fleet.link import AgentLink
+from gputui.fleet.opening import Opened, Shared, open_link
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Ask, Stages
+from gputui.hosts import Host
+from gputui.protocol import VERSION, Configure, Facts, Reach, Reached, Shutdown
+
+FACTS_S = 15.0
+PORT_S = 5.0
+ENDING_S = 5.0
+
+Answer = TypeVar("Answer", Facts, Reached)
+
+
+async def diagnose(
+    hosts: Iterable[Host], settings: FleetSettings, ask: Ask, shared: Shared | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings on every host, in the order of the hosts."""
+    settings = replace(settings, cluster_id=f"doctor-{secrets.token_hex(4)}")
+    shared = shared or Shared(settings)
+    try:
+        found = await asyncio.gather(
+            *(_diagnose_one(host, settings, shared, ask) for host in hosts)
+        )
+    finally:
+        await shared.close()
+    return tuple(finding for one in found for finding in one)
+
+
+async def _diagnose_one(
+    host: Host, settings: FleetSettings, shared: Shared, ask: Ask
+) -> tuple[Finding, ...]:
+    """Return the findings on one host, up to the one that keeps it from the rest."""
+    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state: None, ask=ask)
+    try:
+        opened = await open_link(host, settings, shared, stages)
+    except HostError as error:
+        return tuple(findings.unreached(host, error))
+    try:
+        return await _examine(host, settings, opened)
+    except (ProtocolError, TimeoutError, EOFError) as error:
+        words = str(error) or "its agent did not answer"
+        return (Finding(host.name, "agent", Verdict.BAD, words),)
+    finally:
+        await asyncio.shield(_end(opened.link))
+
+
+async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple[Finding, ...]:
+    """Return the findings on a host whose agent runs."""
+    opened.link.send(
+        Configure(
+            version=VERSION,
+            cluster_id=settings.cluster_id,
+            host=host.name,
+            lease_s=settings.lease_s,
+            telemetry_interval_s=settings.telemetry_interval_s,
+            env=host.env,
+        )
+    )
+    facts = await _answer(opened.link, Facts, FACTS_S)
+    found = [*findings.reached(host, facts, opened.far_address)]
+    found += findings.judged(host, facts, settings)
+    if opened.clock_ahead_s is not None:
+        found.append(findings.clock(host, opened.clock_ahead_s))
+    found.append(findings.port(host, await _try_port(settings, opened)))
+    return tuple(found)
+
+
+async def _try_port(settings: FleetSettings, opened: Opened) -> Reached:
+    """Have the host connect to a port here, where the scheduler would listen."""
+    address = settings.scheduler_host or opened.local_address
+    try:
+        listener = await asyncio.start_server(_hang_up, address, settings.scheduler_port)
+    except OSError as error:
+        return Reached(address, settings.scheduler_port, f"not an address here: {error.strerror}")
+    async with listener:
+        port = listener.sockets[0].getsockname()[1]
+        opened.link.send(Reach(address, port, PORT_S))
+        return await _answer(opened.link, Reached, PORT_S * 2)
+
+
+async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def _answer(link: AgentLink, kind: type[Answer], bound_s: float) -> Answer:
+    """Return the next message of a kind; raises TimeoutError, and EOFError at the end."""
+    async with asyncio.timeout(bound_s):
+        while (message := await link.receive()) is not None:
+            if isinstance(message, kind):
+                return message
+    raise EOFError("; ".join(("its agent ended", *link.last_words)))
+
+
+async def _end(link: AgentLink) -> None:
+    """End the agent, and wait until it has."""
+    link.send(Shutdown(0.0))
+    try:
+        async with asyncio.timeout(ENDING_S):
+            while await link.receive() is not None:
+                continue
+    except (TimeoutError, ProtocolError):
+        return
+    finally:
+        await link.close()

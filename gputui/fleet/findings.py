@@ -1,0 +1,137 @@
+"""The findings of `doctor`: one check on one host each, and the table of them. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.errors import HostError
+from gputui.fleet import checks
+from gputui.fleet.settings import FleetSettings
+from gputui.hosts import Host
+from gputui.protocol import Facts, Reached
+from gputui.snapshot import HostState
+
+DISK_NEEDED_BYTES = 5 * 2**30
+"""With less, a host whose workers spill is soon full."""
+CLOCK_SKEW_S = 2.0
+"""With more, what happened on two hosts cannot be put in order."""
+
+STAGE_CHECKS = (
+    (HostState.RESOLVING, "resolve"),
+    (HostState.CONNECTING, "connect"),
+    (HostState.AUTHENTICATING, "login"),
+    (HostState.PROBING, "python"),
+)
+"""The check that each stage of reaching a host is."""
+
+
+class Verdict(StrEnum):
+    """How a check came out."""
+
+    GOOD = "✓"
+    DOUBTFUL = "!"
+    BAD = "✗"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check on one host."""
+
+    host: str
+    check: str
+    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock
+    or port."""
+    verdict: Verdict
+    text: str = ""
+    remedy: str = ""
+
+
+def report(findings: Iterable[Finding]) -> str:
+    """Return the findings as a table for people, a remedy under what needs one.
+
+    >>> print(report([Finding("gpu-a", "connect", Verdict.GOOD, "10.0.0.5"),
+    ...               Finding("gpu-a", "python", Verdict.BAD, "no Python there", "install it")]))
+    gpu-a  ✓ connect  10.0.0.5
+    gpu-a  ✗ python   no Python there
+                      → install it
+    """
+    rows = tuple(findings)
+    host_width = max((len(row.host) for row in rows), default=0)
+    check_width = max((len(row.check) for row in rows), default=0)
+    lines = []
+    for row in rows:
+        head = f"{row.host:{host_width}}  {row.verdict} {row.check:{check_width}}  "
+        lines.append(f"{head}{row.text}".rstrip())
+        if row.remedy:
+            lines.append(f"{'':{len(head)}}→ {row.remedy}")
+    return "\n".join(lines)
+
+
+def unreached(host: Host, error: HostError) -> Iterator[Finding]:
+    """Yield the stages that a host passed, and the one that it did not."""
+    for state, check in STAGE_CHECKS:
+        if state == error.stage:
+            yield Finding(host.name, check, Verdict.BAD, error.reason, error.remedy)
+            return
+        if not host.is_local:
+            yield Finding(host.name, check, Verdict.GOOD)
+
+
+def reached(host: Host, facts: Facts, address: str) -> Iterator[Finding]:
+    """Yield the stages of a host that passed all."""
+    if not host.is_local:
+        yield Finding(host.name, "connect", Verdict.GOOD, address)
+        yield Finding(host.name, "login", Verdict.GOOD, f"as {host.user}" if host.user else "")
+    yield Finding(host.name, "python", Verdict.GOOD, f"{facts.python_version} ({facts.python})")
+
+
+def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding]:
+    """Yield what a host's facts say: versions, GPUs, CuPy, other people, disk."""
+    problems = {problem.check: problem for problem in checks.problems(host, facts, settings)}
+    for check, good in _good(host, facts):
+        problem = problems.get(check)
+        if problem:
+            yield Finding(host.name, check, Verdict.BAD, problem.reason, problem.remedy)
+        elif good:
+            yield Finding(host.name, check, Verdict.GOOD, good)
+    for warning in checks.warnings(host, facts, settings):
+        yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
+    yield _disk(host, facts)
+
+
+def clock(host: Host, ahead_s: float) -> Finding:
+    """Return how far a host's clock is off."""
+    if abs(ahead_s) <= CLOCK_SKEW_S:
+        return Finding(host.name, "clock", Verdict.GOOD, f"within {CLOCK_SKEW_S:.0f} s of ours")
+    direction = "ahead of" if ahead_s > 0 else "behind"
+    text = f"{abs(ahead_s):.0f} s {direction} ours: times of events will not agree"
+    return Finding(host.name, "clock", Verdict.DOUBTFUL, text, "run an NTP client there and here")
+
+
+def port(host: Host, reached: Reached) -> Finding:
+    """Return whether a host could connect to a port here, as workers must to the scheduler's."""
+    where = f"{reached.host}:{reached.port}"
+    if not reached.error:
+        return Finding(host.name, "port", Verdict.GOOD, f"reaches this machine at {where}")
+    text = f"cannot reach this machine at {where}: {reached.error}"
+    return Finding(host.name, "port", Verdict.BAD, text, checks.PORT_REMEDY)
+
+
+def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield (check, what is to be seen where it is good)."""
+    there = dict(facts.packages)
+    names = ("dask", "distributed", "numpy")
+    yield "versions", ", ".join(f"{name} {there.get(name, '')}" for name in names)
+    devices = checks.chosen_devices(host, facts)
+    kinds = ", ".join(sorted({device.name for device in devices}))
+    yield "gpus", f"{len(devices)} to use: {kinds}" if devices else "none wanted"
+    cupy = [f"{name} {version}" for name, version in facts.packages if name.startswith("cupy")]
+    yield "cupy", ", ".join(cupy) if devices else ""
+
+
+def _disk(host: Host, facts: Facts) -> Finding:
+    free = f"{facts.disk_free_bytes / 2**30:.0f} GiB free for spilling"
+    if facts.disk_free_bytes >= DISK_NEEDED_BYTES:
+        return Finding(host.name, "disk", Verdict.GOOD, free)
+    remedy = "free some, or point TMPDIR at a larger disk with env.TMPDIR="
+    return Finding(host.name, "disk", Verdict.DOUBTFUL, free, remedy)
