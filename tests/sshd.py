@@ -136,7 +136,7 @@ class SshHosts:
 class AsyncsshServer:
     """asyncssh's server in a thread; commands are run for real, by `shell -c`.
 
-    With `key` None it refuses every key. Passwords are those of `passwords`, by user.
+    Without `lets_in` it refuses every key; `passwords` are by user.
     """
 
     def __init__(
@@ -147,12 +147,14 @@ class AsyncsshServer:
         banner: str = "",
         lets_in: bool = True,
         passwords: dict[str, str] | None = None,
+        environ: dict[str, str] | None = None,
     ) -> None:
         self.hosts = hosts
         self.shell = shell
         self.banner = banner
         self.lets_in = lets_in
         self.passwords = passwords or {}
+        self.environ = environ or {}
         self.logins = 0
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -219,6 +221,7 @@ class AsyncsshServer:
                 **os.environ,
                 "XDG_CACHE_HOME": str(self.hosts.folder / "cache"),
                 "XDG_RUNTIME_DIR": str(self.hosts.folder),
+                **self.environ,
             },
         )
         process.stdout.write(self.banner.encode())
@@ -337,7 +340,7 @@ def running_sshd(folder: Path, count: int) -> Iterator[SshHosts]:
         for host in made:
             hosts.start_sshd(host)
         for host in made:
-            _wait_for_ssh(hosts, host)
+            wait_for_ssh(hosts, host)
         yield hosts
     finally:
         hosts.stop()
@@ -365,7 +368,7 @@ class Namespaces(SshHosts):
         for host in made:
             self.start_sshd(host, "ip", "netns", "exec", self.namespace(host))
         for host in made:
-            _wait_for_ssh(self, host)
+            wait_for_ssh(self, host)
 
     def namespace(self, host: SshHost) -> str:
         """Return the name of a host's namespace, for `ip netns exec`."""
@@ -434,7 +437,7 @@ def _free_port(address: str) -> int:
         return port
 
 
-def _wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:
+def wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:
     """Wait until an sshd says its version; raises with its log when it does not."""
     ends_at = time.monotonic() + START_S
     while time.monotonic() < ends_at:

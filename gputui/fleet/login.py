@@ -37,6 +37,8 @@ class Login(asyncssh.SSHClient):
         self._stages = stages
         self._passphrases = passphrases
         self.keys: HostKeys | None = None
+        self.opened: set[str] = set()
+        """Key files that a person gave a passphrase for."""
         self._tries = 0
 
     def begin(self) -> None:
@@ -52,7 +54,10 @@ class Login(asyncssh.SSHClient):
         return False
 
     async def passphrase(self, filename: str) -> str | None:
-        return await self._passphrases.get(filename, self._stages)
+        answer = await self._passphrases.get(filename, self._stages)
+        if answer is not None:
+            self.opened.add(filename)
+        return answer
 
     async def password_auth_requested(self) -> str | None:
         return await self._password(f"Password of {self._stages.host}")

@@ -27,6 +27,9 @@ LEFT_OUT = frozenset({"demo", "fleet", "head", "tui"})
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 """The flags of a .pyc that is not compared with its source. Source: PEP 552."""
 
+MARSHAL_WITHOUT_REFERENCES = 2
+"""Later formats share objects by how often they are referred to, which differs by process."""
+
 KEPT_S = 30 * 86400
 """A pack that no start has read for so long is removed."""
 
@@ -115,7 +118,7 @@ def _compiled(source: bytes, name: str) -> bytes:
     """Return the .pyc of a module."""
     code = compile(source, f"gputui-agent/{name}", "exec", dont_inherit=True, optimize=0)
     header = importlib.util.MAGIC_NUMBER + UNCHECKED_HASH + importlib.util.source_hash(source)
-    return header + marshal.dumps(code)
+    return header + marshal.dumps(code, MARSHAL_WITHOUT_REFERENCES)
 
 
 def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:

@@ -3,6 +3,7 @@
 import errno
 import shlex
 import socket
+from collections.abc import Collection
 
 import asyncssh
 
@@ -28,20 +29,26 @@ def configuration(error: Exception, config: str | None) -> Words:
     return f"{config or '~/.ssh/config'} cannot be used: {error}", "correct it: ssh -G HOST shows"
 
 
-def handshake(error: Exception, where: str, login: str, again: tuple[str, ...]) -> Words:
-    """Return why a connection to `where` (address:port) did not come to an authenticated end."""
+def login(
+    error: asyncssh.PermissionDenied, name: str, again: tuple[str, ...], opened: Collection[str]
+) -> Words:
+    """Return that a host let nobody in with what was offered."""
+    doubt = f" (is the passphrase of {' and '.join(sorted(opened))} right?)" if opened else ""
+    copy = shlex.join(("ssh-copy-id", *again))
+    return (
+        f"refused the login of {name}: {_plain(error.reason)}{doubt}",
+        f"{copy}; or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
+    )
+
+
+def handshake(error: Exception, where: str) -> Words:
+    """Return why a connection to `where` (address:port) did not come to a login."""
     match error:
         case socket.gaierror():
             name = where.rpartition(":")[0]
             return f"{name} does not resolve: {error.strerror}", RESOLVING_REMEDY
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_REMEDY
-        case asyncssh.PermissionDenied():
-            copy = shlex.join(("ssh-copy-id", *again))
-            return (
-                f"refused the login of {login}: {_plain(error.reason)}",
-                f"{copy}; or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
-            )
         case asyncssh.KeyImportError() | asyncssh.KeyEncryptionError():
             return f"a key could not be used: {error}", "ssh-add it, and start again"
         case asyncssh.KeyExchangeFailed():
@@ -60,6 +67,8 @@ def handshake(error: Exception, where: str, login: str, again: tuple[str, ...]) 
                 f"{where} refuses the connection",
                 "start sshd there, or write the port it listens on: host:port",
             )
+        case TimeoutError():
+            return f"no answer from {where}", CONNECTING_REMEDY
         case OSError():
             return f"{where}: {error.strerror or error or type(error).__name__}", CONNECTING_REMEDY
     return f"{type(error).__name__}: {error}", ""

@@ -7,6 +7,7 @@ it. Every failure is a HostError in words (`refusals.py`). Imported when the fir
 
 import asyncio
 import contextlib
+import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
 
-DROPPED_TRIES = 4
-"""sshd drops connections at random past MaxStartups (10): such a host is tried again at once."""
+DROPPED_TRIES = 8
+"""sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
@@ -112,16 +113,21 @@ class Connector:
             except (OSError, ValueError, asyncssh.Error, *refusals.KEY_ERRORS) as error:
                 if refusals.is_about_host_key(error, target.keys):
                     raise
-                if isinstance(error, refusals.KEY_ERRORS):
-                    self._passphrases.forget()
                 if left and refusals.was_dropped(error):
-                    await asyncio.sleep(0.1 * (DROPPED_TRIES - left))
+                    await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
-                raise stages.error(
-                    *refusals.handshake(error, target.where, target.login_name, target.again),
-                    transient=not isinstance(error, asyncssh.PermissionDenied),
-                ) from error
+                raise self._refusal(target, stages, error) from error
         raise AssertionError("the last try returns or raises")
+
+    def _refusal(self, target: "Target", stages: Stages, error: Exception) -> HostError:
+        """Return a failed handshake in words."""
+        if not isinstance(error, asyncssh.PermissionDenied):
+            return stages.error(*refusals.handshake(error, target.where), transient=True)
+        if target.login.opened:
+            self._passphrases.forget()
+        return stages.error(
+            *refusals.login(error, target.login_name, target.again, target.login.opened)
+        )
 
     async def _handshake(
         self,

@@ -9,6 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import asyncssh
@@ -17,7 +18,15 @@ import pytest
 from gputui.hosts import Host
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
-from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+from tests.sshd import (
+    SSHD,
+    AsyncsshServer,
+    Namespaces,
+    SshHost,
+    SshHosts,
+    unavailable,
+    wait_for_ssh,
+)
 
 Start = Callable[..., AsyncsshServer]
 
@@ -256,6 +265,50 @@ async def test_another_python_is_refused_with_both_versions(
     assert re.search(
         r"Python 3\.\d+\.\d+ \(.*\), but this cluster runs on 3\.5", host.status.reason
     )
+
+
+async def test_an_sshd_that_drops_connections_past_its_limit_is_tried_again(
+    reaching: Reaching, ssh_folder: SshHosts
+) -> None:
+    if SSHD is None:
+        unavailable("there is no sshd")
+    first = SshHost("many1", "127.0.0.1", free_port(), getpass.getuser())
+    aliases = [replace(first, name=f"many{number}") for number in range(1, 9)]
+    ssh_folder.start_sshd(first, settings="MaxStartups 2:100:2\n")
+    try:
+        wait_for_ssh(ssh_folder, first)
+        ssh_folder.describe(*aliases)
+        reaching.configure(ssh_config=str(ssh_folder.config))
+        hosts = [reaching.begin(cpu_host(alias.name)) for alias in aliases]
+        await asyncio.gather(*map(reaching.end, hosts))
+        assert [host.status.reason for host in hosts] == [""] * len(aliases)
+        await reaching.close()
+    finally:
+        ssh_folder.stop()
+
+
+async def test_a_wrong_passphrase_is_a_failure_in_words(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
+    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = reaching.begin(cpu_host("ssh1"))
+    reaching.listeners["ssh1"].answers += ["wrong"]
+    await reaching.end(host)
+    assert host.state is S.REFUSED
+    assert "passphrase" in host.status.reason.lower()
+
+
+async def test_an_encrypted_key_that_nobody_opens_is_a_refused_login(
+    reaching: Reaching, asyncssh_hosts: SshHosts
+) -> None:
+    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
+    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert host.status.failed_stage == "authenticating"
+    assert "ssh-a" in host.status.remedy
 
 
 async def test_hosts_behind_a_jump_host_share_one_connection_to_it(

@@ -1,0 +1,123 @@
+"""What a host's facts say against using it."""
+
+from dataclasses import replace
+
+import pytest
+
+from gputui.fleet import checks
+from gputui.fleet.settings import FleetSettings, Versions
+from gputui.hosts import Host
+from gputui.protocol import Facts
+from gputui.snapshot import DeviceProcess, DeviceReading, Owner
+
+SETTINGS = FleetSettings("test", versions=Versions("3.11", "2026.8.0", "2026.8.0"))
+PACKAGES = (("dask", "2026.8.0"), ("distributed", "2026.8.0"), ("numpy", "2.4.0"))
+GPUS = tuple(DeviceReading(f"GPU-{number}f", str(number), "NVIDIA H200") for number in range(2))
+MIG = (
+    DeviceReading("GPU-0f", "0", "NVIDIA H200", usable=False),
+    DeviceReading("MIG-a1", "0.1", "NVIDIA H200 MIG 1g.18gb"),
+    DeviceReading("MIG-a2", "0.2", "NVIDIA H200 MIG 1g.18gb"),
+)
+FACTS = Facts(
+    version=1,
+    agent_pid=1,
+    python="/opt/env/bin/python",
+    python_version="3.11.9",
+    packages=(*PACKAGES, ("cupy-cuda13x", "14.2.0")),
+    cuda_driver="13.0",
+    cpus=8,
+    memory_total_bytes=2**36,
+    disk_free_bytes=2**36,
+    machine_id="m",
+    devices=GPUS,
+    cuda_visible_devices=None,
+    slurm_job_id=None,
+    running=(),
+)
+
+
+EVERY_GPU = Host("gpu-a")
+
+
+def refusal(
+    host: Host = EVERY_GPU, settings: FleetSettings = SETTINGS, **facts: object
+) -> checks.Problem | None:
+    return next(checks.problems(host, replace(FACTS, **facts), settings), None)
+
+
+def test_a_host_that_has_all_is_not_refused() -> None:
+    assert refusal() is None
+
+
+def test_gpus_without_cupy_are_refused_with_the_line_that_installs_it() -> None:
+    problem = refusal(packages=PACKAGES, cuda_driver="12.4")
+    assert problem is not None
+    assert problem.reason == "GPUs, but no CuPy in /opt/env/bin/python"
+    assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in problem.remedy
+
+
+def test_gpus_none_needs_no_cupy() -> None:
+    assert refusal(Host("gpu-a", gpus=()), packages=PACKAGES) is None
+
+
+def test_a_host_without_a_gpu_is_told_to_say_so() -> None:
+    problem = refusal(devices=())
+    assert problem is not None
+    assert (problem.reason, problem.remedy) == ("no GPU", "write gpus=none for CPU workers")
+
+
+def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:
+    assert refusal(settings=replace(SETTINGS, cpu_fallback=True), devices=()) is None
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_named_with_those_that_are() -> None:
+    problem = refusal(Host("gpu-a", gpus=("0", "7")))
+    assert problem is not None
+    assert problem.reason == "no GPU 7: it has 0, 1"
+
+
+def test_why_nvml_sees_no_gpu_is_said() -> None:
+    problem = refusal(Host("gpu-a", gpus=("0",)), devices=(), warnings=("the driver is missing",))
+    assert problem is not None
+    assert problem.reason == "no GPU 0: it has none; the driver is missing"
+
+
+def test_hidden_gpus_are_explained() -> None:
+    hidden = tuple(replace(device, usable=False) for device in GPUS)
+    problem = refusal(devices=hidden, cuda_visible_devices="")
+    assert problem is not None
+    assert problem.reason == "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "labels"),
+    [
+        (None, ["0.1", "0.2"]),
+        (("0",), ["0.1", "0.2"]),
+        (("0.2",), ["0.2"]),
+        (("MIG-a1",), ["0.1"]),
+        (("MIG-a",), ["0.1", "0.2"]),
+    ],
+)
+def test_gpus_are_chosen_by_index_instance_and_uuid(
+    gpus: tuple[str, ...] | None, labels: list[str]
+) -> None:
+    chosen = checks.chosen_devices(Host("gpu-a", gpus=gpus), replace(FACTS, devices=MIG))
+    assert [device.label for device in chosen] == labels
+
+
+def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
+    process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
+    busy = (replace(GPUS[0], processes=(process,)), GPUS[1])
+    words = "GPU 0 is used by python train.py of alice (pid 4711)"
+    facts = replace(FACTS, devices=busy)
+    assert refusal(devices=busy) is None
+    assert words in checks.warnings(Host("gpu-a"), facts, SETTINGS)
+    problem = refusal(settings=replace(SETTINGS, busy="refuse"), devices=busy)
+    assert problem is not None and problem.reason == words
+
+
+def test_another_generation_of_numpy_is_a_warning() -> None:
+    facts = replace(FACTS, packages=(*FACTS.packages, ("numpy", "1.26.4")))
+    (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS)
+    assert "numpy 1.26.4 there" in warning

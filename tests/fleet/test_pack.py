@@ -1,0 +1,63 @@
+"""gputui packed for hosts."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet import pack
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "gputui"
+
+
+def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
+    names = set(zipfile.ZipFile(pack.load_pack().path).namelist())
+    assert {"__main__.py", "pynvml.py", "gputui/protocol.py", "gputui/protocol.pyc"} <= names
+    assert not [name for name in names if name.startswith(("gputui/tui", "gputui/fleet"))]
+
+
+def test_two_processes_make_the_same_bytes() -> None:
+    make = "from gputui.fleet import pack; print(pack.load_pack().hash)"
+    hashes = {
+        subprocess.check_output(
+            [sys.executable, "-c", make],
+            env={**os.environ, "XDG_CACHE_HOME": f"{os.environ['XDG_CACHE_HOME']}{number}"},
+        )
+        for number in range(2)
+    }
+    assert hashes == {f"{pack.load_pack().hash}\n".encode()}
+
+
+def test_a_second_start_reads_it_from_the_cache(cache: Path) -> None:
+    first = pack.load_pack()
+    (path,) = cache.iterdir()
+    written = path.stat().st_ino
+    assert pack.load_pack() == first
+    assert path.stat().st_ino == written
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_its_modules_come_compiled(tmp_path: Path) -> None:
+    packed = pack.load_pack()
+    show = "import gputui.protocol as p; print(p.__cached__, p.__spec__.loader.archive)"
+    said = subprocess.check_output(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(packed.path)!r}]; {show}"],
+        text=True,
+        cwd=tmp_path,
+    )
+    assert said.split() == [f"{packed.path}/gputui/protocol.pyc", str(packed.path)]
+
+
+def test_a_module_that_changes_makes_another_pack(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("x = 1\n")
+    before = pack.build((("module.py", module),))
+    module.write_text("x = 2\n")
+    assert pack.build((("module.py", module),)) != before
