@@ -58,7 +58,7 @@ class Processes:
             identity = Identity(
                 Owner.OURS if self._is_ours(pid) else Owner.OTHER,
                 _user(pid),
-                _command(pid) or f"[{stat.command}]",
+                _command(pid) or f"[{one_line(stat.command)}]",
             )
             if len(known) >= KEPT:
                 known.clear()
@@ -106,7 +106,15 @@ def _user_name(uid: int) -> str:
 def _command(pid: int) -> str:
     """Return the start of a process's command line, "" for a kernel thread or a zombie."""
     try:
-        raw = procfs.read_text(f"/proc/{pid}/cmdline")
+        return one_line(procfs.read_text(f"/proc/{pid}/cmdline"))[:COMMAND_CHARACTERS]
     except OSError:
         return ""
-    return raw.replace("\0", " ").strip()[:COMMAND_CHARACTERS]
+
+
+def one_line(raw: str) -> str:
+    r"""Return a command line as one line that is safe to print on any terminal.
+
+    >>> one_line("python\0-c\0import os\n\nprint(1)\0\x1b[2J\0")
+    'python -c import os print(1) [2J'
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in raw).split())

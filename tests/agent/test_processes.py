@@ -84,3 +84,11 @@ def test_a_process_is_looked_up_once(start):
     first_line(process)
     processes = Processes("abc")
     assert processes.identify(process.pid) is processes.identify(process.pid)
+
+
+def test_a_command_cannot_write_on_the_terminal_that_shows_it(start):
+    process = start(WAIT_FOR_END_OF_INPUT + "\n# \x1b[2J\n")
+    first_line(process)
+    command = Processes("abc").identify(process.pid).command
+    assert command is not None
+    assert command.isprintable()
