@@ -1,0 +1,185 @@
+"""What a preset is made of: plain frozen values that anything may read without running it.
+
+The command line and the screen's forms are made from `Parameter`, the check before a run from
+`Library` and `Memory`, what is printed, drawn and saved after it from `Outcome`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from gputui.errors import PresetError
+
+if TYPE_CHECKING:
+    from gputui.presets.job import Job
+
+Value = int | float | str | bool | None
+"""A parameter's value; None is "chosen for the machine", written `auto`."""
+
+_TRUE = frozenset({"true", "yes", "on", "1"})
+_FALSE = frozenset({"false", "no", "off", "0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One `-p name=value` of a preset."""
+
+    name: str
+    type: type[int] | type[float] | type[str] | type[bool]
+    default: Value
+    help: str
+    cpu_default: Value = None
+    """The default on CPUs, where it differs; None is the same as `default`."""
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+
+    @property
+    def bounds(self) -> str:
+        """What it accepts, in words.
+
+        >>> Parameter("rows", int, 10, "", minimum=1, unit="rows").bounds
+        'an integer of at least 1'
+        """
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        noun = {int: "an integer", float: "a number", bool: "true or false", str: "text"}[self.type]
+        if self.minimum is not None and self.maximum is not None:
+            return f"{noun} from {self.minimum:,} to {self.maximum:,}"
+        if self.minimum is not None:
+            return f"{noun} of at least {self.minimum:,}"
+        return f"{noun} of at most {self.maximum:,}" if self.maximum is not None else noun
+
+    def default_for(self, backend: str) -> Value:
+        """Return the default on this backend."""
+        on_cpu = backend == "numpy" and self.cpu_default is not None
+        return self.cpu_default if on_cpu else self.default
+
+    def parse(self, text: str) -> Value:
+        """Return the value that `text` writes.
+
+        Raises:
+            PresetError: it is of another type, or out of bounds.
+
+        >>> Parameter("rows", int, 10, "", minimum=1).parse("1e6")
+        1000000
+        """
+        if text == "auto" and self.default is None:
+            return None
+        try:
+            value = self._convert(text.strip())
+        except (ValueError, OverflowError):
+            raise PresetError(f"{self.name}={text}: must be {self.bounds}") from None
+        self._check(value)
+        return value
+
+    def _convert(self, text: str) -> Value:
+        if self.type is bool:
+            if text.lower() not in _TRUE | _FALSE:
+                raise ValueError(text)
+            return text.lower() in _TRUE
+        if self.type is int:
+            return _integer(text)
+        return float(text) if self.type is float else text
+
+    def _check(self, value: Value) -> None:
+        wrong = bool(self.choices) and value not in self.choices
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low = self.minimum is not None and not value >= self.minimum
+            high = self.maximum is not None and not value <= self.maximum
+            wrong = wrong or low or high or value != value
+        if wrong:
+            raise PresetError(f"{self.name}={value}: must be {self.bounds}")
+
+
+def _integer(text: str) -> int:
+    """Return an integer written as 1000000, 1_000_000 or 1e6."""
+    try:
+        return int(text)
+    except ValueError:
+        value = float(text)
+    if value != int(value):
+        raise ValueError(text)
+    return int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """A library that a preset needs on every worker."""
+
+    module: str
+    install: str
+    backends: tuple[str, ...] = ("cupy", "numpy")
+    """The backends that need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a memory estimate needs to know of the workers."""
+
+    backend: str
+    workers: int
+    threads: int
+    """Of all workers together."""
+    smallest_bytes: int
+    """What one task may take on the smallest device, or in the smallest worker's memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a run will take on each worker at its peak, and what to change where that is too much."""
+
+    peak_bytes: int
+    change: str = ""
+    """As in "use chunk_rows ≤ 40,000"; "" where nothing helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Data of one picture; drawn by `gputui.runs` in the terminal and as PNG."""
+
+    kind: str
+    """line (x and y), bar (labels and y), or heat (labels and matrix)."""
+    title: str
+    y_label: str = ""
+    x_label: str = ""
+    x: tuple[float, ...] = ()
+    y: tuple[float, ...] = ()
+    labels: tuple[str, ...] = ()
+    matrix: tuple[tuple[float | None, ...], ...] = ()
+    logarithmic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a preset's function returns."""
+
+    result: Mapping[str, Any]
+    """Numbers, texts, lists and dicts of them: what `--json` prints."""
+    figure: Figure | None = None
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    """Dask or NumPy arrays by name: for `--save`, and kept on the workers as long as this lives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """One computation: what it is called, what it takes, and the function that does it."""
+
+    name: str
+    summary: str
+    parameters: tuple[Parameter, ...]
+    compute: Callable[[Job], Outcome]
+    requires: tuple[Library, ...] = ()
+    estimate: Callable[[Mapping[str, Any], Machine], Memory] | None = None
+    """Values of all parameters and the machine → what it takes there."""
+    check: Callable[[Mapping[str, Any]], None] | None = None
+    """Raises PresetError where parameters do not go together."""
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Key of the result → its unit, for people."""
+
+    def parameter(self, name: str) -> Parameter | None:
+        """Return the parameter of this name."""
+        return next((each for each in self.parameters if each.name == name), None)

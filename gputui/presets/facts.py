@@ -1,0 +1,82 @@
+"""What a worker says of itself before a run: its device, its memory, and what is installed.
+
+`describe` runs on the worker as a task, so that a worker that cannot take tasks is found out
+before the run begins; no CUDA context is made for a run on the CPU.
+"""
+
+import importlib.util
+import os
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+DEVICE_SHARE = 0.85
+"""Of the device memory that is free: what a run may plan with; the rest is for fragments."""
+
+LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One worker, as it sees itself."""
+
+    uuid: str | None
+    device_name: str | None
+    device_bytes: int | None
+    """What its tasks may take there; None without a GPU."""
+    missing: tuple[str, ...]
+    """Modules that were asked for and are not installed."""
+    versions: tuple[tuple[str, str], ...]
+
+
+def describe(backend: str, modules: tuple[str, ...]) -> Facts:
+    """Return this worker's facts; the device only where `backend` is cupy."""
+    wanted = (*modules, "cupy") if backend == "cupy" else modules
+    missing = tuple(each for each in wanted if importlib.util.find_spec(each) is None)
+    on_device = backend == "cupy" and "cupy" not in missing
+    uuid, name, size = _device() if on_device else (None, None, None)
+    return Facts(uuid, name, size, missing, _versions())
+
+
+def device_uuid() -> str:
+    """Return the UUID of the device that this process computes on, as NVML writes it."""
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    digits = properties["uuid"].hex()
+    pieces = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32])
+    kind = "MIG" if (pinned_uuid() or "").startswith("MIG-") else "GPU"
+    return f"{kind}-{'-'.join(pieces)}"
+
+
+def pinned_uuid() -> str | None:
+    """Return the UUID of the device that this worker was pinned to; None where by index."""
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
+    return first if first.startswith(("GPU-", "MIG-")) else None
+
+
+def _device() -> tuple[str, str, int]:
+    import cupy
+
+    device = cupy.cuda.Device()
+    free, _ = device.mem_info
+    pool = cupy.get_default_memory_pool()
+    room = free + pool.free_bytes()
+    if pool.get_limit():
+        room = min(room, pool.get_limit() - pool.used_bytes())
+    name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
+    return device_uuid(), name, int(room * DEVICE_SHARE)
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    """Return the versions of what is installed here, from metadata: nothing is imported."""
+    found = []
+    for name in LIBRARIES:
+        for distribution in (name, f"{name}-cuda13x", f"{name}-cuda12x", f"{name}-cu13"):
+            try:
+                found.append((name, version(distribution)))
+            except PackageNotFoundError:
+                continue
+            break
+    return tuple(found)

@@ -1,0 +1,195 @@
+"""What a running preset holds: the workers it may use, and the ways to give them work.
+
+Everything goes through `submit`, `each_worker` and `compute`, so that a preset need not think of
+which workers have a GPU, of progress, of Ctrl-C, or of a worker that is lost on the way: its
+tasks run again elsewhere. The process that holds a `Job` needs no CuPy; only workers do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Event
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from gputui.errors import RunError
+from gputui.presets.definition import Machine, Value
+
+if TYPE_CHECKING:
+    import distributed
+
+POLL_S = 0.1
+"""How long a wait may last before cancelling is looked at."""
+
+
+class Cancelled(RunError):
+    """The run was cancelled from another thread or face."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run is; `total` is 0 as long as it is not known."""
+
+    stage: str
+    """In a word or two: drawing, computing, checking."""
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """One worker of a run, with what it told of itself."""
+
+    name: str
+    address: str
+    host: str
+    device: str | None
+    """`0` for a GPU, `0.2` for a MIG instance, None on a CPU."""
+    uuid: str | None
+    device_name: str | None
+    nthreads: int
+    memory_bytes: int
+    """What one task may take: device memory on a GPU, else its share of the worker's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run as its preset sees it."""
+
+    client: distributed.Client
+    backend: str
+    """cupy or numpy: where arrays live."""
+    workers: tuple[Worker, ...]
+    parameters: Mapping[str, Value]
+    resources: Mapping[str, float]
+    """What each task takes of a worker: `{"GPU": 1}` where workers say that they have one."""
+    restricted: bool
+    """Whether the cluster has workers that this run may not use."""
+    report: Callable[[RunProgress], None]
+    cancel: Event
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a parameter's value: `job["rows"]`."""
+        return self.parameters[name]
+
+    @property
+    def machine(self) -> Machine:
+        """The workers in numbers."""
+        return Machine(
+            backend=self.backend,
+            workers=len(self.workers),
+            threads=sum(each.nthreads for each in self.workers),
+            smallest_bytes=min(each.memory_bytes for each in self.workers),
+        )
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Start one task on whichever worker is free and return its future."""
+        return self.client.submit(function, *arguments, key=_token(function), **self._placement())
+
+    def map(self, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
+        """Start one task for each row of the columns, as the built-in `map` would."""
+        rows = list(zip(*columns, strict=True))
+        if not rows:
+            return []
+        token = _token(function)
+        keys = [(token, index) for index in range(len(rows))]
+        transposed = [list(column) for column in zip(*rows, strict=True)]
+        return list(self.client.map(function, *transposed, key=keys, **self._placement()))
+
+    def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
+        """Wait for futures and return what they came to, here."""
+        self.wait(futures, stage)
+        return list(self.client.gather(list(futures)))
+
+    def each_worker(
+        self, function: Callable[..., Any], *arguments: Any, stage: str = "computing"
+    ) -> list[Any]:
+        """Run a function once on every worker and return the results in the workers' order.
+
+        Where a worker is lost meanwhile, another one runs its task.
+        """
+        futures = [self.on(each, function, *arguments) for each in self.workers]
+        return self.results(futures, stage)
+
+    def on(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Start one task on this worker, or on another one should this one be lost."""
+        return self.client.submit(
+            function,
+            *arguments,
+            key=_token(function),
+            resources=dict(self.resources) or None,
+            workers=[worker.address],
+            allow_other_workers=True,
+        )
+
+    def compute(self, collection: Any, stage: str = "computing") -> Any:
+        """Compute a Dask collection on the workers and return its value here."""
+        future = self.client.compute(collection, **self._placement())
+        return self.results([future], stage)[0]
+
+    def persist(self, collection: Any, stage: str = "computing") -> Any:
+        """Compute a Dask collection and leave it on the workers; return the collection of it."""
+        from distributed import futures_of
+
+        kept = self.client.persist(collection, **self._placement())
+        self.wait(futures_of(kept), stage)
+        return kept
+
+    def wait(self, futures: Sequence[Any], stage: str = "computing") -> None:
+        """Wait until all futures have ended well, reporting progress.
+
+        Raises:
+            RunError: the cluster has lost the tasks.
+            Cancelled: the run was cancelled.
+            Exception: whatever the first task that failed raised.
+        """
+        try:
+            self._wait(futures, stage)
+        except BaseException:
+            self.client.cancel(list(futures), force=True)
+            raise
+
+    def _wait(self, futures: Sequence[Any], stage: str) -> None:
+        ended: SimpleQueue[Any] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ended.put)
+        done, reported_at = 0, 0.0
+        while done < len(futures):
+            if self.cancel.is_set():
+                raise Cancelled("cancelled")
+            if time.monotonic() - reported_at > POLL_S:
+                self.report(RunProgress(stage, done, len(futures)))
+                reported_at = time.monotonic()
+            try:
+                _raise_if_failed(ended.get(timeout=POLL_S))
+            except Empty:
+                continue
+            done += 1
+        self.report(RunProgress(stage, done, len(futures)))
+
+    def _placement(self) -> dict[str, Any]:
+        """Return where tasks may run: on this run's workers, by resource where they have one."""
+        if self.resources:
+            return {"resources": dict(self.resources)} | self._chosen()
+        return self._chosen()
+
+    def _chosen(self) -> dict[str, Any]:
+        if not self.restricted:
+            return {}
+        return {"workers": [each.address for each in self.workers], "allow_other_workers": True}
+
+
+def _raise_if_failed(future: Any) -> None:
+    if future.status == "finished":
+        return
+    if future.status == "error":
+        future.result()
+    raise RunError(f"the cluster dropped task {future.key} ({future.status})")
+
+
+def _token(function: Callable[..., Any]) -> str:
+    """Return the start of new keys; the scheduler groups tasks by it."""
+    return f"{function.__name__.strip('_')}-{uuid4().hex}"

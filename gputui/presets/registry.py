@@ -1,0 +1,166 @@
+"""Finds presets by name: built in, from the entry points `gputui.presets`, or in a file.
+
+A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from gputui.errors import PresetError
+from gputui.presets.definition import Preset, Value
+
+BUILT_IN = (
+    "smoke",
+    "svd",
+    "random-sum",
+    "compare",
+    "mean",
+    "matmul",
+    "convert",
+    "transfer",
+    "torch",
+    "dataframe",
+    "gridsearch",
+)
+"""In the order in which they are listed; `random-sum` lives in `random_sum.py`."""
+
+GROUP = "gputui.presets"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all presets: built in first, then those of installed packages."""
+    return BUILT_IN + tuple(sorted(set(_entry_points()) - set(BUILT_IN)))
+
+
+def get(name: str) -> Preset:
+    """Return the preset of this name.
+
+    Raises:
+        PresetError: there is none, or its file or package does not import.
+    """
+    if name in BUILT_IN:
+        module = importlib.import_module(f"gputui.presets.{name.replace('-', '_')}")
+        return _as_preset(module.PRESET, name)
+    if ".py:" in name or name.endswith(".py"):
+        return _from_file(name)
+    if name in _entry_points():
+        return _from_entry_point(name)
+    raise PresetError(f"unknown preset '{name}'{nearest(name, names())}")
+
+
+def parse_parameters(preset: Preset, given: Mapping[str, str]) -> dict[str, Value]:
+    """Return the typed values of the parameters that were given.
+
+    Raises:
+        PresetError: with one line for each that is unknown, of the wrong type or out of bounds.
+    """
+    problems = []
+    values: dict[str, Value] = {}
+    for key, text in given.items():
+        parameter = preset.parameter(key)
+        if parameter is None:
+            known = [each.name for each in preset.parameters]
+            problems.append(f"{preset.name} has no parameter '{key}'{nearest(key, known)}")
+            continue
+        try:
+            values[key] = parameter.parse(text)
+        except PresetError as error:
+            problems.append(f"{preset.name}: {error}")
+    if problems:
+        raise PresetError("\n".join(problems))
+    return values
+
+
+def complete(preset: Preset, values: Mapping[str, Value], backend: str) -> dict[str, Value]:
+    """Return the values of all parameters, with this backend's defaults for those not given.
+
+    Raises:
+        PresetError: parameters do not go together.
+    """
+    defaults = {each.name: each.default_for(backend) for each in preset.parameters}
+    unknown = sorted(set(values) - set(defaults))
+    if unknown:
+        hint = nearest(unknown[0], defaults)
+        raise PresetError(f"{preset.name} has no parameter '{unknown[0]}'{hint}")
+    completed = defaults | dict(values)
+    if preset.check:
+        preset.check(completed)
+    return completed
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if close:
+        return " (did you mean " + " or ".join(f"'{each}'" for each in close) + "?)"
+    return f": there are {', '.join(known)}" if known else ": there are none"
+
+
+@cache
+def _entry_points() -> dict[str, object]:
+    """Return the entry points of installed packages by name."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _from_entry_point(name: str) -> Preset:
+    point = _entry_points()[name]
+    try:
+        thing = point.load()  # type: ignore[attr-defined]
+    except Exception as error:
+        raise PresetError(f"preset '{name}' does not import: {_said(error)}") from error
+    return _as_preset(thing, name)
+
+
+def _from_file(name: str) -> Preset:
+    """Return the preset that `./file.py:thing` names; `PRESET` where no thing is named."""
+    path_text, _, attribute = name.partition(".py:")
+    path = Path(path_text if attribute else name).expanduser()
+    if attribute:
+        path = path.with_name(path.name + ".py")
+    if not path.is_file():
+        raise PresetError(f"{path}: there is no such file")
+    module = _import_file(path.resolve())
+    try:
+        return _as_preset(getattr(module, attribute or "PRESET"), name)
+    except AttributeError:
+        found = [key for key, value in vars(module).items() if isinstance(value, Preset)]
+        hint = nearest(attribute or "PRESET", found)
+        raise PresetError(f"{path} has no '{attribute or 'PRESET'}'{hint}") from None
+
+
+@cache
+def _import_file(path: Path) -> ModuleType:
+    """Import a file that is no module on anyone's path; its functions travel by value."""
+    spec = importlib.util.spec_from_file_location(f"gputui_preset_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise PresetError(f"{path}: is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[spec.name]
+        raise PresetError(f"{path} does not import: {_said(error)}") from error
+    return module
+
+
+def _as_preset(thing: object, name: str) -> Preset:
+    if not isinstance(thing, Preset):
+        raise PresetError(f"{name}: is a {type(thing).__name__}, not a gputui.presets.Preset")
+    return thing
+
+
+def _said(error: Exception) -> str:
+    """Return an import error in a line, with the line of the file where it has one."""
+    line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None
+    where = f" (line {line})" if line else ""
+    return f"{type(error).__name__}: {error}{where if where not in str(error) else ''}"

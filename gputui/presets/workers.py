@@ -1,0 +1,164 @@
+"""Which workers a run uses, and what each of them has; or why there is none that it can use.
+
+Called by `gputui.run` before anything of a preset starts. A preset for GPUs runs on workers that
+carry the Dask resource `GPU`; where none does (a cluster that others set up), on all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gputui.errors import ClusterError, UsageError
+from gputui.presets.definition import Preset
+from gputui.presets.facts import Facts, describe
+from gputui.presets.job import Job, Worker
+
+HOST_SHARE = 0.5
+"""Of a CPU worker's memory limit: what its tasks may plan with; Dask spills from 0.6 on."""
+
+_PIECES = re.compile(r"(\d+)")
+
+CUPY_INSTALL = "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)"
+
+
+def resolve_backend(backend: str, known: Mapping[str, Any]) -> str:
+    """Return cupy or numpy for auto, cupy or numpy; `known` are the scheduler's workers.
+
+    Raises:
+        ClusterError: there is no worker.
+    """
+    if not known:
+        raise ClusterError("the cluster has no worker")
+    if backend not in ("auto", "cupy", "numpy"):
+        raise UsageError(f"backend '{backend}': must be one of auto, cupy, numpy")
+    if backend == "auto":
+        return "cupy" if have_gpu(known) else "numpy"
+    return backend
+
+
+def have_gpu(known: Mapping[str, Any]) -> bool:
+    """Whether any of these workers carries the resource `GPU`."""
+    return any(each.get("resources", {}).get("GPU") for each in known.values())
+
+
+def choose(
+    known: Mapping[str, Any], names: Collection[str] | None, backend: str
+) -> dict[str, Any]:
+    """Return the workers to use by address: those named, and for CuPy those with a GPU."""
+    present = {str(each["name"]) for each in known.values()}
+    absent = sorted(set(names or ()) - present)
+    if absent:
+        raise ClusterError(f"no worker is named {', '.join(absent)}")
+    fitting = {
+        address: each
+        for address, each in known.items()
+        if (names is None or str(each["name"]) in names)
+        and (backend == "numpy" or not have_gpu(known) or each["resources"].get("GPU"))
+    }
+    if not fitting:
+        raise ClusterError("none of the workers has a GPU; choose the CPU with --backend numpy")
+    return dict(sorted(fitting.items(), key=lambda item: _natural(str(item[1]["name"]))))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts gpu2 before gpu10."""
+    return [(int(piece or 0) if piece.isdigit() else -1, piece) for piece in _PIECES.split(name)]
+
+
+def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Facts]:
+    """Have every worker describe itself."""
+    modules = tuple(each.module for each in preset.requires if job.backend in each.backends)
+    futures = [
+        job.client.submit(
+            describe,
+            job.backend,
+            modules,
+            workers=[address],
+            resources={"GPU": 1} if each.get("resources", {}).get("GPU") else None,
+            pure=False,
+        )
+        for address, each in chosen.items()
+    ]
+    return dict(zip(chosen, job.results(futures, "asking workers"), strict=True))
+
+
+def refuse_missing(preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:
+    """Raise ClusterError that names each library, where it is missing, and how to install it."""
+    install = {each.module: each.install for each in preset.requires} | {"cupy": CUPY_INSTALL}
+    lacking: dict[str, list[str]] = {}
+    for address, each in facts.items():
+        for module in each.missing:
+            lacking.setdefault(module, []).append(str(chosen[address]["name"]))
+    if lacking:
+        raise ClusterError(
+            "\n".join(
+                f"{preset.name} needs {module}, which is not installed for {', '.join(names)}\n"
+                f"  {install[module]}"
+                for module, names in lacking.items()
+            )
+        )
+
+
+def described(chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> tuple[Worker, ...]:
+    """Join what the scheduler knows and what the workers said."""
+    workers = []
+    for address, known in chosen.items():
+        on_device = facts[address].device_bytes
+        room = _host_room(known, len(chosen)) if on_device is None else on_device
+        workers.append(_worker(address, known, facts[address], room // _sharers(facts, address)))
+    return tuple(workers)
+
+
+def _sharers(facts: Mapping[str, Facts], address: str) -> int:
+    """Return how many of the workers compute on this worker's device."""
+    uuid = facts[address].uuid
+    return sum(each.uuid == uuid for each in facts.values()) if uuid else 1
+
+
+def _worker(address: str, known: Mapping[str, Any], facts: Facts, room_bytes: int) -> Worker:
+    name = str(known["name"])
+    host, _, label = name.rpartition(":")
+    return Worker(
+        name=name,
+        address=address,
+        host=host or known["host"],
+        device=_device_label(label),
+        uuid=facts.uuid,
+        device_name=facts.device_name,
+        nthreads=known["nthreads"],
+        memory_bytes=room_bytes // known["nthreads"],
+    )
+
+
+def _device_label(label: str) -> str | None:
+    """Return the device of a worker's name.
+
+    >>> _device_label("gpu3"), _device_label("gpu3.1"), _device_label("mig0.2")
+    ('3', '3', '0.2')
+    """
+    if label.startswith("mig"):
+        return label.removeprefix("mig")
+    return label.removeprefix("gpu").partition(".")[0] if label.startswith("gpu") else None
+
+
+def _host_room(known: Mapping[str, Any], workers: int) -> int:
+    """Return the bytes that a CPU worker's tasks may take together."""
+    return int((known["memory_limit"] or _free_bytes() // workers) * HOST_SHARE)
+
+
+def _free_bytes() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def versions(facts: Mapping[str, Facts]) -> dict[str, str]:
+    """Return the version of each library on the workers; "a, b" where they differ."""
+    found: dict[str, set[str]] = {"python": {sys.version.split()[0]}}
+    for each in facts.values():
+        for library, version in each.versions:
+            found.setdefault(library, set()).add(version)
+    return {library: ", ".join(sorted(versions)) for library, versions in found.items()}

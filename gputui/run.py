@@ -1,0 +1,172 @@
+"""A preset and its parameters → progress → a `RunResult`, on the workers of a Dask client.
+
+`execute` is called by `--run` and by Python; it blocks, and builds and sends graphs in the
+calling thread, off every event loop. It finds out what the workers are and have, says what is
+missing or too large before anything starts, and turns every way in which a run can fail into
+one error that says what to change.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from gputui import __version__
+from gputui.errors import RunError
+from gputui.presets import Figure, Preset, Value, complete
+from gputui.presets.faults import explained
+from gputui.presets.job import Cancelled, Job, RunProgress, Worker
+from gputui.presets.workers import (
+    ask,
+    choose,
+    described,
+    have_gpu,
+    refuse_missing,
+    resolve_backend,
+    versions,
+)
+
+if TYPE_CHECKING:
+    import distributed
+
+__all__ = ["Cancelled", "RunProgress", "RunResult", "Worker", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to; holds its arrays on the workers as long as it lives."""
+
+    preset: str
+    parameters: Mapping[str, Value]
+    backend: str
+    workers: tuple[Worker, ...]
+    elapsed_s: float
+    result: Mapping[str, Any]
+    units: Mapping[str, str]
+    figure: Figure | None
+    versions: Mapping[str, str]
+    """Of the libraries on the workers; "a, b" where they differ."""
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    """Dask or NumPy arrays by name."""
+
+    def to_json(
+        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
+    ) -> dict[str, Any]:
+        """Return the object that `--json` prints."""
+        return {
+            "preset": self.preset,
+            "parameters": dict(self.parameters),
+            "backend": self.backend,
+            "workers": [
+                {"name": w.name, "host": w.host, "device": w.device, "uuid": w.uuid}
+                for w in self.workers
+            ],
+            "failed_hosts": [dict(each) for each in failed_hosts],
+            "elapsed_s": self.elapsed_s,
+            "result": dict(self.result),
+            "restarts": restarts,
+            "version": __version__,
+        }
+
+
+def execute(
+    client: distributed.Client,
+    preset: Preset,
+    parameters: Mapping[str, Value],
+    *,
+    backend: str = "auto",
+    workers: Collection[str] | None = None,
+    report: Callable[[RunProgress], None] = lambda progress: None,
+    cancel: Event | None = None,
+) -> RunResult:
+    """Run a preset and return its result.
+
+    `client` is a synchronous one. `parameters` are the given ones, typed
+    (`presets.parse_parameters`); the others get the backend's defaults. `workers` are names, None
+    for all that fit the backend. Setting `cancel` from another thread, like Ctrl-C in this one,
+    cancels the tasks.
+
+    Raises:
+        PresetError: parameters are unknown or do not go together.
+        ClusterError: no worker fits, or a library is missing on one.
+        RunError: the computation failed; Cancelled where it was cancelled.
+    """
+    _travel_by_value(preset)
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    backend = resolve_backend(backend, known)
+    chosen = choose(known, workers, backend)
+    job = Job(
+        client=client,
+        backend=backend,
+        workers=(),
+        parameters=complete(preset, parameters, backend),
+        resources={"GPU": 1} if backend == "cupy" and have_gpu(chosen) else {},
+        restricted=len(chosen) < len(known),
+        report=report,
+        cancel=cancel or Event(),
+    )
+    with explained(preset.name):
+        facts = ask(preset, job, chosen)
+    refuse_missing(preset, chosen, facts)
+    return _run(preset, replace(job, workers=described(chosen, facts)), versions(facts))
+
+
+def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
+    _refuse_too_large(preset, job)
+    started = time.perf_counter()
+    with explained(preset.name, {"memory": lambda: _change(preset, job)}):
+        outcome = preset.compute(job)
+    return RunResult(
+        preset=preset.name,
+        parameters=job.parameters,
+        backend=job.backend,
+        workers=job.workers,
+        elapsed_s=time.perf_counter() - started,
+        result=outcome.result,
+        units=preset.units,
+        figure=outcome.figure,
+        versions=found,
+        arrays=outcome.arrays,
+    )
+
+
+def _refuse_too_large(preset: Preset, job: Job) -> None:
+    """Raise RunError where the preset's own estimate says that it will not fit."""
+    if preset.estimate is None:
+        return
+    memory, room = preset.estimate(job.parameters, job.machine), job.machine.smallest_bytes
+    if memory.peak_bytes > room:
+        where = "device" if job.backend == "cupy" else "worker's share of memory"
+        raise RunError(
+            f"{preset.name} would take {sized(memory.peak_bytes)} on each worker, and the "
+            f"smallest {where} has {sized(room)} to give",
+            remedy=memory.change,
+        )
+
+
+def _change(preset: Preset, job: Job) -> str:
+    return preset.estimate(job.parameters, job.machine).change if preset.estimate else ""
+
+
+def sized(size_bytes: float) -> str:
+    """Return a size for people.
+
+    >>> sized(12_025_908_428), sized(2_000_000)
+    ('11.2 GiB', '1.9 MiB')
+    """
+    if size_bytes >= 2**29:
+        return f"{size_bytes / 2**30:,.1f} GiB"
+    return f"{size_bytes / 2**20:,.1f} MiB"
+
+
+def _travel_by_value(preset: Preset) -> None:
+    """Send the functions of a preset that came from a file along with its tasks."""
+    import cloudpickle
+
+    module = sys.modules.get(preset.compute.__module__)
+    if module is not None and module.__name__.startswith("gputui_preset_"):
+        cloudpickle.register_pickle_by_value(module)
