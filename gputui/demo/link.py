@@ -1,0 +1,123 @@
+"""A face's hold on a simulated cluster, with the interface of `cluster.HeadLink`.
+
+The simulator lives in the face's own process and is stepped once a second, more often while
+hosts come up; a face cannot tell it from a head but by `Snapshot.simulated`.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+from gputui.demo import requests
+from gputui.demo.simulator import Shape, Simulator
+from gputui.errors import HeadError
+from gputui.protocol import (
+    VERSION,
+    Answer,
+    Attached,
+    Done,
+    LogLines,
+    Message,
+    Previewed,
+    Refused,
+    SnapshotTaken,
+    Stop,
+    Stopped,
+    SubscribeLogs,
+)
+
+INTERVAL_S = 1.0
+LAUNCH_INTERVAL_S = 0.25
+
+
+class DemoLink:
+    """A link to a simulator; `attached` says whose cluster it is."""
+
+    def __init__(self, simulator: Simulator, clock: Callable[[], float] = time.time) -> None:
+        self.simulator = simulator
+        self.attached = Attached(
+            version=VERSION,
+            name="demo",
+            cluster_id="demo",
+            pid=os.getpid(),
+            address="tls://10.0.0.1:40123",
+            certificate_pem="",
+            key_pem="",
+            hosts_source="",
+            started_at=simulator.started_at,
+        )
+        self._clock = clock
+        self._numbers = 0
+        self._logs = False
+        self._wake = asyncio.Event()
+        self._queue: list[Message] = list(simulator.journal.kept())
+        self._closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        shape: Shape,
+        *,
+        seed: int = 0,
+        troubles: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> "DemoLink":
+        """Return a link to a cluster of this shape, which begins to come up now."""
+        simulator = Simulator(shape, seed=seed, started_at=clock(), troubles=troubles)
+        return cls(simulator, clock)
+
+    async def request(self, message: Message) -> Done | Previewed:
+        """Have a request carried out; raises HeadError with the reason when it is refused."""
+        self._numbers += 1
+        numbered = replace(message, request=self._numbers)
+        if isinstance(message, Stop):
+            self._queue.append(Stopped("stopped on request"))
+            self._wake.set()
+            return Done(self._numbers, "stopping")
+        self.simulator.step(self._clock())
+        reply = requests.carry_out(self.simulator, numbered)
+        self._wake.set()
+        if isinstance(reply, Refused):
+            raise HeadError(reply.reason)
+        return reply
+
+    async def send(self, message: Message) -> None:
+        """Send a message that asks for no answer."""
+        if isinstance(message, SubscribeLogs):
+            if message.on and not self._logs:
+                self._queue.extend(self.simulator.journal.logs)
+            self._logs = message.on
+        elif isinstance(message, Answer):
+            requests.answer(self.simulator, message)
+        self._wake.set()
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what the head would send unasked, until the cluster stopped or `close`."""
+        while not self._closed:
+            self._wake.clear()
+            self._queue.append(SnapshotTaken(self.simulator.step(self._clock())))
+            self._queue.extend(self._fresh())
+            queue, self._queue = self._queue, []
+            for message in queue:
+                yield message
+                if isinstance(message, Stopped):
+                    return
+            await self._next_step()
+
+    def _fresh(self) -> list[Message]:
+        fresh = self.simulator.journal.take()
+        return [one for one in fresh if self._logs or not isinstance(one, LogLines)]
+
+    async def _next_step(self) -> None:
+        interval = LAUNCH_INTERVAL_S if self.simulator.unsettled else INTERVAL_S
+        try:
+            await asyncio.wait_for(self._wake.wait(), interval)
+        except TimeoutError:
+            return
+
+    async def close(self) -> None:
+        """Let go of the cluster; `messages` ends."""
+        self._closed = True
+        self._wake.set()
