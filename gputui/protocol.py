@@ -618,7 +618,7 @@ Message = Any
 
 def encode(message: Message) -> bytes:
     """Return the message as one line, newline included."""
-    kind = type(message)
+    kind: Any = type(message)
     return (
         json.dumps([kind.__name__, *_encoder(kind)(message)], separators=(",", ":")) + "\n"
     ).encode()
