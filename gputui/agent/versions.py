@@ -1,9 +1,11 @@
-"""Which of the packages that matter are installed, from their metadata, importing none."""
+"""Which of the packages that matter are installed, from their metadata, importing none.
+
+The files are read here: importing importlib.metadata alone takes longer than that.
+"""
 
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import Distribution
 from pathlib import Path
 
 EXACT = frozenset(
@@ -46,8 +48,7 @@ def installed(path: Iterable[str] | None = None) -> tuple[tuple[str, str], ...]:
     for folder in sys.path if path is None else path:
         for name, metadata in _metadata(Path(folder)):
             if name not in versions and matters(name):
-                version = Distribution.at(metadata).metadata["Version"]
-                versions[name] = str(version or "")
+                versions[name] = _version(metadata)
     return tuple(sorted(versions.items()))
 
 
@@ -72,3 +73,17 @@ def _metadata(folder: Path) -> Iterator[tuple[str, Path]]:
         match = METADATA.fullmatch(entry.name)
         if match:
             yield re.sub(r"[-_.]+", "-", match["name"]).lower(), entry
+
+
+def _version(metadata: Path) -> str:
+    """Return the Version field of a distribution's metadata, "" where it cannot be read.
+
+    Source: PyPA "Core metadata specifications"; an .egg-info may be a folder or the file itself.
+    """
+    for file in (metadata / "METADATA", metadata / "PKG-INFO", metadata):
+        try:
+            with file.open(encoding="utf-8", errors="replace") as lines:
+                return next((line[8:].strip() for line in lines if line.startswith("Version:")), "")
+        except OSError:
+            continue
+    return ""
