@@ -141,7 +141,7 @@ class Simulator:
             if host.state is not HostState.READY:
                 continue
             run = worker.run
-            ended = worker.state.up and workload.go_on(worker, at)
+            ended = (run or worker.state.up) and workload.go_on(worker, at)
             if run is not worker.run or (turn % READ_EVERY_S == 0 and not _at_rest(worker)):
                 worker.jitter(rng)
                 worker.gpu.read(rng, worker.load_percent, worker)
