@@ -82,6 +82,7 @@ def execute(
     workers: Collection[str] | None = None,
     report: Callable[[RunProgress], None] = lambda progress: None,
     cancel: Event | None = None,
+    keep_arrays: bool = False,
 ) -> RunResult:
     """Run a preset and return its result.
 
@@ -108,6 +109,7 @@ def execute(
         restricted=len(chosen) < len(known),
         report=report,
         cancel=cancel or Event(),
+        keep_arrays=keep_arrays,
     )
     with explained(preset.name):
         facts = ask(preset, job, chosen)

@@ -14,9 +14,7 @@ SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
 
 
 @contextmanager
-def explained(
-    what: str, remedies: Mapping[str, Callable[[], str]] | None = None
-) -> Iterator[None]:
+def explained(what: str, remedies: Mapping[str, Callable[[], str]] | None = None) -> Iterator[None]:
     """Turn any failure of a computation into RunError; gputui's own pass.
 
     `remedies["memory"]` returns what to change when a device or a worker ran out of memory.

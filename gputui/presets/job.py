@@ -70,6 +70,8 @@ class Job:
     """Whether the cluster has workers that this run may not use."""
     report: Callable[[RunProgress], None]
     cancel: Event
+    keep_arrays: bool = False
+    """Whether the caller wants the arrays of the outcome, to save them."""
 
     def __getitem__(self, name: str) -> Any:
         """Return a parameter's value: `job["rows"]`."""

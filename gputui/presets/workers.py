@@ -44,9 +44,7 @@ def have_gpu(known: Mapping[str, Any]) -> bool:
     return any(each.get("resources", {}).get("GPU") for each in known.values())
 
 
-def choose(
-    known: Mapping[str, Any], names: Collection[str] | None, backend: str
-) -> dict[str, Any]:
+def choose(known: Mapping[str, Any], names: Collection[str] | None, backend: str) -> dict[str, Any]:
     """Return the workers to use by address: those named, and for CuPy those with a GPU."""
     present = {str(each["name"]) for each in known.values()}
     absent = sorted(set(names or ()) - present)

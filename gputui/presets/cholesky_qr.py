@@ -1,0 +1,222 @@
+"""QR of a tall matrix by its Gram matrix: few large matrix products instead of many small QRs.
+
+A pass multiplies each block by the factors found so far and adds up qᵀq; its Cholesky factor is
+the next one. Two passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too
+ill-conditioned; where Cholesky fails, the Gram matrix is shifted, which takes one pass more.
+The functions here are tasks: blocks stay on their device, and what travels between workers are
+triangles of n (n + 1) / 2 numbers in host memory.
+
+Source: T. Fukaya, R. Kannan, Y. Nakatsukasa, Y. Yamamoto, Y. Yanagisawa, "Shifted Cholesky QR for
+computing the QR factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gputui.errors import RunError
+
+PANEL = 256
+"""Columns solved at once: wide enough for matrix products, narrow enough to stay accurate."""
+ORTHOGONAL_ENOUGH = 0.1
+"""‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
+EIGEN_CONDITION = 1e3
+"""Up to which the small SVD goes through an eigenvalue problem, several times faster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """The triangle of one pass."""
+
+    triangle: Any
+    """Upper triangle of r, (n (n + 1) / 2,) float64 in host memory."""
+    deviation: float
+    """‖qᵀq − I‖ before this pass (Frobenius)."""
+    shifted: bool
+
+    @property
+    def final(self) -> bool:
+        """Whether q is orthonormal to working precision after this pass."""
+        return self.deviation < ORTHOGONAL_ENOUGH and not self.shifted
+
+
+def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
+    """Return the upper triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …"""
+    total = None
+    triangles: list[Any] = []
+    for block in blocks:
+        xp = module_of(block)
+        triangles = triangles or [_on_device(xp, each) for each in factors]
+        q = _solved(_as_float64(block), triangles)
+        product = q.T @ q
+        total = product if total is None else total + product
+    if total is None:
+        raise ValueError("no blocks")
+    return _to_host(_packed(total))
+
+
+def add(triangles: Sequence[Any]) -> Any:
+    """Return the sum of triangles."""
+    total = triangles[0].copy()
+    for each in triangles[1:]:
+        total += each
+    return total
+
+
+def factor(triangle: Any, rows: int, first: bool, on_device: bool) -> Factor:
+    """Return the Cholesky factor of a Gram matrix over `rows` rows, shifted where it has none.
+
+    Raises:
+        RunError: the data hold NaN or inf.
+    """
+    import numpy as np
+
+    if not np.isfinite(triangle).all():
+        raise RunError(
+            "the matrix holds NaN or inf (or numbers whose squares overflow)",
+            remedy="drop or replace such rows first",
+        )
+    xp = _module(on_device)
+    matrix = _symmetric(xp, triangle)
+    n = len(matrix)
+    deviation = math.inf if first else float(xp.linalg.norm(matrix - xp.eye(n)))
+    r = _cholesky(xp, matrix)
+    shifted = r is None
+    if r is None:
+        shift = 11 * (rows * n + n * (n + 1)) * 2**-53 * float(xp.linalg.norm(matrix))
+        r = _cholesky(xp, matrix + max(shift, 1e-300) * xp.eye(n))
+    if r is None:
+        raise RunError("the Gram matrix has no Cholesky factor, even shifted")
+    return Factor(_to_host(_packed(r)), deviation, shifted)
+
+
+def small_svd(factors: Sequence[Factor], vectors: bool, on_device: bool) -> tuple[Any, Any, Any]:
+    """Return (u, s, vᵀ) of r = … r₂ r₁ in host memory; u and vᵀ are None without `vectors`."""
+    xp = _module(on_device)
+    r = _on_device(xp, factors[0])
+    for each in factors[1:]:
+        r = _on_device(xp, each) @ r
+    u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
+    if not vectors:
+        return None, _to_host(s), None
+    return _to_host(u), _to_host(s), _to_host(vt)
+
+
+def left_vectors(blocks: Iterable[Any], factors: Sequence[Factor], small_u: Any) -> tuple[Any, ...]:
+    """Return block · r₁⁻¹ · r₂⁻¹ … · small_u for each block, in the block's dtype and device."""
+    found = []
+    triangles: list[Any] = []
+    for block in blocks:
+        xp = module_of(block)
+        triangles = triangles or [_on_device(xp, each) for each in factors]
+        q = _solved(_as_float64(block), triangles)
+        found.append((q @ xp.asarray(small_u)).astype(block.dtype, copy=False))
+    return tuple(found)
+
+
+def module_of(array: Any) -> Any:
+    """Return NumPy or CuPy, whichever the array is of."""
+    import numpy as np
+
+    if isinstance(array, np.ndarray):
+        return np
+    import cupy
+
+    return cupy.get_array_module(array)
+
+
+def _module(on_device: bool) -> Any:
+    if on_device:
+        import cupy
+
+        return cupy
+    import numpy
+
+    return numpy
+
+
+def _as_float64(block: Any) -> Any:
+    return block.astype("float64", copy=False)
+
+
+def _solved(block: Any, triangles: Sequence[Any]) -> Any:
+    """Return block · r⁻¹ for each r in turn; the block itself is left as it is."""
+    for r in triangles:
+        block = _solve(block, r)
+    return block
+
+
+def _solve(block: Any, r: Any) -> Any:
+    """Return block · r⁻¹ of an upper triangular r, panel by panel.
+
+    The residual is that of a triangular solve, where a product with the whole inverse would lose
+    as many digits as r is ill-conditioned.
+    """
+    xp = module_of(block)
+    q = xp.empty_like(block)
+    for start in range(0, r.shape[1], PANEL):
+        panel = slice(start, start + PANEL)
+        rest = block[:, panel]
+        if start:
+            rest = rest - q[:, :start] @ r[:start, panel]
+        q[:, panel] = rest @ xp.linalg.inv(r[panel, panel])
+    return q
+
+
+def _cholesky(xp: Any, matrix: Any) -> Any | None:
+    """Return the upper Cholesky factor, or None where the matrix is not positive definite."""
+    import numpy as np
+
+    try:
+        r = xp.linalg.cholesky(matrix).T
+    except np.linalg.LinAlgError:
+        return None
+    diagonal = xp.diagonal(r)
+    usable = bool(xp.isfinite(r).all()) and bool((diagonal > 0).all())
+    return r if usable else None
+
+
+def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
+    """Return the SVD of r from the eigenvectors of rᵀr; None where that would lose digits.
+
+    With rᵀr = v w vᵀ the columns of r v are orthogonal up to rounding times the condition
+    number; their QR makes them orthonormal to working precision, and its diagonal holds the
+    singular values to working precision, because errors of v enter them squared.
+    """
+    values, v = xp.linalg.eigh(r.T @ r)
+    if not float(values[0]) * EIGEN_CONDITION**2 > float(values[-1]):
+        return None
+    v = v[:, ::-1]
+    u, upper = xp.linalg.qr(r @ v)
+    s = xp.diagonal(upper)
+    u, s = u * xp.sign(s), abs(s)
+    order = xp.argsort(-s)
+    return u[:, order], s[order], v[:, order].T
+
+
+def _packed(matrix: Any) -> Any:
+    xp = module_of(matrix)
+    return matrix[xp.triu_indices(len(matrix))]
+
+
+def _unpacked(xp: Any, triangle: Any) -> Any:
+    n = (math.isqrt(8 * len(triangle) + 1) - 1) // 2
+    matrix = xp.zeros((n, n))
+    matrix[xp.triu_indices(n)] = xp.asarray(triangle)
+    return matrix
+
+
+def _symmetric(xp: Any, triangle: Any) -> Any:
+    upper = _unpacked(xp, triangle)
+    return upper + xp.triu(upper, 1).T
+
+
+def _on_device(xp: Any, each: Factor) -> Any:
+    return _unpacked(xp, each.triangle)
+
+
+def _to_host(array: Any) -> Any:
+    return array.get() if hasattr(array, "get") else array
