@@ -8,10 +8,10 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distributions, version
 
 from gputui.errors import HostError
 from gputui.fleet import remote
+from gputui.fleet.installed import installed, installed_version
 from gputui.fleet.link import AgentLink
 from gputui.fleet.opening import Shared
 from gputui.fleet.settings import FleetSettings
@@ -57,7 +57,7 @@ def describe(hosts: Iterable[Host], settings: FleetSettings) -> str:
 
 def pins() -> tuple[str, ...]:
     """Return the packages to install, each with the version that is installed here."""
-    pinned = ((name, _installed(name)) for name in (*NEEDED, *USED_BY_TASKS))
+    pinned = ((name, installed_version(name)) for name in (*NEEDED, *USED_BY_TASKS))
     return tuple(f"{name}=={there}" for name, there in pinned if there)
 
 
@@ -129,14 +129,6 @@ def _parsed(line: bytes) -> dict[str, str]:
     return said if isinstance(said, dict) else {}
 
 
-def _installed(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return ""
-
-
 def _cupy_version() -> str:
     """Return the version of the CuPy that is installed here; "" without one."""
-    names = (found.metadata["Name"] or "" for found in distributions())
-    return next((version(name) for name in names if name.startswith("cupy-cuda")), "")
+    return next((there for name, there in installed().items() if name.startswith("cupy-cuda")), "")

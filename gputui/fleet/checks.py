@@ -5,8 +5,8 @@ The state machine of a host takes the first; `doctor` shows all of them.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
+from gputui.fleet.installed import installed_version
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol import Facts
@@ -44,7 +44,7 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     found = list(facts.warnings)
     if settings.busy == "warn":
         found += [_occupied(device) for device in chosen_devices(host, facts) if _others(device)]
-    here, there = _here("numpy"), dict(facts.packages).get("numpy", "")
+    here, there = installed_version("numpy"), dict(facts.packages).get("numpy", "")
     if here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
     return tuple(found)
@@ -159,10 +159,3 @@ def _occupied(device: DeviceReading) -> str:
         if process.owner is Owner.OTHER
     )
     return f"GPU {device.label} is used by {users}"
-
-
-def _here(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return ""

@@ -10,11 +10,11 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NoReturn, Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks
+from gputui.fleet.condition import Condition
 from gputui.fleet.link import AgentLink
 from gputui.fleet.opening import Opened, Shared, open_link
 from gputui.fleet.settings import FleetSettings
@@ -60,25 +60,20 @@ class ManagedHost:
         self, host: Host, settings: FleetSettings, shared: Shared, listener: HostListener
     ) -> None:
         self.host = host
-        self.facts: Facts | None = None
-        self.telemetry: Telemetry | None = None
         self.local_address = ""
         """Where the host reaches this machine: this end of the SSH connection."""
         self.far_address = ""
         """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
-        self.lease_over = False
-        """Whether it has been lost for so long that its workers are gone."""
         self._settings = settings
         self._shared = shared
         self._listener = listener
-        self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
+        self._condition = Condition(host.name, lambda: listener.host_changed(self))
         self._link: AgentLink | None = None
         self._task: asyncio.Task[None] | None = None
         self._was_ready = False
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
-        self._lease_timer: asyncio.TimerHandle | None = None
         self._retry_asked = asyncio.Event()
         self._scheduler: tuple[str | None, int] | None = None
         self._scheduler_known = asyncio.Event()
@@ -93,21 +88,27 @@ class ManagedHost:
     @property
     def state(self) -> HostState:
         """Where it is on its way."""
-        return self._status.state
+        return self._condition.state
 
     @property
     def status(self) -> HostStatus:
         """All that a snapshot says of this host; its devices as the agent reports them."""
-        devices = self.facts.devices if self.facts else ()
-        if self.telemetry is None:
-            return replace(self._status, address=self.far_address, devices=devices)
-        return replace(
-            self._status,
-            address=self.far_address,
-            reading=self.telemetry.host,
-            read_at=self.telemetry.at,
-            devices=self.telemetry.devices,
-        )
+        return self._condition.status(self.far_address)
+
+    @property
+    def facts(self) -> Facts | None:
+        """What the host is; None before its agent has told."""
+        return self._condition.facts
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        """What its agent last read."""
+        return self._condition.telemetry
+
+    @property
+    def lease_over(self) -> bool:
+        """Whether it has been lost for so long that its workers are gone."""
+        return self._condition.lease_over
 
     @property
     def scheduler_address(self) -> str:
@@ -150,7 +151,7 @@ class ManagedHost:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._forget_lease()
+        self._condition.forget_lease()
         return told and bool(done)
 
     async def _live(self) -> None:
@@ -174,8 +175,11 @@ class ManagedHost:
             self._refuse(error)
             await self._retry_asked.wait()
             return
-        self._start_lease()
-        self._become(HostState.RECONNECTING, error.reason, error.remedy, error.stderr_tail)
+        lease_s = self._settings.lease_s + self._settings.ping_interval_s
+        self._condition.lost(self._heard_at + lease_s - time.monotonic())
+        self._condition.become(
+            HostState.RECONNECTING, error.reason, error.remedy, stderr_tail=error.stderr_tail
+        )
         waits = self._settings.reconnect_s
         wait_s = waits[min(self._losses, len(waits) - 1)]
         self._losses += 1
@@ -221,7 +225,7 @@ class ManagedHost:
         await self._probe(link, stages)
         await self._reach(link, stages)
         self._was_ready, self._losses = True, 0
-        self._become(HostState.READY)
+        self._condition.become(HostState.READY)
 
     async def _probe(self, link: AgentLink, stages: Stages) -> None:
         assert self._probed
@@ -241,9 +245,8 @@ class ManagedHost:
         for problem in checks.problems(self.host, facts, self._settings):
             raise stages.error(problem.reason, problem.remedy)
         found = checks.warnings(self.host, facts, self._settings)
-        self._status = replace(self._status, warnings=found)
-        self._forget_lease()
-        self.lease_over = False
+        self._condition.warn(found)
+        self._condition.found()
 
     async def _reach(self, link: AgentLink, stages: Stages) -> None:
         assert self._reached
@@ -283,9 +286,9 @@ class ManagedHost:
                     self._reached.set_result(message)
                 return
             case Telemetry():
-                self.telemetry = message
+                self._condition.telemetry = message
             case Facts():
-                self.facts = message
+                self._condition.facts = message
                 if not self._probed.done():
                     self._probed.set_result(message)
         self._listener.message_received(self, message)
@@ -298,9 +301,9 @@ class ManagedHost:
         number = 0
         while (quiet_s := time.monotonic() - self._heard_at) < silence_s + interval_s:
             if quiet_s >= silence_s and self.state is HostState.READY:
-                self._become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
+                self._condition.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
             elif quiet_s < silence_s and self.state is HostState.SILENT:
-                self._become(HostState.READY)
+                self._condition.become(HostState.READY)
             number += 1
             link.send(Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
@@ -318,51 +321,19 @@ class ManagedHost:
     def _entered(self, state: HostState, reason: str = "") -> None:
         """Show a stage of the first way in; a later one is all `reconnecting`."""
         if not self._was_ready:
-            self._become(state, reason)
+            self._condition.become(state, reason)
 
     def _refuse(self, error: HostError) -> None:
-        self.lease_over = self.lease_over or self._was_ready
+        if self._was_ready:
+            self._condition.lost(0.0)
         self._was_ready = False
-        self._forget_lease()
-        self._become(
-            HostState.REFUSED, error.reason, error.remedy, error.stderr_tail, str(error.stage)
+        self._condition.become(
+            HostState.REFUSED,
+            error.reason,
+            error.remedy,
+            stderr_tail=error.stderr_tail,
+            failed_stage=str(error.stage),
         )
-
-    def _become(
-        self,
-        state: HostState,
-        reason: str = "",
-        remedy: str = "",
-        stderr_tail: tuple[str, ...] = (),
-        failed_stage: str = "",
-    ) -> None:
-        since = self._status.state_since if state is self.state else time.time()
-        self._status = replace(
-            self._status,
-            state=state,
-            state_since=since,
-            reason=reason,
-            remedy=remedy,
-            stderr_tail=stderr_tail,
-            failed_stage=failed_stage,
-        )
-        self._listener.host_changed(self)
-
-    def _start_lease(self) -> None:
-        """Note when the agent, not having heard from here, has ended its workers."""
-        if self._lease_timer is None and not self.lease_over:
-            ends_at = self._heard_at + self._settings.lease_s + self._settings.ping_interval_s
-            delay_s = max(ends_at - time.monotonic(), 0.0)
-            self._lease_timer = asyncio.get_running_loop().call_later(delay_s, self._end_lease)
-
-    def _end_lease(self) -> None:
-        self.lease_over = True
-        self._listener.host_changed(self)
-
-    def _forget_lease(self) -> None:
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
-            self._lease_timer = None
 
 
 async def _oversleep(wait_s: float) -> float:

@@ -5,7 +5,7 @@ What the hosts of one fleet have in common (the pack, the SSH connections to jum
 """
 
 import asyncio
-import importlib
+import ctypes.util
 import json
 import sys
 import time
@@ -69,9 +69,23 @@ class Shared:
             await (await self._connector).close()
 
     async def _make_connector(self) -> "Connector":
-        ssh = await asyncio.to_thread(importlib.import_module, "gputui.fleet.ssh")
-        connector: Connector = ssh.Connector(self._settings.ssh_config)
-        return connector
+        make_connector = await asyncio.to_thread(_import_connector)
+        return make_connector(self._settings.ssh_config)
+
+
+def _import_connector() -> "type[Connector]":
+    """Import asyncssh, without its search for liboqs.
+
+    asyncssh 2.24 looks for that library with ctypes, which runs gcc, ld and ldconfig: a third of
+    the time of its import, for one more key exchange that no server insists on.
+    """
+    search = ctypes.util.find_library
+    ctypes.util.find_library = lambda name: None if "oqs" in name else search(name)
+    try:
+        from gputui.fleet.ssh import Connector
+    finally:
+        ctypes.util.find_library = search
+    return Connector
 
 
 async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages: Stages) -> Opened:

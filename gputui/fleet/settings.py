@@ -1,8 +1,9 @@
 """What the fleet must know to reach hosts: bounds, intervals, and where SSH's own files are."""
 
-import platform
+import sys
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+
+from gputui.fleet.installed import installed_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +45,5 @@ class FleetSettings:
 
 def installed_versions() -> Versions:
     """Return the versions of this process, from metadata."""
-    major, minor, _ = platform.python_version_tuple()
-    return Versions(f"{major}.{minor}", _installed("dask"), _installed("distributed"))
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return ""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return Versions(python, installed_version("dask"), installed_version("distributed"))
