@@ -1,0 +1,154 @@
+"""A preset and what a person typed → typed values, mistakes, the memory it takes, its command.
+
+Pure: the screen's form shows what this says with every key, and the head gets the texts. What
+is left as it was is not sent, so that the backend's own defaults hold where it runs.
+"""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from gputui.errors import PresetError
+from gputui.presets import Machine, Memory, Parameter, Preset, Value, complete
+from gputui.snapshot import Snapshot
+
+DEVICE_SHARE = 0.9
+"""Of a device's memory, what a task may take beside the CUDA context."""
+
+
+class Fit(StrEnum):
+    """Whether a run fits the workers, as far as it is known."""
+
+    UNKNOWN = "unknown"
+    FITS = "fits"
+    TOO_LARGE = "too large"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run would take, and whether there is room."""
+
+    fit: Fit
+    peak_bytes: int | None = None
+    room_bytes: int | None = None
+    change: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A preset's parameters as texts, on the way to a run."""
+
+    preset: Preset
+    machine: Machine | None
+    """The workers it would run on; None while there are none."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """What was typed, by parameter; one that was not touched is absent."""
+
+    @property
+    def backend(self) -> str:
+        """The backend that `auto` comes to on these workers."""
+        return self.machine.backend if self.machine else "cupy"
+
+    def default_text(self, parameter: Parameter) -> str:
+        """Return a parameter's default as a person would type it."""
+        return written(parameter.default_for(self.backend))
+
+    def typed(self, name: str, text: str) -> "Form":
+        """Return the form with this text; a default that is typed out again is no change."""
+        texts = {key: value for key, value in self.texts.items() if key != name}
+        parameter = self.preset.parameter(name)
+        if parameter is not None and text.strip() not in ("", self.default_text(parameter)):
+            texts[name] = text.strip()
+        return replace(self, texts=texts)
+
+    def mistakes(self) -> dict[str, str]:
+        """Return what is wrong, by parameter; "" is for parameters that do not go together."""
+        values, mistakes = self._parse()
+        if not mistakes:
+            try:
+                complete(self.preset, values, self.backend)
+            except PresetError as error:
+                mistakes[""] = str(error)
+        return mistakes
+
+    def _parse(self) -> tuple[dict[str, Value], dict[str, str]]:
+        values: dict[str, Value] = {}
+        mistakes: dict[str, str] = {}
+        for parameter in self.preset.parameters:
+            if (text := self.texts.get(parameter.name)) is not None:
+                try:
+                    values[parameter.name] = parameter.parse(text)
+                except PresetError:
+                    mistakes[parameter.name] = f"must be {parameter.bounds}"
+        return values, mistakes
+
+    def estimate(self) -> Estimate:
+        """Return what the run would take on these workers, as the preset itself reckons."""
+        if self.preset.estimate is None or self.machine is None or self.mistakes():
+            return Estimate(Fit.UNKNOWN)
+        values = complete(self.preset, self._parse()[0], self.backend)
+        memory: Memory = self.preset.estimate(values, self.machine)
+        room = self.machine.smallest_bytes
+        fit = Fit.FITS if memory.peak_bytes <= room else Fit.TOO_LARGE
+        return Estimate(fit, memory.peak_bytes, room, memory.change)
+
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """Return what is to be sent, in the preset's order."""
+        names = [parameter.name for parameter in self.preset.parameters]
+        return tuple((name, self.texts[name]) for name in names if name in self.texts)
+
+
+def written(value: Value) -> str:
+    """Return a value as `-p` takes it.
+
+    >>> written(None), written(True), written(1e-06), written(500000)
+    ('auto', 'true', '1e-06', '500000')
+    """
+    if value is None:
+        return "auto"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def headless_command(
+    cluster: str, preset: str, parameters: tuple[tuple[str, str], ...], backend: str = "auto"
+) -> str:
+    """Return the command that runs the same on the same cluster without a screen.
+
+    >>> headless_command("lab", "svd", (("rows", "1000000"),))
+    'gputui --attach lab --run svd -p rows=1000000'
+    """
+    words = ["gputui", "--attach", cluster, "--run", preset]
+    for name, text in parameters:
+        words += ["-p", f"{name}={text}"]
+    if backend != "auto":
+        words += ["--backend", backend]
+    return shlex.join(words)
+
+
+def machine_of(snapshot: Snapshot) -> Machine | None:
+    """Return what a memory estimate needs to know of the workers that are up."""
+    up = [worker for worker in snapshot.workers if worker.state.up]
+    memory = {
+        device.uuid: device.memory_total_bytes
+        for host in snapshot.hosts
+        for device in host.devices
+        if device.memory_total_bytes
+    }
+    on_gpus = [worker for worker in up if worker.device_uuid]
+    chosen = on_gpus or up
+    if not chosen:
+        return None
+    shares: dict[str, int] = {}
+    for worker in on_gpus:
+        uuid = worker.device_uuid or ""
+        shares[uuid] = shares.get(uuid, 0) + 1
+    rooms = [
+        memory[uuid] * DEVICE_SHARE / sharing for uuid, sharing in shares.items() if uuid in memory
+    ] or [worker.memory_limit_bytes / worker.nthreads for worker in up if worker.memory_limit_bytes]
+    return Machine(
+        backend="cupy" if on_gpus else "numpy",
+        workers=len(chosen),
+        threads=sum(worker.nthreads for worker in chosen),
+        smallest_bytes=int(min(rooms, default=0)),
+    )

@@ -1,0 +1,190 @@
+"""The lines that all workers printed, and a pager over them that never moves by itself.
+
+`LogBook` keeps the last lines under ever-growing numbers; `Pager` holds a place in those that
+match a filter. While it does not follow, its place is a line's number, so that neither new lines
+nor old ones that are let go shift what is being read. Pure: the logs view draws what it says.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.protocol import LogLines
+
+LINES_KEPT = 20_000
+LINES_LET_GO = 1_000
+"""How many old lines are let go at once when there are too many."""
+LONGEST_LINE = 4_000
+"""Characters of a line that are kept; more of one cannot be read on a screen."""
+
+
+class Level(StrEnum):
+    """How serious a line sounds."""
+
+    PLAIN = "plain"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line that a worker printed."""
+
+    number: int
+    at: float
+    worker: str
+    text: str
+    level: Level = Level.PLAIN
+
+
+Matcher = Callable[[LogLine], bool]
+
+
+def level_of(text: str) -> Level:
+    """Return how serious a line sounds, by the words that Python's logging and errors use.
+
+    >>> level_of("distributed.worker - WARNING - gc.collect() took 1.2 s").value
+    'warning'
+    >>> level_of("ValueError: operands could not be broadcast").value
+    'error'
+    """
+    head = text[:160]
+    if "ERROR" in head or "CRITICAL" in head or "Traceback (" in head or "Killed" in head:
+        return Level.ERROR
+    if "Error: " in head or "Exception: " in head or "Error(" in head:
+        return Level.ERROR
+    return Level.WARNING if "WARN" in head else Level.PLAIN
+
+
+class LogBook:
+    """The last `limit` lines of all workers, in the order in which they came."""
+
+    def __init__(self, clean: Callable[[str], str], limit: int = LINES_KEPT) -> None:
+        """`clean` makes a text harmless to a terminal."""
+        self._clean = clean
+        self._limit = limit
+        self._lines: list[LogLine] = []
+        self.first = 0
+        """The number of the oldest line kept."""
+
+    @property
+    def end(self) -> int:
+        """The number that the next line will have."""
+        return self.first + len(self._lines)
+
+    def add(self, message: LogLines) -> None:
+        """Keep the lines of a message, and say so where lines before them were left out."""
+        if message.dropped:
+            text = f"[{message.dropped:,} lines were left out: they came too fast]"
+            self._keep(message, text, Level.WARNING)
+        for raw in message.lines:
+            text = self._clean(raw[:LONGEST_LINE])
+            self._keep(message, text, level_of(text))
+        if len(self._lines) > self._limit + LINES_LET_GO:
+            surplus = len(self._lines) - self._limit
+            del self._lines[:surplus]
+            self.first += surplus
+
+    def _keep(self, message: LogLines, text: str, level: Level) -> None:
+        self._lines.append(LogLine(self.end, message.at, message.worker, text, level))
+
+    def __getitem__(self, number: int) -> LogLine:
+        return self._lines[number - self.first]
+
+    def since(self, number: int) -> list[LogLine]:
+        """Return the lines from this number on."""
+        return self._lines[max(0, number - self.first) :]
+
+
+class Pager:
+    """A place in the lines that match; `height` lines of them are seen at a time."""
+
+    def __init__(self, book: LogBook) -> None:
+        self._book = book
+        self._matches: Matcher | None = None
+        self._numbers: list[int] = []
+        """The numbers of matching lines, ascending."""
+        self._looked_until = 0
+        self.following = True
+        self.height = 1
+        self._top = 0
+        """The number of the line at the top, while not following."""
+
+    def filter(self, matches: Matcher | None) -> None:
+        """Show matching lines only (all with None), at the same place."""
+        self._top = self.top_number
+        self._matches = matches
+        self._numbers = []
+        self._looked_until = 0
+
+    def look(self) -> None:
+        """Take in what was added to the book, and forget what was let go there."""
+        first = self._book.first
+        if self._numbers and self._numbers[0] < first:
+            del self._numbers[: bisect_left(self._numbers, first)]
+        matches = self._matches
+        self._numbers += [
+            line.number
+            for line in self._book.since(self._looked_until)
+            if matches is None or matches(line)
+        ]
+        self._looked_until = self._book.end
+
+    @property
+    def count(self) -> int:
+        """How many lines match."""
+        return len(self._numbers)
+
+    @property
+    def top(self) -> int:
+        """The index among the matching lines of the one at the top."""
+        last = max(0, len(self._numbers) - self.height)
+        return last if self.following else min(bisect_left(self._numbers, self._top), self.count)
+
+    @property
+    def top_number(self) -> int:
+        """The number of the line at the top; what it would be, with no line to show."""
+        return self._numbers[self.top] if self.top < len(self._numbers) else self._top
+
+    @property
+    def below(self) -> int:
+        """How many matching lines lie below those seen."""
+        return max(0, self.count - self.top - self.height)
+
+    def visible(self) -> list[LogLine]:
+        """Return the lines to be seen, from the top."""
+        top = self.top
+        return [self._book[number] for number in self._numbers[top : top + self.height]]
+
+    def scroll(self, lines: int) -> None:
+        """Move down by so many lines, or up; moving up stops following."""
+        if self.following and lines >= 0:
+            return
+        self._go_to(self.top + lines)
+
+    def home(self) -> None:
+        """Go to the oldest line."""
+        self._go_to(0)
+
+    def follow(self, on: bool = True) -> None:
+        """Keep the newest lines in sight, or stay where we are."""
+        if not on:
+            self._top = self.top_number
+        self.following = on
+
+    def seek(self, matches: Matcher, forward: bool = True) -> bool:
+        """Bring the next line for which `matches` holds to the top; return whether there is one."""
+        top = self.top
+        ahead = range(top + 1, self.count) if forward else range(top - 1, -1, -1)
+        for index in ahead:
+            if matches(self._book[self._numbers[index]]):
+                self._go_to(index, to_the_end=True)
+                return True
+        return False
+
+    def _go_to(self, index: int, to_the_end: bool = False) -> None:
+        last = self.count - 1 if to_the_end else self.count - self.height
+        index = max(0, min(index, last))
+        self.following = False
+        self._top = self._numbers[index] if self._numbers else 0

@@ -1,0 +1,1 @@
+"""The screen: its pure parts, and the app driven by a pilot."""
