@@ -11,10 +11,9 @@ from dataclasses import dataclass
 
 from gputui.errors import HostError
 from gputui.fleet import remote
-from gputui.fleet.installed import installed, installed_version
 from gputui.fleet.link import AgentLink
 from gputui.fleet.opening import Shared
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
 
@@ -57,7 +56,7 @@ def describe(hosts: Iterable[Host], settings: FleetSettings) -> str:
 
 def pins() -> tuple[str, ...]:
     """Return the packages to install, each with the version that is installed here."""
-    pinned = ((name, installed_version(name)) for name in (*NEEDED, *USED_BY_TASKS))
+    pinned = ((name, installed_here().get(name)) for name in (*NEEDED, *USED_BY_TASKS))
     return tuple(f"{name}=={there}" for name, there in pinned if there)
 
 
@@ -131,4 +130,6 @@ def _parsed(line: bytes) -> dict[str, str]:
 
 def _cupy_version() -> str:
     """Return the version of the CuPy that is installed here; "" without one."""
-    return next((there for name, there in installed().items() if name.startswith("cupy-cuda")), "")
+    return next(
+        (there for name, there in installed_here().items() if name.startswith("cupy-cuda")), ""
+    )

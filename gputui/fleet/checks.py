@@ -6,8 +6,7 @@ The state machine of a host takes the first; `doctor` shows all of them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.fleet.installed import installed_version
-from gputui.fleet.settings import FleetSettings, Versions
+from gputui.fleet.settings import FleetSettings, Versions, installed_here
 from gputui.hosts import Host
 from gputui.protocol import Facts
 from gputui.snapshot import DeviceReading, Owner
@@ -44,7 +43,7 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     found = list(facts.warnings)
     if settings.busy == "warn":
         found += [_occupied(device) for device in chosen_devices(host, facts) if _others(device)]
-    here, there = installed_version("numpy"), dict(facts.packages).get("numpy", "")
+    here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
     if here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
     return tuple(found)

@@ -142,7 +142,10 @@ class ManagedHost:
         self._retry_asked.set()
 
     async def stop(self, grace_s: float = 5.0) -> bool:
-        """End the agent with all its workers; returns whether it said that nothing is left."""
+        """End the agent with all its workers; returns whether nothing of it is left.
+
+        False where it could not be told, or did not say so in time: its lease ends it then.
+        """
         self._stopping = True
         if self._task is None:
             return True
@@ -152,7 +155,7 @@ class ManagedHost:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._condition.forget_lease()
-        return told and bool(done)
+        return bool(done) if told else not self._was_ready
 
     async def _live(self) -> None:
         """Reach the host, keep it, and reach it again, until it is stopped."""

@@ -51,17 +51,16 @@ class Pack:
 
 
 def load_pack() -> Pack:
-    """Return the pack of this gputui, from the cache where it is there."""
+    """Return the pack of this gputui, from the cache where it is there.
+
+    Raises OSError when there is no folder to write it to.
+    """
     sources = tuple(_sources())
-    path = cache_folder() / f"pack-{_fingerprint(sources)}.pyz"
-    try:
-        data = path.read_bytes()
-        os.utime(path)
-        return Pack(data, path)
-    except OSError:
-        data = build(sources)
-        _write(path, data)
-        return Pack(data, path)
+    name = f"pack-{_fingerprint(sources)}.pyz"
+    for folder in folders():
+        with contextlib.suppress(OSError):
+            return _read(folder / name)
+    return _write(name, build(sources))
 
 
 def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
@@ -76,10 +75,11 @@ def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
     return buffer.getvalue()
 
 
-def cache_folder() -> Path:
-    """Return the user's folder for what can be made again."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    return Path(base) / "gputui"
+def folders() -> tuple[Path, Path]:
+    """Return where the pack may lie, the user's cache first; `loader.py` has the same on hosts."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    temporary = os.environ.get("TMPDIR") or "/tmp"
+    return Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
@@ -129,14 +129,35 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(entry, data)
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Write a file that only this user can read, at once as a whole, and sweep old ones."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for other in path.parent.glob("pack-*.pyz"):
+def _read(path: Path) -> Pack:
+    """Return a pack from the cache; raises OSError where it is not there, or somebody else's."""
+    if path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} belongs to somebody else")
+    data = path.read_bytes()
+    os.utime(path)
+    return Pack(data, path)
+
+
+def _write(name: str, data: bytes) -> Pack:
+    """Write the pack to the first folder that takes it, and sweep old ones from there."""
+    problem: OSError | None = None
+    for folder in folders():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _sweep(folder)
+            handle, temporary = tempfile.mkstemp(dir=folder, prefix=".pack-")
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            return Pack(data, Path(temporary).rename(folder / name))
+        except OSError as error:
+            problem = error
+    assert problem
+    raise problem
+
+
+def _sweep(folder: Path) -> None:
+    """Remove packs that no start has read for long."""
+    for path in folder.glob("pack-*.pyz"):
         with contextlib.suppress(OSError):
-            if time.time() - other.stat().st_mtime > KEPT_S:
-                other.unlink()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".pack-")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    Path(temporary).replace(path)
+            if time.time() - path.stat().st_mtime > KEPT_S:
+                path.unlink()

@@ -45,7 +45,7 @@ def handshake(error: Exception, where: str) -> Words:
     """Return why a connection to `where` (address:port) did not come to a login."""
     match error:
         case socket.gaierror():
-            name = where.rpartition(":")[0]
+            name = where.rpartition(":")[0].strip("[]")
             return f"{name} does not resolve: {error.strerror}", RESOLVING_REMEDY
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_REMEDY

@@ -1,9 +1,11 @@
 """What the fleet must know to reach hosts: bounds, intervals, and where SSH's own files are."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
-from gputui.fleet.installed import installed_version
+from gputui.agent.versions import installed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +48,11 @@ class FleetSettings:
 def installed_versions() -> Versions:
     """Return the versions of this process, from metadata."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return Versions(python, installed_version("dask"), installed_version("distributed"))
+    here = installed_here()
+    return Versions(python, here.get("dask", ""), here.get("distributed", ""))
+
+
+@cache
+def installed_here() -> Mapping[str, str]:
+    """Return distribution → version of this process, as an agent tells those of its host."""
+    return dict(installed())

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +30,7 @@ DROPPED_TRIES = 8
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
-AddressInfo = tuple[int, int, int, str, Any]
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 """An answer of getaddrinfo."""
 
 
@@ -209,7 +210,8 @@ class Target:
     @property
     def where(self) -> str:
         """`address:port`, as the configuration resolves it."""
-        return f"{self.options.host}:{self.options.port}"
+        host = self.options.host
+        return f"[{host}]:{self.options.port}" if ":" in host else f"{host}:{self.options.port}"
 
     @property
     def login_name(self) -> str:
@@ -227,15 +229,46 @@ class Target:
 
 async def _open_socket(target: Target, stages: Stages) -> socket.socket:
     """Resolve the name and connect to the first of its addresses that answers."""
-    loop = asyncio.get_running_loop()
     name, port = target.options.host, target.options.port
     late = f"{name} was not resolved in time"
     async with stages.enter(HostState.RESOLVING, late, refusals.RESOLVING_REMEDY):
         family = target.options.family or socket.AF_UNSPEC
-        found = await loop.getaddrinfo(name, port, family=family, type=socket.SOCK_STREAM)
+        found = await _resolve(name, port, family)
     late = f"no answer from {target.where}"
     async with stages.enter(HostState.CONNECTING, late, refusals.CONNECTING_REMEDY):
         return await _first_that_answers(found, stages.timeout_s / len(found))
+
+
+async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
+    """Return the addresses of a name; raises socket.gaierror.
+
+    In a thread of its own: names that no server answers for hold up neither other hosts, as
+    they would in asyncio's few threads, nor the end of this process.
+    """
+    loop = asyncio.get_running_loop()
+    resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
+
+    def settle(found: list[AddressInfo] | OSError) -> None:
+        if resolved.done():
+            return
+        if isinstance(found, OSError):
+            resolved.set_exception(found)
+        else:
+            resolved.set_result(found)
+
+    def resolve() -> None:
+        found: list[AddressInfo] | OSError
+        try:
+            found = list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM))
+        except OSError as error:
+            found = error
+        except UnicodeError:
+            found = socket.gaierror(socket.EAI_NONAME, "not a name that DNS allows")
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(settle, found)
+
+    threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()
+    return await resolved
 
 
 async def _first_that_answers(found: Sequence[AddressInfo], each_s: float) -> socket.socket:

@@ -61,3 +61,12 @@ def test_a_module_that_changes_makes_another_pack(tmp_path: Path) -> None:
     before = pack.build((("module.py", module),))
     module.write_text("x = 2\n")
     assert pack.build((("module.py", module),)) != before
+
+
+def test_a_home_that_cannot_be_written_to_is_no_hindrance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert pack.load_pack().path.parent == tmp_path / f"gputui-{os.getuid()}"
