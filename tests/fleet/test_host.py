@@ -31,6 +31,12 @@ async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: R
     assert (await reaching.end(host)).state is S.READY
 
 
+async def test_a_local_agent_is_out_of_reach_of_ctrl_c(reaching: Reaching) -> None:
+    host = await reaching.end(reaching.begin_local())
+    assert host.facts
+    assert os.getsid(host.facts.agent_pid) != os.getsid(0)
+
+
 async def test_an_agent_that_ends_is_reconnected(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local())
     listener = reaching.listeners["localhost"]

@@ -1,0 +1,69 @@
+"""Bytes of a relay into messages, and the one command that starts it over SSH."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from gputui.errors import ProtocolError
+from gputui.fleet import remote
+from gputui.fleet.link import AgentLink
+from gputui.protocol import MARKER, Ping, Pong, encode
+
+
+@dataclass
+class Chunks:
+    """A stream that brings these chunks."""
+
+    chunks: list[bytes]
+    written: list[bytes] = field(default_factory=list)
+    stderr_tail: tuple[str, ...] = ()
+
+    async def read(self) -> bytes:
+        return self.chunks.pop(0) if self.chunks else b""
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    async def drain(self) -> None: ...
+
+    async def exit_status(self) -> int | None:
+        return 0
+
+    async def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+async def test_messages_arrive_however_the_bytes_are_cut(size: int) -> None:
+    data = b"Welcome!\n" + MARKER + b"\n" + encode(Pong(1)) + encode(Pong(22))
+    link = AgentLink(Chunks([data[i : i + size] for i in range(0, len(data), size)]))
+    assert await link.skip_to(MARKER) == b""
+    assert [await link.receive() for _ in range(3)] == [Pong(1), Pong(22), None]
+    assert link.last_words == ("Welcome!",)
+
+
+async def test_a_stream_without_the_marker_leaves_what_it_said() -> None:
+    link = AgentLink(Chunks([b"This account is currently not available.\n"]))
+    assert await link.skip_to(MARKER) is None
+    assert link.last_words == ("This account is currently not available.",)
+
+
+async def test_a_line_that_is_no_message_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="not a message"):
+        await AgentLink(Chunks([b"Traceback (most recent call last):\n"])).receive()
+
+
+async def test_a_message_is_sent_as_one_line() -> None:
+    stream = Chunks([])
+    AgentLink(stream).send(Ping(7))
+    assert stream.written == [b'["Ping",7]\n']
+
+
+def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:
+    before, quoted, after = remote.COMMAND.split("'")
+    assert (before, after) == ("exec sh -c ", "")
+    assert not set(quoted) & set("!\\\n")
+
+
+def test_an_interpreter_of_two_lines_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="a path or a name"):
+        remote.opening(["python3\nrm -rf x"], "", {})
