@@ -19,7 +19,7 @@ from gputui import __version__
 from gputui.errors import RunError
 from gputui.presets import Figure, Preset, Value, complete
 from gputui.presets.faults import explained
-from gputui.presets.job import Cancelled, Job, RunProgress, Worker
+from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.workers import (
     ask,
     choose,
@@ -33,7 +33,7 @@ from gputui.presets.workers import (
 if TYPE_CHECKING:
     import distributed
 
-__all__ = ["Cancelled", "RunProgress", "RunResult", "Worker", "execute"]
+__all__ = ["RunCancelledError", "RunProgress", "RunResult", "Worker", "execute"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def execute(
     Raises:
         PresetError: parameters are unknown or do not go together.
         ClusterError: no worker fits, or a library is missing on one.
-        RunError: the computation failed; Cancelled where it was cancelled.
+        RunError: the computation failed; RunCancelledError where it was cancelled.
     """
     _travel_by_value(preset)
     known = client.scheduler_info(n_workers=-1)["workers"]

@@ -130,7 +130,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a run will take on each worker at its peak, and what to change where that is too much."""
+    """What a run takes on each worker at its peak, and what to change where that is too much."""
 
     peak_bytes: int
     change: str = ""

@@ -25,7 +25,7 @@ POLL_S = 0.1
 """How long a wait may last before cancelling is looked at."""
 
 
-class Cancelled(RunError):
+class RunCancelledError(RunError):
     """The run was cancelled from another thread or face."""
 
 
@@ -145,7 +145,7 @@ class Job:
 
         Raises:
             RunError: the cluster has lost the tasks.
-            Cancelled: the run was cancelled.
+            RunCancelledError: the run was cancelled.
             Exception: whatever the first task that failed raised.
         """
         try:
@@ -161,7 +161,7 @@ class Job:
         done, reported_at = 0, 0.0
         while done < len(futures):
             if self.cancel.is_set():
-                raise Cancelled("cancelled")
+                raise RunCancelledError("cancelled")
             if time.monotonic() - reported_at > POLL_S:
                 self.report(RunProgress(stage, done, len(futures)))
                 reported_at = time.monotonic()

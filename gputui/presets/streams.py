@@ -128,7 +128,7 @@ def _kernel(dtype: str) -> Any:
     import cupy as cp
 
     code = _SOURCE.replace("REAL", "double" if dtype == "float64" else "float")
-    return cp.RawKernel(code, "draw_uniform", options=("--std=c++14",))
+    return cp.RawKernel(code, "draw_uniform", options=("--std=c++17", "--device-int128"))
 
 
 _SOURCE = r"""
@@ -162,7 +162,7 @@ extern "C" __global__ void draw_uniform(
         const unsigned long long high = state >> 64, mixed = high ^ (unsigned long long)state;
         const int turn = high >> 58;
         const unsigned long long bits = (mixed >> turn) | (mixed << (-turn & 63));
-        block[row * width + column] = (REAL)((bits >> 11) * 0x1p-53);
+        block[row * width + column] = (REAL)((bits >> 11) * (1.0 / 9007199254740992.0));
         state = state * a + c;
     }
 }

@@ -1,0 +1,126 @@
+"""NumPy chunks to CuPy with `map_blocks(cupy.asarray)` and back, and what the bus can do.
+
+First a Dask array of NumPy chunks goes to the devices and comes back, and must be what it was.
+Then every worker copies one buffer to its device and back, out of ordinary (pageable) memory as
+`cupy.asarray` does, and out of pinned memory, as the card does at its best. On NumPy, where
+there is no device, the copies are within the host's memory.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gputui.errors import RunError
+from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.job import Job
+from gputui.presets.streams import draw
+
+REPEATS = 5
+COLS = 1024
+
+
+def compute(job: Job) -> Outcome:
+    """Convert a collection and check it, then measure each worker's bus."""
+    size = job["mebibytes"] * 2**20
+    started = time.perf_counter()
+    _convert_collection(job, min(size, 2**26))
+    converted_s = time.perf_counter() - started
+    rates = job.each_worker(measure, job.backend, size, stage="copying")
+    names = tuple(worker.name for worker in job.workers)
+    workers = [{"worker": name, **each} for name, each in zip(names, rates, strict=True)]
+    best = tuple(each["pinned_to_device_bytes_per_s"] / 1e9 for each in rates)
+    return Outcome(
+        {"round_trip_is_exact": True, "round_trip_s": converted_s, "workers": workers},
+        Figure("bar", "host to device, pinned memory", "GB/s", labels=names, y=best),
+    )
+
+
+def _convert_collection(job: Job, chunk_bytes: int) -> None:
+    """Send a chunk for each worker to the devices and back, and compare it there."""
+    import dask.array as da
+    import numpy as np
+
+    rows = max(1, chunk_bytes // (8 * COLS))
+    chunks = ((rows,) * len(job.workers), (COLS,))
+    x = da.map_blocks(_drawn, job["seed"], chunks=chunks, dtype="f8", meta=np.empty((0, 0)))
+    there = x.map_blocks(to_device, job.backend, dtype="f8", meta=x._meta)
+    back = there.map_blocks(to_host, dtype="f8", meta=x._meta)
+    if not job.compute((back == x).all(), "converting"):
+        raise RunError("a chunk came back from the device other than it went")
+
+
+def _drawn(seed: int, block_info: Any = None) -> Any:
+    return draw("numpy", seed, COLS, block_info[None]["array-location"][0])
+
+
+def to_device(block: Any, backend: str) -> Any:
+    """Return the block on this worker's device: what `map_blocks(cupy.asarray)` does."""
+    return __import__(backend).asarray(block)
+
+
+def to_host(block: Any) -> Any:
+    """Return the block in host memory."""
+    return block.get() if hasattr(block, "get") else block
+
+
+def measure(backend: str, size: int) -> dict[str, float]:
+    """Return the bytes per second of each way to copy `size` bytes; medians."""
+    import numpy as np
+
+    pageable = np.ones(size, dtype=np.uint8)
+    if backend == "numpy":
+        other = np.empty_like(pageable)
+        rate = _rate(size, lambda: np.copyto(other, pageable), lambda: None)
+        return dict.fromkeys(_KEYS, rate)
+    import cupy as cp
+
+    memory = cp.cuda.alloc_pinned_memory(size)
+    pinned = np.frombuffer(memory, np.uint8, size)
+    pinned[:] = 1
+    device = cp.empty(size, np.uint8)
+    wait = cp.cuda.Device().synchronize
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: device.set(pageable),
+        lambda: device.set(pinned),
+        lambda: device.get(out=pinned),
+    )
+    return {key: _rate(size, call, wait) for key, call in zip(_KEYS, calls, strict=True)}
+
+
+_KEYS = (
+    "pageable_to_device_bytes_per_s",
+    "pinned_to_device_bytes_per_s",
+    "pinned_to_host_bytes_per_s",
+)
+
+
+def _rate(size: int, call: Callable[[], object], wait: Callable[[], object]) -> float:
+    call()
+    times = []
+    for _ in range(REPEATS):
+        wait()
+        started = time.perf_counter()
+        call()
+        wait()
+        times.append(time.perf_counter() - started)
+    return size / statistics.median(times)
+
+
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    fits = machine.smallest_bytes // 3 // 2**20
+    return Memory(3 * values["mebibytes"] * 2**20, f"use mebibytes ≤ {fits:,}")
+
+
+PRESET = Preset(
+    name="convert",
+    summary="NumPy chunks to CuPy and back, and each GPU's host-to-device bandwidth",
+    parameters=(
+        Parameter("mebibytes", int, 1024, "of the buffer", 64, minimum=1, unit="MiB"),
+        Parameter("seed", int, 0, "of the chunks", minimum=0, maximum=2**63 - 1),
+    ),
+    compute=compute,
+    estimate=_estimate,
+)

@@ -1,0 +1,105 @@
+"""A blocked matrix product, and the rate it sustains against the card's own.
+
+c = a · b of square uniform matrices, one task for each block of c: it draws the rows of a and
+the columns of b that it needs and multiplies them. Each block is checked as it is made, by
+Freivalds' test: c v against a (b v) for a random vector v. The card's own rate is that of the
+same library's product of resident blocks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from gputui.errors import RunError
+from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.job import Job
+from gputui.presets.streams import Rows, draw, draw_block
+
+TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
+
+
+def compute(job: Job) -> Outcome:
+    """Multiply block by block, then measure the card's own rate."""
+    size, block, dtype = job["size"], min(job["block"], job["size"]), job["dtype"]
+    spans = [(start, min(start + block, size)) for start in range(0, size, block)]
+    tasks = [
+        (job.backend, job["seed"], size, dtype, rows, columns)
+        for rows in spans
+        for columns in spans
+    ]
+    own = max(job.each_worker(own_rate, job.backend, block, dtype, stage="the card's own rate"))
+    started = time.perf_counter()
+    deviations = job.results(job.map(multiply, tasks), "multiplying")
+    elapsed_s = time.perf_counter() - started
+    if not max(deviations) < TOLERANCE[dtype]:
+        raise RunError(f"a block of the product is off by {max(deviations):.1e} (relative)")
+    rate = 2.0 * size**3 / elapsed_s
+    busy = min(len(job.workers), len(tasks))
+    return Outcome(
+        {
+            "flops_per_s": rate,
+            "flops_per_s_each": rate / busy,
+            "own_flops_per_s": own,
+            "share_of_own": rate / busy / own,
+            "deviation": max(deviations),
+            "blocks": len(tasks),
+        }
+    )
+
+
+def multiply(task: tuple[str, int, int, str, Rows, Rows]) -> float:
+    """Compute one block of c and return how far Freivalds' test is off, relative."""
+    backend, seed, size, dtype, rows, columns = task
+    a = draw(backend, seed, size, rows, dtype)
+    b = draw_block(backend, seed + 1, size, (0, size), columns, dtype)
+    c = a @ b
+    v = draw(backend, seed + 2, columns[1] - columns[0], (0, 1), dtype)[0]
+    expected = a @ (b @ v)
+    return float(abs(c @ v - expected).max() / abs(expected).max())
+
+
+def own_rate(backend: str, block: int, dtype: str) -> float:
+    """Return the FLOP/s of the product of two resident blocks on this worker."""
+    a = draw(backend, 0, block, (0, block), dtype)
+    a @ a
+    best = 0.0
+    for _ in range(3):
+        _finish(backend)
+        started = time.perf_counter()
+        a @ a
+        _finish(backend)
+        best = max(best, 2.0 * block**3 / (time.perf_counter() - started))
+    return best
+
+
+def _finish(backend: str) -> None:
+    """Wait until the device has done what it was given."""
+    if backend == "cupy":
+        import cupy
+
+        cupy.cuda.Device().synchronize()
+
+
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    item = 8 if values["dtype"] == "float64" else 4
+    size, block = values["size"], min(values["block"], values["size"])
+    fits = machine.smallest_bytes // (2 * item * size + item * size)
+    change = f"use block ≤ {fits:,}" if fits else "use a smaller size"
+    return Memory(item * block * (2 * size + block), change)
+
+
+PRESET = Preset(
+    name="matmul",
+    summary="sustained rate of a blocked matrix product, against the card's own",
+    parameters=(
+        Parameter("size", int, 32_768, "side of the matrices", 2_048, minimum=1, maximum=10**6),
+        Parameter("block", int, 8_192, "side of a block of the product", 1_024, minimum=1),
+        Parameter("dtype", str, "float64", "of a, b and c", choices=("float64", "float32")),
+        Parameter("seed", int, 0, "of a; b has the next one", minimum=0, maximum=2**62),
+    ),
+    compute=compute,
+    estimate=_estimate,
+    units={"flops_per_s": "FLOP/s", "flops_per_s_each": "FLOP/s", "own_flops_per_s": "FLOP/s"},
+)

@@ -1,0 +1,158 @@
+"""Mean, sum, standard deviation, variance, minimum or maximum of a matrix, over any axis.
+
+The matrix is `numpy.random.default_rng(seed).random((rows, cols))`. It is reduced in fixed
+logical tiles of rows, whose results are joined in their order: a seed gives the same result, to
+the last bit, on any number of workers and with any number of tasks.
+
+Source for joining means and squares: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae
+and a pairwise algorithm for computing sample variances", 1979.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.job import Job
+from gputui.presets.streams import draw
+
+TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**17}
+"""In a logical tile: enough to fill a GPU, few enough to stay in a core's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is known of some rows; arrays over the columns, or numbers."""
+
+    count: int
+    """Numbers in each of the values below."""
+    total: Any = None
+    squares: Any = None
+    """Sum of squared differences from the mean."""
+    extreme: Any = None
+
+
+def compute(job: Job) -> Outcome:
+    """Reduce runs of tiles in a few tasks, and join their parts in order."""
+    rows, cols, axis, what = job["rows"], job["cols"], job["axis"], job["reduction"]
+    height = _tile_rows(job.backend, cols)
+    starts = list(range(0, rows, height))
+    per_task = math.ceil(len(starts) / (job["tasks"] or 4 * job.machine.threads))
+    runs = [starts[i : i + per_task] for i in range(0, len(starts), per_task)]
+    tasks = [(job.backend, what, axis, job["seed"], (rows, cols), height, run) for run in runs]
+    parts = [part for run in job.results(job.map(reduce_tiles, tasks), what) for part in run]
+    values = _joined(parts, what, axis)
+    return Outcome(_result(values, what), _figure(values, what), {what: values})
+
+
+def _result(values: Any, what: str) -> dict[str, Any]:
+    """Return the value, or the first few of many beside their number."""
+    if values.ndim == 0:
+        return {what: float(values)}
+    return {what: [float(each) for each in values[:10]], "length": len(values)}
+
+
+def reduce_tiles(task: tuple[str, str, str, int, tuple[int, int], int, list[int]]) -> list[Part]:
+    """Return the part of each tile of one task."""
+    backend, what, axis, seed, (rows, cols), height, starts = task
+    found = []
+    for start in starts:
+        x = draw(backend, seed, cols, (start, min(start + height, rows)))
+        found.append(_part(x, what, {"none": None, "0": 0, "1": 1}[axis]))
+    return found
+
+
+def _part(x: Any, what: str, axis: int | None) -> Part:
+    count = x.size if axis is None else x.shape[axis]
+    if what in ("min", "max"):
+        return Part(count, extreme=_host(getattr(x, what)(axis=axis)))
+    total = x.sum(axis=axis)
+    if what in ("mean", "sum"):
+        return Part(count, _host(total))
+    mean = total / count
+    rest = x - (mean[:, None] if axis == 1 else mean)
+    return Part(count, _host(total), _host((rest * rest).sum(axis=axis)))
+
+
+def _host(values: Any) -> Any:
+    import numpy as np
+
+    return np.asarray(values.get() if hasattr(values, "get") else values)
+
+
+def _joined(parts: list[Part], what: str, axis: str) -> Any:
+    import numpy as np
+
+    if axis == "1":
+        return np.concatenate([_finished(part, what) for part in parts])
+    if what in ("min", "max"):
+        join = np.minimum if what == "min" else np.maximum
+        return join.reduce([part.extreme for part in parts])
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2], strict=False)
+        rest = parts[-1:] if len(parts) % 2 else []
+        parts = [_sum(a, b) for a, b in pairs] + rest
+    return _finished(parts[0], what)
+
+
+def _sum(a: Part, b: Part) -> Part:
+    count, total = a.count + b.count, a.total + b.total
+    if a.squares is None:
+        return Part(count, total)
+    apart = a.total / a.count - b.total / b.count
+    return Part(count, total, a.squares + b.squares + apart**2 * a.count * b.count / count)
+
+
+def _finished(part: Part, what: str) -> Any:
+    import numpy as np
+
+    if what in ("min", "max"):
+        return part.extreme
+    if what in ("mean", "sum"):
+        return np.asarray(part.total / part.count if what == "mean" else part.total)
+    return np.asarray(
+        part.squares / part.count if what == "var" else np.sqrt(part.squares / part.count)
+    )
+
+
+def _tile_rows(backend: str, cols: int) -> int:
+    return max(1, TILE_NUMBERS[backend] // cols)
+
+
+def _figure(values: Any, what: str) -> Figure | None:
+    if values.ndim == 0:
+        return None
+    step = max(1, len(values) // 500)
+    shown = values[::step]
+    x = tuple(float(i * step) for i in range(len(shown)))
+    return Figure("line", f"{what} of each", x=x, y=tuple(map(float, shown)), x_label="index")
+
+
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    tile = 8 * values["cols"] * _tile_rows(machine.backend, values["cols"])
+    return Memory(3 * tile, "use fewer cols")
+
+
+PRESET = Preset(
+    name="mean",
+    summary="mean, sum, std, var, min or max of a large matrix, over any axis",
+    parameters=(
+        Parameter("rows", int, 10_000_000, "rows of x", 1_000_000, minimum=1, unit="rows"),
+        Parameter("cols", int, 1_000, "columns of x", 100, minimum=1, unit="columns"),
+        Parameter(
+            "reduction",
+            str,
+            "mean",
+            "what to compute",
+            choices=("mean", "sum", "std", "var", "min", "max"),
+        ),
+        Parameter("axis", str, "none", "over which axis", choices=("none", "0", "1")),
+        Parameter("seed", int, 0, "of x", minimum=0, maximum=2**63 - 1),
+        Parameter("tasks", int, None, "how many tasks; auto is four a thread", minimum=1),
+    ),
+    compute=compute,
+    estimate=_estimate,
+)

@@ -1,0 +1,50 @@
+"""Adds two arrays on every worker's own device, and says which device that was.
+
+The shortest way to see that each worker computes, that what it computes is right, and that it
+sits on the GPU it was pinned to: the UUID of the device that its CUDA context is on, beside the
+one it was given.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets.facts import device_uuid, pinned_uuid
+from gputui.presets.job import Job
+
+
+def compute(job: Job) -> Outcome:
+    """Run one small task on every worker and gather what each saw."""
+    seen = job.each_worker(add, job.backend, job["size"], stage="adding")
+    rows = [{"worker": worker.name, **each} for worker, each in zip(job.workers, seen, strict=True)]
+    return Outcome(
+        {
+            "all_right": all(row["sum_is_right"] and row["pinned_right"] for row in rows),
+            "devices": len({row["device"] for row in rows if row["device"]}),
+            "workers": rows,
+        }
+    )
+
+
+def add(backend: str, size: int) -> dict[str, Any]:
+    """Return the check of a + b, and the device by UUID; None where there is none."""
+    xp = __import__(backend)
+    a, b = xp.arange(size, dtype="int64"), xp.full(size, 2, dtype="int64")
+    is_right = int((a + b).sum()) == size * (size - 1) // 2 + 2 * size
+    device = device_uuid() if backend == "cupy" else None
+    pinned = pinned_uuid() if backend == "cupy" else None
+    return {
+        "device": device,
+        "pinned_to": pinned,
+        "pinned_right": pinned is None or pinned == device,
+        "sum_is_right": is_right,
+    }
+
+
+PRESET = Preset(
+    name="smoke",
+    summary="add two arrays on every worker, and check that each sits on its own GPU",
+    parameters=(Parameter("size", int, 1_000_000, "of each array", minimum=1, maximum=10**9),),
+    compute=compute,
+)
