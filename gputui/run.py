@@ -23,6 +23,7 @@ from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.workers import (
     ask,
     choose,
+    common_libraries,
     described,
     have_gpu,
     refuse_missing,
@@ -114,7 +115,8 @@ def execute(
     with explained(preset.name):
         facts = ask(preset, job, chosen)
     refuse_missing(preset, chosen, facts)
-    return _run(preset, replace(job, workers=described(chosen, facts)), versions(facts))
+    ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
+    return _run(preset, ready, versions(facts))
 
 
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:

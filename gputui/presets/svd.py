@@ -3,7 +3,7 @@
 The data are `numpy.random.default_rng(seed).random((rows, cols))`, whatever the workers and the
 chunks. Methods: `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated Cholesky-QR on a few large
 blocks (see `cholesky_qr.py`), which falls back to tsqr where it does not reach orthogonal
-vectors; `randomized` is Dask's `svd_compressed` for the first `k` only; `auto` takes gram.
+vectors; `randomized` finds the first `k` only by random projection; `auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
@@ -24,6 +24,10 @@ from gputui.presets.streams import Rows, draw
 BLOCK_BYTES = 2**29
 """Of one block on a GPU: large enough for its matrix products to run at full speed."""
 CPU_BLOCK_BYTES = 2**25
+TSQR_CHUNK_BYTES = 2**31
+"""Of a chunk on a GPU; cuSOLVER counts the numbers of a matrix in 32 bits."""
+POWER_ITERATIONS = 3
+OVERSAMPLING = 10
 MOST_PASSES = 5
 FAN_IN = 4
 """Triangles that one task adds up."""
@@ -108,21 +112,41 @@ def decompose_tsqr(job: Job, x: Any, vectors: bool) -> Decomposition:
     if not vectors:
         return Decomposition(job.compute(_local(s)), method="tsqr")
     u, s, vt = job.persist((u, s, vt), "tsqr")
-    return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), method="tsqr")
+    return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), "tsqr")
 
 
 def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decomposition:
-    """Return the first k of x by random projection with three power iterations.
+    """Return the first k of x, a Dask array (m, n) in one column of chunks.
+
+    As Dask's `svd_compressed` does with TSQR and `POWER_ITERATIONS`, but with a projection that
+    is drawn where the chunks are, so that this process needs no CuPy.
 
     Source: N. Halko, P.-G. Martinsson, J. A. Tropp, "Finding structure with randomness", 2011.
     """
     import dask.array as da
 
-    u, s, vt = da.linalg.svd_compressed(x, k, n_power_iter=3, seed=job["seed"])
+    width = min(k + OVERSAMPLING, x.shape[1])
+    chunks = (x.chunks[0], (width,))
+    y = x.map_blocks(_projected, job["seed"], width, chunks=chunks, dtype="f8", meta=x._meta)
+    for _ in range(POWER_ITERATIONS):
+        q, _ = da.linalg.tsqr(y)
+        z, _ = da.linalg.tsqr((q.T @ x).rechunk((width, x.shape[1])).T)
+        y = x @ z
+    q, _ = da.linalg.tsqr(y)
+    small_u, s, vt = da.linalg.svd((q.T @ x).rechunk((width, x.shape[1])))
     if not vectors:
-        return Decomposition(job.compute(_local(s)), method="randomized")
-    u, s, vt = job.persist((u, s, vt), "randomized")
-    return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), method="randomized")
+        return Decomposition(job.compute(_local(s))[:k], method="randomized")
+    u, s, vt = job.persist((q @ small_u, s, vt), "randomized")
+    s, vt = job.compute(_local(s)), job.compute(_local(vt))
+    return Decomposition(s[:k], u[:, :k], vt[:k], method="randomized")
+
+
+def _projected(block: Any, seed: int, width: int) -> Any:
+    """Return the block times a matrix of normal numbers, the same for every block."""
+    import numpy as np
+
+    omega = np.random.default_rng(seed).standard_normal((block.shape[1], width))
+    return block @ qr.module_of(block).asarray(omega)
 
 
 def decompose_gram(
@@ -275,7 +299,7 @@ def _chunk_rows(values: Mapping[str, Any], machine: Machine) -> int:
         return int(min(values["chunk_rows"], tall))
     share = math.ceil(tall / machine.threads)
     if values["method"] in ("tsqr", "randomized"):
-        return min(tall, max(share, wide, 1))
+        return min(tall, max(wide, min(share, TSQR_CHUNK_BYTES // (8 * wide))))
     size = BLOCK_BYTES if machine.backend == "cupy" else CPU_BLOCK_BYTES
     return max(1, min(share, max(size // (8 * wide), wide)))
 

@@ -153,6 +153,12 @@ def _free_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
+def common_libraries(facts: Mapping[str, Facts]) -> frozenset[str]:
+    """Return the libraries that every worker has."""
+    each = [frozenset(name for name, _ in one.versions) for one in facts.values()]
+    return frozenset.intersection(*each)
+
+
 def versions(facts: Mapping[str, Facts]) -> dict[str, str]:
     """Return the version of each library on the workers; "a, b" where they differ."""
     found: dict[str, set[str]] = {"python": {sys.version.split()[0]}}
