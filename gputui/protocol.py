@@ -22,9 +22,11 @@ from gputui.snapshot import (
     DeviceReading,
     Event,
     HostReading,
+    HostStatus,
     Snapshot,
     TaskGroupStatus,
     TaskSpan,
+    WorkerStatus,
 )
 
 VERSION = 1
@@ -287,7 +289,7 @@ class ConfigureScheduler:
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Retire these workers by name, least loaded first if `count` is given instead of names."""
+    """Move what these workers hold elsewhere, then forget them; answered by `Retired`."""
 
     request: int
     names: tuple[str, ...]
@@ -299,13 +301,6 @@ class Remove:
 
     names: tuple[str, ...]
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rank:
-    """Which workers to give up first; answered by `Ranked`."""
-
-    request: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,15 +363,50 @@ class Retired:
     error: str = ""
 
 
+# Whoever starts a head → head
+
+
 @dataclass(frozen=True, slots=True)
-class Ranked:
-    """Worker names, first the one that is cheapest to give up."""
+class ConfigureHead:
+    """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
 
-    request: int
-    names: tuple[str, ...]
+    version: int
+    name: str
+    hosts_text: str
+    hosts_source: str = ""
+    """The absolute path of the hosts file, or ""."""
+    workers: int | None = None
+    """How many are wanted; None is as many as the hosts give."""
+    stays: bool = False
+    """Whether the cluster outlives its starter; else it ends with the head's stdin."""
+    interactive: bool = False
+    """Whether a person's screen is about to attach: questions then wait for it."""
+    idle_timeout_s: float | None = None
+    """End when nobody was attached and nothing ran for so long; None is never."""
+    lease_s: float = 10.0
+    stage_timeout_s: float = 10.0
+    busy: str = "warn"
+    """What to do about a GPU that somebody else uses: warn, skip or refuse."""
+    cpu_fallback: bool = False
+    """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    scheduler_host: str | None = None
+    """Where hosts reach this machine; None is the local end of each SSH connection."""
+    scheduler_port: int = 0
+    dashboard_address: str = ""
+    """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
+    ssh_config: str | None = None
+    dask_config_json: str = "{}"
+    """Dask settings for scheduler, workers and clients, over those chosen for GPU work."""
 
 
-# Face → head; every request is answered by `Done` or `Refused` with its number
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The head's door is open at this socket."""
+
+    socket: str
+
+
+# Face → head; every request is answered by `Done`, `Previewed`, `Settled` or `Refused`
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +418,14 @@ class Attach:
     """screen, run, python or command."""
     snapshots: bool = False
     """Whether to send `SnapshotTaken`, `EventHappened` and `Asked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitWorkers:
+    """Answer with `Settled` once this many workers are up (None: all wanted), or no more will."""
+
+    request: int
+    workers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -579,6 +617,16 @@ class Previewed:
     stops: tuple[str, ...]
     text: str
     """In words: what moves, what is lost, what cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The workers that are up, and what failed on the way: refused hosts, parked workers."""
+
+    request: int
+    workers: tuple[str, ...]
+    failed_hosts: tuple[HostStatus, ...]
+    failed_workers: tuple[WorkerStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
