@@ -1,0 +1,173 @@
+"""A face's hold on a head: requests and their answers, and what the head sends unasked.
+
+JSON lines over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
+holds no truth of its own.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+from gputui.errors import HeadError, ProtocolError
+from gputui.protocol import (
+    MAX_LINE_BYTES,
+    VERSION,
+    Attach,
+    Attached,
+    Done,
+    Message,
+    Previewed,
+    Refused,
+    Settled,
+    SnapshotTaken,
+    decode,
+    encode,
+)
+
+Reply = Done | Previewed | Settled
+
+GONE = "the cluster's head is gone"
+
+
+class HeadLink:
+    """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, attached: Attached
+    ) -> None:
+        self.attached = attached
+        self._reader = reader
+        self._writer = writer
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._unasked: deque[Message] = deque()
+        self._arrived = asyncio.Event()
+        self._ended = False
+        self._task = asyncio.create_task(self._read(), name="head link")
+
+    @classmethod
+    async def open(
+        cls, socket_path: str | Path, *, face: str, snapshots: bool = False
+    ) -> "HeadLink":
+        """Attach to the head behind a socket.
+
+        `face` is screen, run, python or command. Raises HeadError when there is no head, or one
+        of another version.
+        """
+        try:
+            reader, writer = await asyncio.open_unix_connection(socket_path, limit=MAX_LINE_BYTES)
+        except OSError as error:
+            raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
+        try:
+            writer.write(encode(Attach(VERSION, face, snapshots)))
+            answer = await _read_message(reader)
+            if isinstance(answer, Attached) and answer.version == VERSION:
+                return cls(reader, writer, answer)
+            raise HeadError(_why_turned_away(answer))
+        except BaseException:
+            writer.close()
+            raise
+
+    async def request(self, message: Message) -> Reply:
+        """Have a request carried out, and return the answer.
+
+        The request's number is filled in here. Raises HeadError with the reason when the head
+        refuses, and when it is gone.
+        """
+        if self._ended:
+            raise HeadError(GONE)
+        number = next(self._numbers)
+        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self.send(replace(message, request=number))
+            return await reply
+        finally:
+            self._waiting.pop(number, None)
+
+    async def send(self, message: Message) -> None:
+        """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
+        with contextlib.suppress(ConnectionError):
+            self._writer.write(encode(message))
+            await self._writer.drain()
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
+        while True:
+            while self._unasked:
+                yield self._unasked.popleft()
+            if self._ended:
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def close(self) -> None:
+        """Let go of the cluster; `messages` ends."""
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+    async def _read(self) -> None:
+        reason = GONE
+        try:
+            while (message := await _read_message(self._reader)) is not None:
+                self._take(message)
+        except ProtocolError as error:
+            reason = str(error)
+        finally:
+            self._end(HeadError(reason))
+
+    def _take(self, message: Message) -> None:
+        number = getattr(message, "request", None)
+        if number is None:
+            self._keep(message)
+            return
+        reply = self._waiting.get(number)
+        if reply is None or reply.done():
+            return
+        if isinstance(message, Refused):
+            reply.set_exception(HeadError(message.reason))
+        else:
+            reply.set_result(message)
+
+    def _keep(self, message: Message) -> None:
+        """Queue a message; a snapshot takes the place of one that nobody has read yet."""
+        if isinstance(message, SnapshotTaken):
+            self._unasked = deque(
+                one for one in self._unasked if not isinstance(one, SnapshotTaken)
+            )
+        self._unasked.append(message)
+        self._arrived.set()
+
+    def _end(self, error: HeadError) -> None:
+        self._ended = True
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(error)
+        self._arrived.set()
+
+
+async def _read_message(reader: asyncio.StreamReader) -> Message | None:
+    """Return the next message; None at the end. Raises ProtocolError for a line that is none."""
+    try:
+        line = await reader.readline()
+    except ConnectionError:
+        return None
+    except ValueError as error:
+        raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes") from error
+    return decode(line) if line.endswith(b"\n") else None
+
+
+def _why_turned_away(answer: Message | None) -> str:
+    """Return why a head did not let a face in."""
+    if isinstance(answer, Refused):
+        return answer.reason
+    if isinstance(answer, Attached):
+        return f"the head speaks version {answer.version} of the protocol, this gputui {VERSION}"
+    return "the head ended the connection"
