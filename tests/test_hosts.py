@@ -1,0 +1,88 @@
+"""The grammar of hosts.txt."""
+
+import pytest
+
+from gputui.errors import HostsError
+from gputui.hosts import Host, parse_hosts
+
+EXAMPLE = """\
+*  python=/opt/env/bin/python
+localhost                                # no SSH
+gpu-a
+alice@gpu-b:2222 gpus=0,2-3              # by NVML index
+gpu[01-16] workers-per-gpu=2 memory=64GiB env.NCCL_DEBUG=INFO
+gpu-c gpus=MIG-3f0c,GPU-91aa
+cpu-a gpus=none workers=4 nthreads=8
+"""
+
+
+def named(text: str) -> dict[str, Host]:
+    return {host.name: host for host in parse_hosts(text)}
+
+
+def test_the_example_of_the_design_is_read() -> None:
+    hosts = named(EXAMPLE)
+    assert len(hosts) == 21
+    assert hosts["gpu-b"].user == "alice"
+    assert (hosts["gpu-b"].port, hosts["gpu-b"].gpus) == (2222, ("0", "2", "3"))
+    assert hosts["gpu07"].memory_bytes == 64 * 2**30
+    assert hosts["gpu07"].env == (("NCCL_DEBUG", "INFO"),)
+    assert hosts["gpu-c"].gpus == ("MIG-3f0c", "GPU-91aa")
+    assert (hosts["cpu-a"].gpus, hosts["cpu-a"].workers, hosts["cpu-a"].nthreads) == ((), 4, 8)
+
+
+def test_defaults_hold_for_the_lines_after_them_only() -> None:
+    hosts = named("a\n* nthreads=2\nb\nc nthreads=3")
+    assert [hosts[name].nthreads for name in "abc"] == [None, 2, 3]
+
+
+def test_every_bad_line_is_reported_at_once() -> None:
+    with pytest.raises(HostsError) as caught:
+        parse_hosts("a gpu=0\nok\nb memory=much\nc:99999", "hosts.txt")
+    assert [problem[:12] for problem in caught.value.problems] == [
+        "hosts.txt:1:",
+        "hosts.txt:3:",
+        "hosts.txt:4:",
+    ]
+    assert "did you mean 'gpus'?" in caught.value.problems[0]
+
+
+def test_a_host_named_twice_is_an_error_of_the_second_line() -> None:
+    with pytest.raises(HostsError, match="hosts:3: host 'a02' is already named on line 1"):
+        parse_hosts("a[01-03]\nb\na02")
+
+
+def test_localhost_with_a_user_or_a_port_is_reached_by_ssh() -> None:
+    assert named("localhost")["localhost"].is_local
+    assert not named("me@localhost")["localhost"].is_local
+    assert not named("localhost:2222")["localhost"].is_local
+
+
+@pytest.mark.parametrize("text", ["fe80::1", "[2001:db8::2]:22", "u@[::1]:2200", "10.0.0.7:22"])
+def test_addresses_are_hosts(text: str) -> None:
+    assert len(parse_hosts(text)) == 1
+
+
+def test_crlf_line_ends_and_a_byte_order_mark_do_no_harm() -> None:
+    assert list(named("\ufeffa gpus=0\r\nb\r\n")) == ["a", "b"]
+
+
+def test_a_name_in_another_script_is_a_name() -> None:
+    assert list(named("rechner-süd")) == ["rechner-süd"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a;rm", "$(x)", "`x`", "-oProxyCommand=x", "a b", "a gpus=", "a gpus=3-1", "a gpus=0,0"]
+    + ["a:", "a:0", "a env.=1", "a env.1X=1", "a workers=0", "x[1-", "x[1-99999999]", "@a", "a/b"]
+    + ["a python=", "\x00\x01", "*nthreads=2"],
+)
+def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:
+    with pytest.raises(HostsError) as caught:
+        parse_hosts(f"good\n{line}", "f")
+    assert all(problem.startswith("f:2: ") for problem in caught.value.problems)
+
+
+def test_a_text_without_hosts_says_what_to_write() -> None:
+    with pytest.raises(HostsError, match="names no host; write one a line"):
+        parse_hosts("# nothing\n\n")
