@@ -8,15 +8,18 @@ one error that says what to change.
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from gputui import __version__
-from gputui.errors import RunError
+from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Preset, Value, complete
 from gputui.presets.faults import explained
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
@@ -73,6 +76,15 @@ class RunResult:
             "version": __version__,
         }
 
+    def to_record(
+        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
+    ) -> dict[str, Any]:
+        """Return what is kept of the run: the `--json` object, the figure and the versions."""
+        return self.to_json(failed_hosts, restarts) | {
+            "figure": asdict(self.figure) if self.figure else None,
+            "versions": dict(self.versions),
+        }
+
 
 def execute(
     client: distributed.Client,
@@ -84,6 +96,7 @@ def execute(
     report: Callable[[RunProgress], None] = lambda progress: None,
     cancel: Event | None = None,
     keep_arrays: bool = False,
+    report_file: Path | None = None,
 ) -> RunResult:
     """Run a preset and return its result.
 
@@ -116,7 +129,8 @@ def execute(
         facts = ask(preset, job, chosen)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
-    return _run(preset, ready, versions(facts))
+    with _performance_report(client, report_file):
+        return _run(preset, ready, versions(facts))
 
 
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
@@ -136,6 +150,20 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         versions=found,
         arrays=outcome.arrays,
     )
+
+
+@contextmanager
+def _performance_report(client: distributed.Client, path: Path | None) -> Iterator[None]:
+    """Write Dask's performance report of what happens inside; nothing without a path."""
+    if path is None:
+        yield
+        return
+    if importlib.util.find_spec("bokeh") is None:
+        raise ClusterError("a performance report needs bokeh: pip install 'gputui[report]'")
+    from distributed import performance_report
+
+    with client.as_current(), performance_report(filename=str(path)):
+        yield
 
 
 def _refuse_too_large(preset: Preset, job: Job) -> None:
@@ -169,7 +197,7 @@ def sized(size_bytes: float) -> str:
 
 def _travel_by_value(preset: Preset) -> None:
     """Send the functions of a preset that came from a file along with its tasks."""
-    import cloudpickle
+    import cloudpickle  # type: ignore[import-untyped]
 
     module = sys.modules.get(preset.compute.__module__)
     if module is not None and module.__name__.startswith("gputui_preset_"):

@@ -19,10 +19,12 @@ from typing import Any
 
 from gputui.errors import RunError
 
-PANEL = 256
+PANEL = 512
 """Columns solved at once: wide enough for matrix products, narrow enough to stay accurate."""
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
+INVERSE_CONDITION = 1e4
+"""Of a factor (Frobenius): up to which its inverse is as good as a solve."""
 EIGEN_CONDITION = 1e3
 """Up to which the small SVD goes through an eigenvalue problem, several times faster."""
 
@@ -45,12 +47,11 @@ class Factor:
 
 def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
     """Return the upper triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …"""
-    total = None
-    triangles: list[Any] = []
+    total, steps = None, None
     for block in blocks:
-        xp = module_of(block)
-        triangles = triangles or [_on_device(xp, each) for each in factors]
-        q = _solved(_as_float64(block), triangles)
+        if steps is None:
+            steps = _steps(module_of(block), factors)
+        q = _through(_as_float64(block), steps)
         product = q.T @ q
         total = product if total is None else total + product
     if total is None:
@@ -107,13 +108,12 @@ def small_svd(factors: Sequence[Factor], vectors: bool, on_device: bool) -> tupl
 
 def left_vectors(blocks: Iterable[Any], factors: Sequence[Factor], small_u: Any) -> tuple[Any, ...]:
     """Return block · r₁⁻¹ · r₂⁻¹ … · small_u for each block, in the block's dtype and device."""
-    found = []
-    triangles: list[Any] = []
+    found, steps = [], None
     for block in blocks:
-        xp = module_of(block)
-        triangles = triangles or [_on_device(xp, each) for each in factors]
-        q = _solved(_as_float64(block), triangles)
-        found.append((q @ xp.asarray(small_u)).astype(block.dtype, copy=False))
+        if steps is None:
+            xp = module_of(block)
+            steps = _merged([*_steps(xp, factors), Multiply(xp.asarray(small_u))])
+        found.append(_through(_as_float64(block), steps).astype(block.dtype, copy=False))
     return tuple(found)
 
 
@@ -142,10 +142,51 @@ def _as_float64(block: Any) -> Any:
     return block.astype("float64", copy=False)
 
 
-def _solved(block: Any, triangles: Sequence[Any]) -> Any:
-    """Return block · r⁻¹ for each r in turn; the block itself is left as it is."""
-    for r in triangles:
-        block = _solve(block, r)
+@dataclass(frozen=True, slots=True)
+class Multiply:
+    """A step from a block to q: a product."""
+
+    matrix: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Solve:
+    """A step from a block to q: a triangular solve."""
+
+    triangle: Any
+
+
+def _steps(xp: Any, factors: Sequence[Factor]) -> list[Multiply | Solve]:
+    """Return how to multiply a block by r₁⁻¹ r₂⁻¹ …: by inverses as long as that loses nothing.
+
+    A product with an inverse is one fast matrix product, but loses as many digits as r is
+    ill-conditioned; a solve does not.
+    """
+    steps: list[Multiply | Solve] = []
+    for each in factors:
+        r = _on_device(xp, each)
+        inverse = xp.linalg.inv(r)
+        condition = float(xp.linalg.norm(r) * xp.linalg.norm(inverse))
+        steps.append(Multiply(inverse) if condition < INVERSE_CONDITION else Solve(r))
+    return _merged(steps)
+
+
+def _merged(steps: list[Multiply | Solve]) -> list[Multiply | Solve]:
+    """Return the steps with neighbouring products made one."""
+    merged: list[Multiply | Solve] = []
+    for step in steps:
+        last = merged[-1] if merged else None
+        if isinstance(step, Multiply) and isinstance(last, Multiply):
+            merged[-1] = Multiply(last.matrix @ step.matrix)
+        else:
+            merged.append(step)
+    return merged
+
+
+def _through(block: Any, steps: Sequence[Multiply | Solve]) -> Any:
+    """Return the block after all steps; the block itself is left as it is."""
+    for step in steps:
+        block = block @ step.matrix if isinstance(step, Multiply) else _solve(block, step.triangle)
     return block
 
 

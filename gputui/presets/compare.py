@@ -57,7 +57,7 @@ def _hardware(job: Job) -> list[Hardware]:
     """Return the rows that this cluster can fill; CPU rows always, on the workers' hosts."""
     first, hosts = job.workers[0], list({each.host: each for each in job.workers}.values())
     rows = [Hardware("one CPU core", partial(_on, job, [first], on_cores, 1), 4)]
-    rows.append(Hardware("all CPU cores", partial(_on, job, hosts, on_cores, None), 8))
+    rows.append(Hardware("all CPU cores", partial(_on, job, hosts, on_cores, None), 64))
     if job.backend == "cupy":
         rows.append(Hardware("one GPU", partial(_on, job, [first], on_gpu, None), 2_000))
     if job.backend == "cupy" and len(job.workers) > 1:

@@ -35,10 +35,10 @@ def compute(job: Job) -> Outcome:
         orders = orders.map_partitions(to_device, meta=orders._meta)
     parts = orders.map_partitions(joined_sums, job["least"], meta={"total": "f8", "count": "i8"})
     table = job.compute(parts, "filter, join, group").groupby(level=0).sum()
-    regions = [str(region) for region in table.index]
+    regions, totals = [str(each) for each in table.index], [float(each) for each in table["total"]]
     rows = [
-        {"region": region, "total": float(row.total), "count": int(row["count"])}
-        for region, (_, row) in zip(regions, table.iterrows(), strict=True)
+        {"region": region, "total": total, "count": int(count)}
+        for region, total, count in zip(regions, totals, table["count"], strict=True)
     ]
     return Outcome(
         {"library": "cudf" if uses_cudf else "pandas", "rows": job["rows"], "regions": rows},
@@ -47,7 +47,7 @@ def compute(job: Job) -> Outcome:
             f"orders of {job['least']} and more",
             "sum",
             labels=tuple(regions),
-            y=tuple(row["total"] for row in rows),
+            y=tuple(totals),
         ),
     )
 

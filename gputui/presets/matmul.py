@@ -8,6 +8,7 @@ same library's product of resident blocks.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,19 +18,25 @@ from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
 from gputui.presets.streams import Rows, draw, draw_block
 
+SUSTAINED_S = 0.5
+"""How long the card's own rate is measured: clocks fall under a load that lasts."""
+OWN_BLOCK = 8_192
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
 
 
 def compute(job: Job) -> Outcome:
     """Multiply block by block, then measure the card's own rate."""
-    size, block, dtype = job["size"], min(job["block"], job["size"]), job["dtype"]
+    size, dtype = job["size"], job["dtype"]
+    block = _block(job.parameters, job.machine)
     spans = [(start, min(start + block, size)) for start in range(0, size, block)]
     tasks = [
         (job.backend, job["seed"], size, dtype, rows, columns)
         for rows in spans
         for columns in spans
     ]
-    own = max(job.each_worker(own_rate, job.backend, block, dtype, stage="the card's own rate"))
+    own = max(
+        job.each_worker(own_rate, job.backend, min(block, OWN_BLOCK), dtype, stage="its own rate")
+    )
     started = time.perf_counter()
     deviations = job.results(job.map(multiply, tasks), "multiplying")
     elapsed_s = time.perf_counter() - started
@@ -64,14 +71,13 @@ def own_rate(backend: str, block: int, dtype: str) -> float:
     """Return the FLOP/s of the product of two resident blocks on this worker."""
     a = draw(backend, 0, block, (0, block), dtype)
     a @ a
-    best = 0.0
-    for _ in range(3):
-        _finish(backend)
-        started = time.perf_counter()
+    _finish(backend)
+    started, products = time.perf_counter(), 0
+    while (elapsed_s := time.perf_counter() - started) < SUSTAINED_S:
         a @ a
         _finish(backend)
-        best = max(best, 2.0 * block**3 / (time.perf_counter() - started))
-    return best
+        products += 1
+    return products * 2.0 * block**3 / elapsed_s
 
 
 def _finish(backend: str) -> None:
@@ -82,9 +88,17 @@ def _finish(backend: str) -> None:
         cupy.cuda.Device().synchronize()
 
 
+def _block(values: Mapping[str, Any], machine: Machine) -> int:
+    """Return the side of a block: as large as it can be with two blocks for each worker."""
+    size = int(values["size"])
+    if values["block"]:
+        return min(int(values["block"]), size)
+    return math.ceil(size / math.ceil(math.sqrt(2 * machine.workers)))
+
+
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     item = 8 if values["dtype"] == "float64" else 4
-    size, block = values["size"], min(values["block"], values["size"])
+    size, block = values["size"], _block(values, machine)
     fits = machine.smallest_bytes // (2 * item * size + item * size)
     change = f"use block ≤ {fits:,}" if fits else "use a smaller size"
     return Memory(item * block * (2 * size + block), change)
@@ -95,7 +109,7 @@ PRESET = Preset(
     summary="sustained rate of a blocked matrix product, against the card's own",
     parameters=(
         Parameter("size", int, 32_768, "side of the matrices", 2_048, minimum=1, maximum=10**6),
-        Parameter("block", int, 8_192, "side of a block of the product", 1_024, minimum=1),
+        Parameter("block", int, None, "side of a block; auto is two blocks a worker", minimum=1),
         Parameter("dtype", str, "float64", "of a, b and c", choices=("float64", "float32")),
         Parameter("seed", int, 0, "of a; b has the next one", minimum=0, maximum=2**62),
     ),

@@ -62,25 +62,25 @@ def reduce_tiles(task: tuple[str, str, str, int, tuple[int, int], int, list[int]
     for start in starts:
         x = draw(backend, seed, cols, (start, min(start + height, rows)))
         found.append(_part(x, what, {"none": None, "0": 0, "1": 1}[axis]))
-    return found
+    return [_on_host(part) for part in found]
 
 
 def _part(x: Any, what: str, axis: int | None) -> Part:
     count = x.size if axis is None else x.shape[axis]
     if what in ("min", "max"):
-        return Part(count, extreme=_host(getattr(x, what)(axis=axis)))
+        return Part(count, extreme=getattr(x, what)(axis=axis))
     total = x.sum(axis=axis)
     if what in ("mean", "sum"):
-        return Part(count, _host(total))
+        return Part(count, total)
     mean = total / count
     rest = x - (mean[:, None] if axis == 1 else mean)
-    return Part(count, _host(total), _host((rest * rest).sum(axis=axis)))
+    return Part(count, total, (rest * rest).sum(axis=axis))
 
 
-def _host(values: Any) -> Any:
-    import numpy as np
-
-    return np.asarray(values.get() if hasattr(values, "get") else values)
+def _on_host(part: Part) -> Part:
+    """Return the part in host memory: fetched when all tiles have been given to the device."""
+    values = (part.total, part.squares, part.extreme)
+    return Part(part.count, *(each.get() if hasattr(each, "get") else each for each in values))
 
 
 def _joined(parts: list[Part], what: str, axis: str) -> Any:
@@ -90,7 +90,7 @@ def _joined(parts: list[Part], what: str, axis: str) -> Any:
         return np.concatenate([_finished(part, what) for part in parts])
     if what in ("min", "max"):
         join = np.minimum if what == "min" else np.maximum
-        return join.reduce([part.extreme for part in parts])
+        return np.asarray(join.reduce([part.extreme for part in parts]))
     while len(parts) > 1:
         pairs = zip(parts[::2], parts[1::2], strict=False)
         rest = parts[-1:] if len(parts) % 2 else []
@@ -110,7 +110,7 @@ def _finished(part: Part, what: str) -> Any:
     import numpy as np
 
     if what in ("min", "max"):
-        return part.extreme
+        return np.asarray(part.extreme)
     if what in ("mean", "sum"):
         return np.asarray(part.total / part.count if what == "mean" else part.total)
     return np.asarray(

@@ -59,7 +59,7 @@ def train(backend: str, size: int, steps: int, seed: int) -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "flops_per_s": _rate(torch, device, size),
-        "loss": float(loss()),
+        "loss": loss().item(),
         "weight_error": float((model.weight.detach().T - weights).abs().max()),
     }
 

@@ -6,6 +6,7 @@ carry the Dask resource `GPU`; where none does (a cluster that others set up), o
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Collection, Mapping
@@ -148,9 +149,7 @@ def _host_room(known: Mapping[str, Any], workers: int) -> int:
 
 
 def _free_bytes() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def common_libraries(facts: Mapping[str, Facts]) -> frozenset[str]:

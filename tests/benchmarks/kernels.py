@@ -13,6 +13,7 @@ from pathlib import Path
 
 import cupy as cp
 import numpy as np
+from cupy import cublas
 
 from gputui.presets import cholesky_qr as qr
 from gputui.presets import random_sum, streams
@@ -82,7 +83,7 @@ def matrices(rows: int = 262_144, n: int = 1000) -> None:
     x = streams.draw("cupy", 0, n, (0, rows))
     flops = 2.0 * rows * n * n
     show("gemm x.T @ x", lambda: x.T @ x, flops, "flop")
-    show("syrk x.T x", lambda: cp.cublas.syrk("N", x.T, lower=True), flops, "flop")
+    show("syrk x.T x", lambda: cublas.syrk("T", x), flops, "flop")
     g = x.T @ x
     r = cp.linalg.cholesky(g).T.copy()
     for panel in (64, 128, 256, 512):

@@ -1,0 +1,69 @@
+"""`--save DIR`: a run's arrays as `.npy` files, fetched block by block."""
+
+import shutil
+from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gputui.errors import RunError
+
+
+def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Write each array as `NAME.npy` and return the files.
+
+    Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory;
+    their client must still be open. A file that could not be finished is removed.
+
+    Raises:
+        RunError: nothing to save, no room on the disk, or a file that cannot be written.
+    """
+    if not arrays:
+        raise RunError("this run has no arrays to save")
+    needed = sum(int(array.nbytes) for array in arrays.values())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise RunError(f"--save {folder}: {error.strerror or error}") from error
+    if needed > free:
+        raise RunError(
+            f"--save {folder}: {needed:,} bytes do not fit in the {free:,} that are free",
+            remedy="choose another folder, or fewer rows",
+        )
+    return tuple(_save(folder / f"{name}.npy", array) for name, array in arrays.items())
+
+
+def _save(path: Path, array: Any) -> Path:
+    import numpy as np
+
+    try:
+        out = np.lib.format.open_memmap(path, "w+", dtype=array.dtype, shape=array.shape)
+        for place, block in _blocks(array):
+            out[place] = block
+        out.flush()
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise RunError(f"{path}: {error.strerror or error}") from error
+    return path
+
+
+def _blocks(array: Any) -> Any:
+    """Yield (slices, NumPy block) of an array; a NumPy array is one block."""
+    if not hasattr(array, "dask"):
+        yield ..., array
+        return
+    edges = [_edges(lengths) for lengths in array.chunks]
+    for index in product(*(range(len(each)) for each in edges)):
+        place = tuple(each[i] for each, i in zip(edges, index, strict=True))
+        block = array.blocks[index].map_blocks(_host, dtype=array.dtype).compute()
+        yield place, block
+
+
+def _edges(lengths: tuple[int, ...]) -> list[slice]:
+    stops = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
+
+
+def _host(block: Any) -> Any:
+    return block.get() if hasattr(block, "get") else block

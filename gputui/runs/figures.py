@@ -1,0 +1,93 @@
+"""A figure → text for the terminal (plotext) or a PNG (matplotlib)."""
+
+from pathlib import Path
+from typing import Any
+
+from gputui.errors import UsageError
+from gputui.presets import Figure
+
+
+def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
+    """Return the figure as text without colours, at most so many cells wide and high.
+
+    Raises:
+        UsageError: plotext is not installed.
+    """
+    try:
+        import plotext
+    except ImportError:
+        raise UsageError("a figure in the terminal: pip install 'gputui[plot]'") from None
+    plotext.clear_figure()
+    plotext.plotsize(width, height)
+    plotext.title(figure.title)
+    plotext.xlabel(figure.x_label)
+    plotext.ylabel(figure.y_label)
+    if figure.kind == "heat":
+        return _heat_lines(figure)
+    if figure.kind == "bar":
+        plotext.bar(list(figure.labels), _on_scale(figure), orientation="horizontal")
+    else:
+        plotext.plot(list(figure.x), list(figure.y), marker="braille")
+        if figure.logarithmic and min(figure.y, default=0) > 0:
+            plotext.yscale("log")
+    return str(plotext.uncolorize(plotext.build()))
+
+
+def _on_scale(figure: Figure) -> list[float]:
+    """Return the lengths of bars; those of a logarithmic figure as powers of ten."""
+    from math import log10
+
+    return [log10(value) if figure.logarithmic and value > 0 else value for value in figure.y]
+
+
+def _heat_lines(figure: Figure) -> str:
+    """Return a matrix as numbers: a terminal's shades are too few to compare."""
+    rows = [["–" if value is None else f"{value:.3g}" for value in row] for row in figure.matrix]
+    names = list(figure.labels) or [str(i) for i in range(len(rows))]
+    first = max(map(len, names), default=0)
+    width = max([len(cell) for row in rows for cell in row] + [len(name) for name in names])
+    head = " " * first + "".join(f"  {name:>{width}}" for name in names)
+    lines = [
+        f"{name:<{first}}" + "".join(f"  {cell:>{width}}" for cell in row)
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return "\n".join([figure.title, head, *lines])
+
+
+def draw_png(figure: Figure, path: Path) -> None:
+    """Write the figure as a PNG.
+
+    Raises:
+        UsageError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+    except ImportError:
+        raise UsageError("--figure: pip install 'gputui[figure]'") from None
+    canvas = Canvas(figsize=(8, 4.5), layout="constrained")
+    FigureCanvasAgg(canvas)
+    axes = canvas.add_subplot()
+    axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
+    _fill(axes, figure)
+    try:
+        canvas.savefig(path, format="png", dpi=150)
+    except OSError as error:
+        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+
+
+def _fill(axes: Any, figure: Figure) -> None:
+    if figure.kind == "heat":
+        matrix = [[float("nan") if v is None else v for v in row] for row in figure.matrix]
+        image = axes.imshow(matrix, cmap="viridis")
+        axes.figure.colorbar(image, ax=axes)
+        axes.set_xticks(range(len(figure.labels)), figure.labels, rotation=45, ha="right")
+        axes.set_yticks(range(len(figure.labels)), figure.labels)
+    elif figure.kind == "bar":
+        axes.barh(figure.labels, figure.y)
+        axes.invert_yaxis()
+        axes.set(xlabel=figure.y_label, ylabel="", xscale="log" if figure.logarithmic else "linear")
+    else:
+        axes.plot(figure.x, figure.y)
+        if figure.logarithmic and min(figure.y, default=0) > 0:
+            axes.set_yscale("log")

@@ -1,0 +1,165 @@
+"""Every run, recorded under the user's state directory: one 0700 folder with a `run.json` each.
+
+A record is written when its run starts and again when it ends, each time as a whole, so that a
+reader never sees half of one. A run whose process is gone without an end is shown as lost.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gputui.errors import UsageError
+from gputui.snapshot import RunState
+
+FILE = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run, as far as it went."""
+
+    id: str
+    preset: str
+    parameters: Mapping[str, Any]
+    backend: str
+    hosts: str
+    """The hosts as they were given: a path, "-" or inline text; "" is this machine."""
+    state: RunState
+    started_at: float
+    pid: int
+    version: str
+    ended_at: float | None = None
+    restarts: int = 0
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The `--json` object of an ended run, with `figure` and `versions` beside it."""
+    error_type: str = ""
+    error: str = ""
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """How long it took as a whole; None while it runs."""
+        return None if self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def folder(self) -> Path:
+        """Where its record, log and saved arrays lie."""
+        return runs_dir() / self.id
+
+
+def runs_dir() -> Path:
+    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gputui" / "runs"
+
+
+def begin(
+    preset: str, parameters: Mapping[str, Any], *, backend: str, hosts: str, version: str
+) -> RunRecord:
+    """Record that a run starts, by this process, and return the record."""
+    now = time.time()
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+    name = Path(preset.partition(":")[0]).stem
+    record = RunRecord(
+        id=f"{stamp}-{name}-{secrets.token_hex(2)}",
+        preset=preset,
+        parameters=dict(parameters),
+        backend=backend,
+        hosts=hosts,
+        state=RunState.RUNNING,
+        started_at=now,
+        pid=os.getpid(),
+        version=version,
+    )
+    _private_folder(record.folder)
+    _write(record)
+    return record
+
+
+def end(
+    record: RunRecord,
+    state: RunState,
+    *,
+    result: Mapping[str, Any] | None = None,
+    error: BaseException | None = None,
+    restarts: int = 0,
+) -> RunRecord:
+    """Record how a run ended: its `--json` object, or what went wrong."""
+    ended = replace(
+        record,
+        state=state,
+        ended_at=time.time(),
+        restarts=restarts,
+        result=dict(result or {}),
+        error_type=type(error).__name__ if error else "",
+        error=str(error) if error else "",
+    )
+    _write(ended)
+    return ended
+
+
+def recorded() -> tuple[RunRecord, ...]:
+    """Return all records, the newest first; a folder without a readable one is passed over."""
+    found = [_read(path) for path in runs_dir().glob(f"*/{FILE}")]
+    return tuple(sorted((r for r in found if r), key=lambda r: r.started_at, reverse=True))
+
+
+def find(id_: str) -> RunRecord:
+    """Return the run of this id, of the only one that begins or ends so, or "last".
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    every = recorded()
+    if id_ == "last" and every:
+        return every[0]
+    found = [r for r in every if r.id == id_] or [
+        r for r in every if r.id.startswith(id_) or r.id.endswith(id_)
+    ]
+    if len(found) == 1:
+        return found[0]
+    which = "no run" if not found else f"{len(found)} runs:\n  " + "\n  ".join(r.id for r in found)
+    raise UsageError(f"'{id_}' names {which}; `gputui runs` lists them")
+
+
+def as_json(record: RunRecord) -> dict[str, Any]:
+    """Return what `gputui runs --json` prints of a run."""
+    return asdict(record)
+
+
+def _write(record: RunRecord) -> None:
+    path = record.folder / FILE
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(asdict(record), indent=1))
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+def _private_folder(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700)
+
+
+def _read(path: Path) -> RunRecord | None:
+    try:
+        record = RunRecord(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    record = replace(record, state=RunState(record.state))
+    if not record.state.ended and not _lives(record.pid):
+        return replace(record, state=RunState.LOST)
+    return record
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
