@@ -73,9 +73,28 @@ def test_a_name_in_another_script_is_a_name() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["a;rm", "$(x)", "`x`", "-oProxyCommand=x", "a b", "a gpus=", "a gpus=3-1", "a gpus=0,0"]
-    + ["a:", "a:0", "a env.=1", "a env.1X=1", "a workers=0", "x[1-", "x[1-99999999]", "@a", "a/b"]
-    + ["a python=", "\x00\x01", "*nthreads=2"],
+    [
+        "a;rm",
+        "$(x)",
+        "`x`",
+        "-oProxyCommand=x",
+        "a b",
+        "a gpus=",
+        "a gpus=3-1",
+        "a gpus=0,0",
+        "a:",
+        "a:0",
+        "a env.=1",
+        "a env.1X=1",
+        "a workers=0",
+        "x[1-",
+        "x[1-99999999]",
+        "@a",
+        "a/b",
+        "a python=",
+        "\x00\x01",
+        "*nthreads=2",
+    ],
 )
 def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:
     with pytest.raises(HostsError) as caught:

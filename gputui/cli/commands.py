@@ -1,0 +1,220 @@
+"""The commands and their options, as click declares them; each hands over to its own module."""
+
+from typing import Any
+
+import click
+
+from gputui import __version__
+from gputui.errors import UsageError
+
+
+class CommandOrHosts(click.Group):
+    """A group whose first word may also be HOSTS: then it is the command `open`, unnamed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put `open` before what names no command."""
+        first = args[0] if args else ""
+        if first not in self.commands and first not in ("--help", "-h", "--version"):
+            args = ["open", *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they are declared."""
+        return list(self.commands)
+
+
+HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
+
+\b
+  gputui                       the screen, on this machine
+  gputui hosts.txt             the screen, on these hosts
+  gputui hosts.txt --run svd   no screen: start, compute, print, stop
+  gputui open --help           every option of these
+
+HOSTS is a file with one host a line, `-` for stdin, or such lines as an argument, with `;`
+between them. Exit codes: 0 done, 1 the computation failed, 2 wrong usage, 3 no cluster to run
+on, 130 interrupted.
+"""
+
+
+@click.group(
+    cls=CommandOrHosts,
+    help=HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="gputui")
+def gputui() -> None:
+    """Take the options that stand before any command."""
+
+
+def starting_options(command: Any) -> Any:
+    """Add the options of every command that may start a cluster."""
+    options = (
+        click.option("--name", help="What the cluster is called; the hosts file's stem else."),
+        click.option(
+            "--workers",
+            type=click.IntRange(1),
+            metavar="N",
+            help="How many workers; else as many as the hosts give.",
+        ),
+        click.option(
+            "--busy",
+            type=click.Choice(["warn", "skip", "refuse"]),
+            help="What to do about GPUs that others use.  [default: warn]",
+        ),
+        click.option(
+            "--dashboard",
+            metavar="PORT",
+            type=click.IntRange(0, 65535),
+            help="Serve Dask's dashboard on this port of the loopback address.",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@gputui.command("open", hidden=True, short_help="The screen, or --run without one.")
+@click.argument("hosts", required=False)
+@click.option("--run", "preset", metavar="PRESET", help="Compute without a screen, and stop.")
+@click.option(
+    "-p",
+    "--param",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A parameter of the preset; may be given again.",
+)
+@starting_options
+@click.option(
+    "--min-workers",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="With fewer, exit 3.",
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["auto", "cupy", "numpy"]),
+    default="auto",
+    show_default=True,
+    help="Where arrays live.",
+)
+@click.option("--attach", metavar="NAME", help="Use a cluster that runs, and leave it running.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--quiet", is_flag=True, help="No progress on stderr.")
+@click.option("--save", metavar="DIR", help="Save the result's arrays there.")
+@click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
+@click.option("--figure", metavar="FILE.png", help="Write the result's figure.")
+@click.option("--demo", metavar="HOSTSxGPUS", help="The screen on simulated hosts, such as 125x8.")
+@click.option("--seed", type=int, default=0, help="Of the demo.")
+@click.option("--readonly", is_flag=True, help="A screen that changes nothing.")
+@click.option("--theme", help="The screen's theme.")
+@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
+@click.pass_obj
+def open_(script_arguments: tuple[str, ...], /, **options: Any) -> int:
+    """Open the screen on HOSTS, or compute without one."""
+    from gputui.cli.open import open_screen, run_headless
+
+    if options["preset"] is not None:
+        return run_headless(script_arguments, **options)
+    if script_arguments:
+        raise UsageError("what follows -- belongs to a script that --run names")
+    return open_screen(**options)
+
+
+@gputui.command()
+@click.argument("hosts", required=False)
+@starting_options
+@click.option(
+    "--idle-timeout",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Stop when nobody was attached and nothing ran for so long; else never.",
+)
+def up(**options: Any) -> int:
+    """Start a cluster on HOSTS and leave it running."""
+    from gputui.cli.clusters import up
+
+    return up(**options)
+
+
+@gputui.command()
+@click.argument("name", required=False)
+@click.option("--readonly", is_flag=True, help="A screen that changes nothing.")
+@click.option("--theme", help="The screen's theme.")
+@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
+def attach(**options: Any) -> int:
+    """Open the screen on a cluster that runs."""
+    from gputui.cli.open import attach_screen
+
+    return attach_screen(**options)
+
+
+@gputui.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+def ls(as_json: bool) -> int:
+    """List the clusters that run."""
+    from gputui.cli.clusters import ls
+
+    return ls(as_json)
+
+
+@gputui.command()
+@click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Stop every cluster.")
+def down(name: str | None, everything: bool) -> int:
+    """Stop a cluster; without a name, the only one."""
+    from gputui.cli.clusters import down
+
+    return down(name, everything)
+
+
+@gputui.command()
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+def presets(name: str | None, as_json: bool) -> int:
+    """List what can be run, or the parameters of one."""
+    from gputui.cli.listing import presets
+
+    return presets(name, as_json)
+
+
+@gputui.group(invoke_without_command=True)
+@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.pass_context
+def runs(ctx: click.Context, as_json: bool) -> int:
+    """List what was run; `gputui runs show ID` shows one."""
+    from gputui.cli.listing import list_runs
+
+    return 0 if ctx.invoked_subcommand else list_runs(as_json)
+
+
+@runs.command("show")
+@click.argument("id_", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+def show_run(id_: str, as_json: bool) -> int:
+    """Show one run; ID may be its end, or `last`."""
+    from gputui.cli.listing import show_run
+
+    return show_run(id_, as_json)
+
+
+@gputui.command()
+@click.argument("hosts", required=False)
+def doctor(hosts: str | None) -> int:
+    """Say what is wrong with HOSTS."""
+    from gputui.cli.hosts import doctor
+
+    return doctor(hosts)
+
+
+@gputui.command()
+@click.argument("hosts")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def bootstrap(hosts: str, yes: bool) -> int:
+    """Make HOSTS ready: Python packages of the versions used here."""
+    from gputui.cli.hosts import bootstrap
+
+    return bootstrap(hosts, yes)

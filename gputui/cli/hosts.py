@@ -1,0 +1,73 @@
+"""`doctor` and `bootstrap`: what is wrong with hosts, and making them ready."""
+
+import asyncio
+import sys
+
+import click
+
+from gputui.cli.arguments import read_hosts
+from gputui.errors import ExitCode
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Question
+from gputui.settings import load_settings
+
+
+def fleet_settings() -> FleetSettings:
+    """Return how this user's hosts are reached, for a command without a cluster."""
+    settings = load_settings()
+    return FleetSettings(
+        cluster_id="none",
+        lease_s=settings.lease_s,
+        stage_timeout_s=settings.stage_timeout_s,
+        ssh_config=settings.ssh_config,
+        scheduler_host=settings.scheduler_host,
+        scheduler_port=settings.scheduler_port,
+        busy=settings.busy,
+    )
+
+
+async def ask_here(question: Question) -> str | None:
+    """Ask the person at this terminal; None where there is none."""
+    if not sys.stdin.isatty():
+        return None
+    if question.kind == "host-key":
+        agreed = await asyncio.to_thread(click.confirm, question.text, err=True)
+        return "yes" if agreed else None
+    answer: str = await asyncio.to_thread(
+        click.prompt, question.text, hide_input=question.secret, err=True
+    )
+    return answer
+
+
+def _tell(host: str, line: str) -> None:
+    click.echo(f"{host}: {line}", err=True)
+
+
+def doctor(hosts: str | None) -> int:
+    """Print what every check says of every host; 3 where one of them cannot be used."""
+    from gputui.fleet.doctor import diagnose
+    from gputui.fleet.findings import Verdict, report
+
+    found = asyncio.run(diagnose(read_hosts(hosts).hosts, fleet_settings(), ask_here))
+    print(report(found))
+    bad = any(finding.verdict is Verdict.BAD for finding in found)
+    return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
+
+
+def bootstrap(hosts: str, yes: bool) -> int:
+    """Say what will be done, do it on a yes, and print how it went."""
+    from gputui.fleet.bootstrap import bootstrap as make_ready
+    from gputui.fleet.bootstrap import describe
+
+    given, settings = read_hosts(hosts).hosts, fleet_settings()
+    click.echo(describe(given, settings), err=True)
+    if not yes:
+        click.confirm("Go on?", abort=True, err=True)
+    outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here))
+    for outcome in outcomes:
+        told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
+        click.echo(f"{outcome.host}: {told}")
+        if outcome.remedy:
+            click.echo(f"  {outcome.remedy}")
+    failed = any(not outcome.python for outcome in outcomes)
+    return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)

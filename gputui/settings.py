@@ -1,0 +1,85 @@
+"""What people set once: `~/.config/dask/gputui.yaml` and `DASK_GPUTUI__…`, by Dask's own rules.
+
+Read by whoever starts a cluster, and handed to its head as part of `ConfigureHead`; flags of
+the command line come over these.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gputui.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default; times in seconds."""
+
+    lease_s: float = 10.0
+    """`lease`: how long workers live on without a head."""
+    stage_timeout_s: float = 10.0
+    """`stage-timeout`: the bound of each stage on the way to a ready host."""
+    idle_timeout_s: float | None = None
+    """`idle-timeout`: when a cluster that was left running ends by itself; 1 h for the screen's."""
+    busy: str = "warn"
+    """`busy`: what to do about GPUs that others use: warn, skip or refuse."""
+    scheduler_host: str | None = None
+    """`scheduler.host`: where hosts reach this machine."""
+    scheduler_port: int = 0
+    """`scheduler.port`: where the scheduler listens; 0 is any port."""
+    ssh_config: str | None = None
+    """`ssh.config`: an SSH configuration in place of ~/.ssh/config."""
+
+
+KEYS = {
+    "lease": ("lease_s", float),
+    "stage-timeout": ("stage_timeout_s", float),
+    "idle-timeout": ("idle_timeout_s", float),
+    "busy": ("busy", str),
+    "scheduler.host": ("scheduler_host", str),
+    "scheduler.port": ("scheduler_port", int),
+    "ssh.config": ("ssh_config", str),
+}
+"""Key below `gputui` → field and type."""
+
+
+def load_settings() -> Settings:
+    """Return the settings of this user's Dask configuration; raises UsageError."""
+    import dask.config
+
+    return parse_settings(dask.config.get("gputui", {}) or {})
+
+
+def parse_settings(tree: Mapping[str, Any]) -> Settings:
+    """Return the settings of a configuration tree; raises UsageError naming each bad key.
+
+    >>> parse_settings({"lease": 30, "scheduler": {"port": "8786"}}).scheduler_port
+    8786
+    >>> parse_settings({"leese": 30})
+    Traceback (most recent call last):
+    gputui.errors.UsageError: setting gputui.leese: there is none; there are lease, stage-timeout, \
+idle-timeout, busy, scheduler.host, scheduler.port, ssh.config
+    """
+    values: dict[str, Any] = {}
+    problems = []
+    for key, value in _flat(tree).items():
+        if key not in KEYS:
+            problems.append(f"setting gputui.{key}: there is none; there are {', '.join(KEYS)}")
+            continue
+        field, kind = KEYS[key]
+        try:
+            values[field] = None if value is None else kind(value)
+        except (TypeError, ValueError):
+            problems.append(f"setting gputui.{key}: {value!r} is not {kind.__name__}")
+    if problems:
+        raise UsageError("\n".join(problems))
+    return Settings(**values)
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return `{"a": {"b_c": 1}}` as `{"a.b-c": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = before + str(key).replace("_", "-")
+        flat |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return flat

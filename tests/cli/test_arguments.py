@@ -1,0 +1,53 @@
+"""What HOSTS means on the command line."""
+
+from pathlib import Path
+
+import pytest
+
+from gputui.cli.arguments import read_hosts
+from gputui.errors import UsageError
+
+
+def test_without_hosts_it_is_this_machine() -> None:
+    assert read_hosts(None).name == "local"
+    assert read_hosts(None).hosts[0].is_local
+
+
+def test_a_file_gives_the_cluster_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "lab.txt"
+    path.write_bytes("gpu-a\r\nrechner-süd\r\n".encode())
+    given = read_hosts(str(path))
+    assert (given.name, given.source) == ("lab", str(path))
+    assert [host.name for host in given.hosts] == ["gpu-a", "rechner-süd"]
+
+
+def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
+    given = read_hosts("a,b gpus=0; c")
+    assert [(host.name, host.gpus) for host in given.hosts] == [
+        ("a", ("0",)),
+        ("b", ("0",)),
+        ("c", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x00\x01\x02", "binary data"),
+        (b"\xff\xfe\x00", "not text"),
+        (b"", "names no host"),
+        (b"a" * 2**21, "over 1 MiB"),
+    ],
+)
+def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=says):
+        read_hosts(str(path))
+
+
+def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no such file"):
+        read_hosts("no-such-file.txt")
+    with pytest.raises(UsageError, match="is a directory"):
+        read_hosts(str(tmp_path))
