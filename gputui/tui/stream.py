@@ -1,4 +1,4 @@
-"""The task stream as text: a lane per worker, a cell per moment, drawn like an oscilloscope.
+"""The task stream: what each worker did in each of the last seconds, drawn like an oscilloscope.
 
 Time runs to the right and begins again at the left, so that each second only the cells under
 the cursor change and the rest of a lane stays as it was: a stream that scrolled would send all
@@ -10,77 +10,86 @@ from dataclasses import dataclass, field
 
 from gputui.snapshot import TaskSpan
 
-EMPTY = ""
-ERRED = "!"
+KEPT = 256
+"""Columns (of `column_s` each) that are kept of every lane: more than any screen is wide."""
+IDLE, ERRED, FIRST_PREFIX = 0, 1, 2
+"""Codes of a column: nothing ran, a task failed, and from 2 on the place in the legend."""
+MOST_PREFIXES = 250
+GAP = 2
+"""Columns ahead of the cursor that are left empty, so that the eye finds it."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """What one worker did, by column: the prefix of the task that filled most of it."""
+    """What one worker did, by column of time modulo `KEPT`."""
 
-    prefixes: list[str]
-    filled_s: list[float]
-    """How long the task in that column filled it; a longer one replaces it."""
+    codes: bytearray = field(default_factory=lambda: bytearray(KEPT))
+    filled: bytearray = field(default_factory=lambda: bytearray(KEPT))
+    """How much of a column its task filled, of 255; one that fills more replaces it."""
 
 
-@dataclass(slots=True)
 class Stream:
-    """The lanes of all workers over the last `columns * column_s` seconds."""
+    """The lanes of all workers."""
 
-    columns: int
-    column_s: float = 1.0
-    lanes: dict[str, Lane] = field(default_factory=dict)
-    prefixes: dict[str, int] = field(default_factory=dict)
-    """Prefix → its place in the legend, in the order in which they were first seen."""
-    _swept: int | None = None
-    """The last column in time that was wiped for new tasks."""
-
-    def cursor(self, at: float) -> int:
-        """Return the column of this moment."""
-        return int(at // self.column_s) % self.columns
+    def __init__(self, column_s: float = 1.0) -> None:
+        self.column_s = column_s
+        self.prefixes: list[str] = []
+        """The legend: prefixes in the order in which they were first seen."""
+        self._lanes: dict[str, Lane] = {}
+        self._codes: dict[str, int] = {}
+        self._swept: int | None = None
 
     def add(self, spans: Iterable[TaskSpan], at: float) -> None:
-        """Take in the tasks that ended; those longer ago than the screen is wide are let be."""
-        self._sweep(at)
-        for span in spans:
-            self.prefixes.setdefault(span.prefix, len(self.prefixes))
-            self._fill(span, at)
-
-    def _sweep(self, at: float) -> None:
-        """Wipe the columns that time has come to since the last time."""
+        """Take in tasks that ended; what ended before the columns that are kept is let be."""
         now = int(at // self.column_s)
-        last = now - self.columns if self._swept is None else self._swept
-        for column in range(max(last, now - self.columns) + 1, now + 1):
-            place = column % self.columns
-            for lane in self.lanes.values():
-                lane.prefixes[place] = EMPTY
-                lane.filled_s[place] = 0.0
-        self._swept = now
+        self._sweep(now)
+        for span in spans:
+            self._fill(span, now)
 
-    def _fill(self, span: TaskSpan, at: float) -> None:
-        lane = self.lanes.get(span.worker)
+    def _sweep(self, now: int) -> None:
+        """Wipe the columns that time has come to since the last time."""
+        last = now - KEPT if self._swept is None else max(self._swept, now - KEPT)
+        places = [column % KEPT for column in range(last + 1, now + 1)]
+        for lane in self._lanes.values():
+            for place in places:
+                lane.codes[place] = lane.filled[place] = 0
+        self._swept = max(now, last)
+
+    def _fill(self, span: TaskSpan, now: int) -> None:
+        lane = self._lanes.get(span.worker)
         if lane is None:
-            lane = Lane([EMPTY] * self.columns, [0.0] * self.columns)
-            self.lanes[span.worker] = lane
-        width, ended_at = self.column_s, span.started_at + span.duration_s
-        now = int(at // width)
-        first = max(int(span.started_at // width), now - self.columns + 1)
-        for column in range(first, min(int(ended_at // width), now) + 1):
-            place = column % self.columns
-            begin = max(span.started_at, column * width)
-            filled_s = min(ended_at, (column + 1) * width) - begin
-            if span.erred:
-                lane.prefixes[place], lane.filled_s[place] = ERRED, width
-            elif filled_s >= lane.filled_s[place]:
-                lane.prefixes[place], lane.filled_s[place] = span.prefix, filled_s
+            lane = self._lanes[span.worker] = Lane()
+        width, begin, end = self.column_s, span.started_at, span.started_at + span.duration_s
+        code = ERRED if span.erred else self._code(span.prefix)
+        first, last = max(int(begin // width), now - KEPT + 1), min(int(end // width), now)
+        for column in range(first, last + 1):
+            share = (min(end, (column + 1) * width) - max(begin, column * width)) / width
+            filled = 255 if span.erred else max(0, min(254, round(254 * share)))
+            place = column % KEPT
+            if filled >= lane.filled[place]:
+                lane.codes[place], lane.filled[place] = code, filled
 
-    def lane(self, worker: str) -> list[str]:
-        """Return the prefix in each column of a worker, EMPTY where it did nothing."""
-        lane = self.lanes.get(worker)
-        return lane.prefixes if lane else [EMPTY] * self.columns
+    def _code(self, prefix: str) -> int:
+        code = self._codes.get(prefix)
+        if code is None:
+            code = self._codes[prefix] = FIRST_PREFIX + min(len(self.prefixes), MOST_PREFIXES)
+            self.prefixes.append(prefix)
+        return code
+
+    def row(self, worker: str, at: float, width: int) -> bytes:
+        """Return the code in each of `width` columns; the cursor is at the moment `at`."""
+        lane = self._lanes.get(worker)
+        if lane is None:
+            return bytes(width)
+        now = int(at // self.column_s)
+        cursor = now % width
+        behind = [lane.codes[(now - cursor + x) % KEPT] for x in range(cursor + 1)]
+        ahead = [lane.codes[(now - width - cursor + x) % KEPT] for x in range(cursor + 1, width)]
+        ahead[:GAP] = [IDLE] * len(ahead[:GAP])
+        return bytes(behind + ahead) if width <= KEPT else bytes(width)
 
     def keep(self, workers: Iterable[str]) -> None:
         """Forget the lanes of workers that are gone."""
         known = set(workers)
-        for name in [name for name in self.lanes if name not in known]:
-            del self.lanes[name]
+        for name in [name for name in self._lanes if name not in known]:
+            del self._lanes[name]
