@@ -1,0 +1,124 @@
+"""`up`, `ls` and `down`: clusters that are left running."""
+
+import asyncio
+import json
+import sys
+import time
+from typing import Any
+
+from gputui.cli.arguments import read_hosts
+from gputui.cli.starting import head_configuration
+from gputui.cluster import HeadLink, running_clusters, start_head
+from gputui.errors import ExitCode, GputuiError, UsageError
+from gputui.protocol import AwaitWorkers, Settled, Stop
+
+
+def up(**options: Any) -> int:
+    """Start a cluster, wait for its workers, and leave it running."""
+    hosts = read_hosts(options["hosts"])
+    configuration = head_configuration(
+        hosts, options, stays=True, fallback=options["hosts"] is None
+    )
+
+    async def start() -> int:
+        head = await start_head(configuration)
+        link = await HeadLink.open(head.socket, face="command")
+        settled = await link.request(AwaitWorkers(0, options["workers"]))
+        assert isinstance(settled, Settled)
+        for host in settled.failed_hosts:
+            print(f"gputui: {host.name}: {host.reason}", file=sys.stderr)
+            if host.remedy:
+                print(f"  {host.remedy}", file=sys.stderr)
+        name = configuration.name
+        print(f"{name}: {len(settled.workers)} workers at {link.attached.address}")
+        print(f"gputui attach {name}; gputui down {name}", file=sys.stderr)
+        await link.close()
+        return int(ExitCode.DONE if settled.workers else ExitCode.NO_CLUSTER)
+
+    return asyncio.run(start())
+
+
+def ls(as_json: bool) -> int:
+    """Print the clusters that run."""
+    found = running_clusters()
+    rows = asyncio.run(_described(found))
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    if not rows:
+        print("no cluster runs; gputui up HOSTS starts one", file=sys.stderr)
+    for row in rows:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
+        print(
+            f"{row['name']:<20} {row['workers']:>4} workers on {row['hosts']:>3} hosts  "
+            f"{row['address']:<30} pid {row['pid']}  since {started}"
+        )
+    return 0
+
+
+async def _described(found: Any) -> list[dict[str, Any]]:
+    """Return what `ls --json` prints, as each head tells it."""
+    return [row for row in await asyncio.gather(*map(_describe, found)) if row]
+
+
+async def _describe(cluster: Any) -> dict[str, Any] | None:
+    from gputui.protocol import SnapshotTaken
+
+    try:
+        link = await HeadLink.open(cluster.socket, face="command", snapshots=True)
+    except GputuiError:
+        return None
+    try:
+        async for message in link.messages():
+            if isinstance(message, SnapshotTaken):
+                snapshot = message.snapshot
+                return {
+                    "name": cluster.name,
+                    "address": snapshot.scheduler.address,
+                    "pid": cluster.pid,
+                    "hosts": len(snapshot.hosts),
+                    "workers": snapshot.workers_up,
+                    "started": snapshot.started_at,
+                }
+    finally:
+        await link.close()
+    return None
+
+
+def down(name: str | None, everything: bool) -> int:
+    """Stop one cluster, or all; raises UsageError where it is not clear which."""
+    found = {cluster.name: cluster for cluster in running_clusters()}
+    if not everything:
+        name = _only(name, list(found))
+        found = {name: found[name]}
+
+    async def stop() -> None:
+        await asyncio.gather(*(_stop(cluster) for cluster in found.values()))
+
+    asyncio.run(stop())
+    for each in found:
+        print(f"{each}: stopped")
+    return 0
+
+
+def _only(name: str | None, running: list[str]) -> str:
+    """Return the cluster that is meant; raises UsageError."""
+    listed = ", ".join(running) or "none"
+    if name is None and len(running) == 1:
+        return running[0]
+    if name is None:
+        raise UsageError(f"say which cluster: there are {listed}")
+    if name not in running:
+        raise UsageError(f"no cluster is called {name!r}; there are {listed}")
+    return name
+
+
+async def _stop(cluster: Any) -> None:
+    """Ask a head to stop, and wait until it is gone."""
+    link = await HeadLink.open(cluster.socket, face="command")
+    try:
+        await link.request(Stop(0))
+        async for _ in link.messages():
+            continue
+    finally:
+        await link.close()

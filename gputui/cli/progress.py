@@ -1,0 +1,105 @@
+"""How a run goes, on stderr: bars on a terminal, plain lines elsewhere, nothing with --quiet."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, Self
+
+LINE_EVERY_S = 5.0
+"""How often a stage that goes on is told where there is no terminal."""
+
+
+class Progress(Protocol):
+    """Something that shows how far a run is."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
+
+
+def progress(quiet: bool) -> Progress:
+    """Return what fits: the terminal, lines, or silence."""
+    if quiet:
+        return Silence()
+    return Bars() if sys.stderr.isatty() else Lines()
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show nothing."""
+
+
+class Lines(Silence):
+    """A line when a stage begins, every few seconds while it lasts, and when it ends."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._told_at = 0.0
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Print a line where there is something new to say."""
+        now = time.monotonic()
+        news = stage != self._stage or (total and done == total)
+        if not news and now - self._told_at < LINE_EVERY_S:
+            return
+        self._stage, self._told_at = stage, now
+        print(f"{stage} {done}/{total}" if total else stage, file=sys.stderr, flush=True)
+
+
+class Bars:
+    """A bar for each stage."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars = RichProgress(
+            TextColumn("{task.description:<20}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=False,
+        )
+        self._tasks: dict[str, object] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Move the stage's bar."""
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=None)
+        task = self._tasks[stage]
+        self._bars.update(task, completed=done, total=total or None)  # type: ignore[arg-type]

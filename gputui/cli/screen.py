@@ -1,0 +1,89 @@
+"""Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gputui.cli.arguments import HostsInput
+from gputui.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How the screen is to be."""
+
+    theme: str | None
+    ascii: bool
+    readonly: bool
+
+
+def show_demo(size: str, seed: int, look: Look) -> int:
+    """Show simulated hosts."""
+
+    async def open_link() -> Any:
+        from gputui.demo import DemoLink, Shape
+
+        return await DemoLink.open(Shape.parse(size), seed=seed)
+
+    return _show(open_link, look)
+
+
+def show_running(name: str | None, look: Look) -> int:
+    """Show a cluster that runs; raises UsageError where there is none, or it is not clear which."""
+    from gputui.cluster import HeadLink, find_cluster
+
+    socket = find_cluster(name).socket
+
+    async def open_link() -> Any:
+        return await HeadLink.open(socket, face="screen", snapshots=True)
+
+    return _show(open_link, look)
+
+
+def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
+    """Show the cluster of these hosts: the one that runs, or one that is started now."""
+    from gputui.cluster import HeadLink, running_clusters
+
+    name = options["name"] or hosts.name
+    running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
+    if running and running.hosts_source != hosts.source:
+        raise UsageError(
+            f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
+            "give --name, or gputui attach"
+        )
+    found: list[Path] = [Path(running.socket)] if running else []
+
+    async def open_link() -> Any:
+        if not found:
+            found.append(await _start(hosts, options))
+        return await HeadLink.open(found[0], face="screen", snapshots=True)
+
+    return _show(open_link, look)
+
+
+SCREEN_IDLE_S = 3600.0
+"""A cluster that a screen left running ends after so long without a face or a run."""
+
+
+async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
+    """Start a head that outlives this screen, and return its socket."""
+    from gputui.cli.starting import head_configuration
+    from gputui.cluster import start_head
+
+    configuration = await asyncio.to_thread(
+        head_configuration,
+        hosts,
+        {"idle_timeout": SCREEN_IDLE_S, **options},
+        stays=True,
+        fallback=options["hosts"] is None,
+        interactive=True,
+    )
+    return Path((await start_head(configuration)).socket)
+
+
+def _show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
+    from gputui.tui.app import run_screen
+
+    return int(run_screen(open_link, readonly=look.readonly, theme=look.theme, ascii=look.ascii))

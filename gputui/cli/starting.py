@@ -1,0 +1,57 @@
+"""From the command line's options to a head: what it is told, and the hold on it."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gputui.cli.arguments import HostsInput
+from gputui.cluster import HeadLink
+from gputui.protocol import VERSION, ConfigureHead
+from gputui.settings import load_settings
+
+
+def head_configuration(
+    hosts: HostsInput,
+    options: Mapping[str, Any],
+    *,
+    stays: bool,
+    fallback: bool,
+    interactive: bool = False,
+) -> ConfigureHead:
+    """Return what a head is told: the flags over the user's settings."""
+    settings = load_settings()
+    dashboard = options.get("dashboard")
+    return ConfigureHead(
+        version=VERSION,
+        name=options.get("name") or hosts.name,
+        hosts_text=hosts.text,
+        hosts_source=hosts.source,
+        workers=options.get("workers"),
+        stays=stays,
+        interactive=interactive,
+        idle_timeout_s=options.get("idle_timeout") or settings.idle_timeout_s,
+        lease_s=settings.lease_s,
+        stage_timeout_s=settings.stage_timeout_s,
+        busy=options.get("busy") or settings.busy,
+        cpu_fallback=fallback,
+        scheduler_host=settings.scheduler_host,
+        scheduler_port=settings.scheduler_port,
+        dashboard_address="" if dashboard is None else f"127.0.0.1:{dashboard}",
+        ssh_config=settings.ssh_config,
+    )
+
+
+@asynccontextmanager
+async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
+    """Hold a cluster that lives as long as this does."""
+    from gputui.cluster import start_head
+
+    head = await start_head(configuration)
+    try:
+        link = await HeadLink.open(head.socket, face="run")
+        try:
+            yield link
+        finally:
+            await link.close()
+    finally:
+        await head.stop()
