@@ -218,6 +218,8 @@ class ManagedHost:
             await _cancel(tasks)
             if not error.transient:
                 await _end(opened.link)
+            elif not self._was_ready:
+                opened.link.send(Shutdown(0.0))
             raise
         finally:
             await _cancel(tasks)
@@ -245,7 +247,8 @@ class ManagedHost:
                 )
             )
             facts = await self._probed
-        for problem in checks.problems(self.host, facts, self._settings):
+        problem = next(checks.problems(self.host, facts, self._settings), None)
+        if problem:
             raise stages.error(problem.reason, problem.remedy)
         found = checks.warnings(self.host, facts, self._settings)
         self._condition.warn(found)
@@ -310,7 +313,8 @@ class ManagedHost:
             number += 1
             link.send(Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
-            self._heard_at += await _oversleep(wait_s)
+            too_long_s = await _oversleep(wait_s)
+            self._heard_at = min(self._heard_at + too_long_s, time.monotonic())
         raise stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
 
     def _scheduler_end(self) -> tuple[str, int]:
