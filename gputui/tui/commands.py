@@ -1,0 +1,116 @@
+"""Commands: one registry feeds the keys, the palette, the `:` line, the help and the README.
+
+A command says what it does and when it is not to be had; what carries it out is called with
+the app, or, for a command of a view, with that view, and with what was typed after its name.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+Run = Callable[[Any, str], Awaitable[None] | None]
+Unavailable = Callable[[Any], str]
+
+
+def always(_target: Any) -> str:
+    """Say of a command that nothing stands against it."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Something that a person can ask of the screen."""
+
+    name: str
+    """What `:` calls it; one word."""
+    does: str
+    """A line for palette and help, in the imperative."""
+    run: Run
+    keys: tuple[str, ...] = ()
+    """Textual's names of keys: `plus`, `slash`, `R`."""
+    view: str = ""
+    """The view that it belongs to; "" for one that is to be had everywhere."""
+    usage: str = ""
+    """What may be typed after its name."""
+    hint: str = ""
+    """A word for the line of keys; "" leaves it out there."""
+    changes: bool = False
+    """Whether it changes the cluster; `--readonly` takes it away."""
+    unavailable: Unavailable = always
+    """Why it is not to be had now, "" when it is; called with the app or the view."""
+
+
+class Registry:
+    """All commands, by name, by key and by view."""
+
+    def __init__(self, commands: Iterable[Command] = ()) -> None:
+        self._commands: dict[str, Command] = {}
+        self.add(commands)
+
+    def add(self, commands: Iterable[Command]) -> None:
+        """Take commands in; raises ValueError when a name or a key is taken."""
+        for command in commands:
+            if command.name in self._commands:
+                raise ValueError(f"two commands are called {command.name}")
+            for key in command.keys:
+                if (other := self.by_key(key, command.view)) is not None:
+                    raise ValueError(f"{key} is the key of {other.name} and {command.name}")
+            self._commands[command.name] = command
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(self._commands.values())
+
+    def by_key(self, key: str, view: str) -> Command | None:
+        """Return the command that a key calls in a view: the view's own come first."""
+        found = [command for command in self if key in command.keys]
+        own = [command for command in found if view and command.view == view]
+        return next(iter(own or (command for command in found if not command.view)), None)
+
+    def in_view(self, view: str) -> list[Command]:
+        """Return the commands to be had in a view, its own ones first."""
+        own = [command for command in self if view and command.view == view]
+        return own + [command for command in self if not command.view]
+
+    def parse(self, line: str) -> tuple[Command | None, str]:
+        """Return the command that a `:` line names (or the only one so begun) and its argument.
+
+        >>> registry = Registry([Command("scale", "Scale", print), Command("sort", "Sort", print)])
+        >>> command, argument = registry.parse("sc 12")
+        >>> command.name, argument
+        ('scale', '12')
+        >>> registry.parse("s")
+        (None, '')
+        """
+        name, _, argument = line.strip().partition(" ")
+        exact = self._commands.get(name)
+        if exact is not None:
+            return exact, argument.strip()
+        begun = self.completions(name)
+        return (begun[0] if name and len(begun) == 1 else None), argument.strip()
+
+    def completions(self, begun: str) -> list[Command]:
+        """Return the commands whose names begin so."""
+        return [command for command in self if command.name.startswith(begun)]
+
+
+KEY_NAMES = {
+    "slash": "/",
+    "colon": ":",
+    "question_mark": "?",
+    "plus": "+",
+    "minus": "-",
+    "space": "space",
+    "escape": "esc",
+    "asterisk": "*",
+    "less_than_sign": "<",
+    "greater_than_sign": ">",
+}
+
+
+def key_name(key: str) -> str:
+    """Return a key as it is printed on a keyboard.
+
+    >>> key_name("plus"), key_name("ctrl+p"), key_name("R")
+    ('+', '^p', 'R')
+    """
+    return KEY_NAMES.get(key, key.replace("ctrl+", "^"))

@@ -1,0 +1,179 @@
+"""Values → short texts for a terminal. Pure; a reading that is missing is `–`, never 0.
+
+`safe` comes before anything that a host, a person or a program wrote is shown: what a terminal
+would obey or what would reorder a line becomes a visible character.
+"""
+
+import math
+import unicodedata
+from collections.abc import Sequence
+
+MISSING = "–"
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+BLOCKS = " ▏▎▍▌▋▊▉█"
+_UNITS = "BKMGTPE"
+_LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+
+
+def safe(text: str) -> str:
+    r"""Return a text that no terminal obeys: control and direction characters made visible.
+
+    >>> safe("a\x1b[2Jb"), safe("x\u202ey"), safe("naïve 名")
+    ('a␛[2Jb', 'x�y', 'naïve 名')
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _harmless(char) for char in text)
+
+
+def _harmless(char: str) -> str:
+    code = ord(char)
+    if char == "\t" or unicodedata.category(char) == "Zs":
+        return " "
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "�"
+
+
+def size(value_bytes: float | None) -> str:
+    """Return bytes in at most five characters, in binary units.
+
+    >>> size(None), size(512), size(1536), size(61 * 2**30), size(143771 * 2**20)
+    ('–', '512B', '1.5K', '61G', '140G')
+    """
+    if value_bytes is None:
+        return MISSING
+    value, unit = float(value_bytes), 0
+    while value >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    digits = 1 if unit and value < 9.95 and not math.isclose(value, round(value)) else 0
+    return f"{value:.{digits}f}{_UNITS[unit]}"
+
+
+def memory(used_bytes: int | None, total_bytes: int | None) -> str:
+    """Return used and total in one unit.
+
+    >>> memory(61 * 2**30, 140 * 2**30), memory(None, 2**34), memory(None, None)
+    ('61.0/140G', '–/16.0G', '–')
+    """
+    if total_bytes is None:
+        return size(used_bytes)
+    power = max(0, (int(total_bytes).bit_length() - 1) // 10)
+    unit = 1024**power
+    total = total_bytes / unit
+    shown = f"{total:.0f}" if total >= 99.95 else f"{total:.1f}"
+    used = MISSING if used_bytes is None else f"{used_bytes / unit:.1f}"
+    return f"{used}/{shown}{_UNITS[power]}"
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """Return a number, rounded.
+
+    >>> number(None), number(87.4), number(0.25, 1)
+    ('–', '87', '0.2')
+    """
+    return MISSING if value is None or math.isnan(value) else f"{value:.{digits}f}"
+
+
+def count(value: int | None) -> str:
+    """Return a count in at most five characters.
+
+    >>> count(None), count(7), count(12345), count(2500000)
+    ('–', '7', '12.3k', '2.5M')
+    """
+    if value is None:
+        return MISSING
+    for unit, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g}{unit}"
+    return str(value)
+
+
+def age(seconds: float | None) -> str:
+    """Return a span of time in its largest unit.
+
+    >>> age(None), age(0.4), age(59), age(61), age(7300), age(200000)
+    ('–', '0s', '59s', '1m', '2h', '2d')
+    """
+    if seconds is None:
+        return MISSING
+    whole = max(0, int(seconds))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if whole >= length:
+            return f"{whole // length}{unit}"
+    return f"{whole}s"
+
+
+def elapsed(seconds: float | None) -> str:
+    """Return a span of time as a clock.
+
+    >>> elapsed(None), elapsed(75), elapsed(3671), elapsed(90000)
+    ('–', '1:15', '1:01:11', '1d 1:00')
+    """
+    if seconds is None:
+        return MISSING
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    if hours >= 24:
+        return f"{hours // 24}d {hours % 24}:{minute:02d}"
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+def bar(fraction: float | None, width: int) -> str:
+    """Return a bar of exactly `width` cells, filled in eighths.
+
+    >>> bar(0.5, 4), bar(None, 3), bar(1.7, 2), bar(0.3, 2)
+    ('██  ', '–  ', '██', '▋ ')
+    """
+    if fraction is None:
+        return MISSING.ljust(width)
+    eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (BLOCKS[rest] if rest else "")).ljust(width)
+
+
+def level(fraction: float | None) -> str:
+    """Return one cell that is filled from below.
+
+    >>> level(None), level(0.0), level(0.5), level(1.0)
+    ('–', ' ', '▄', '█')
+    """
+    if fraction is None:
+        return MISSING
+    return EIGHTHS[round(min(1.0, max(0.0, fraction)) * 8)]
+
+
+def braille(fractions: Sequence[float | None], width: int) -> str:
+    """Return the last `2 * width` values as a graph, two to a cell, the newest at the right.
+
+    >>> braille([0, 0.5, 1, None], 3)
+    '⠀⢠⡇'
+    """
+    dots = [0 if value is None else _dots(value) for value in fractions][-2 * width :]
+    dots = [0] * (2 * width - len(dots)) + dots
+    return "".join(
+        chr(0x2800 + _LEFT_DOTS[left] + _RIGHT_DOTS[right])
+        for left, right in zip(dots[::2], dots[1::2], strict=True)
+    )
+
+
+def _dots(fraction: float) -> int:
+    return math.ceil(min(1.0, max(0.0, fraction)) * 4)
+
+
+def to_ascii(text: str) -> str:
+    """Return a text in ASCII, cell for cell where it is made of the screen's own characters.
+
+    >>> to_ascii("██▌ – ● ⣿⡀ 名")
+    '##= - * #. ?'
+    """
+    return text if text.isascii() else text.translate(_ASCII).encode("ascii", "replace").decode()
+
+
+_OWN = "–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
+_PLAIN = "--..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
+_ASCII = {
+    **dict(zip(map(ord, _OWN), _PLAIN, strict=True)),
+    **{0x2800 + dots: " .:+#####"[dots.bit_count()] for dots in range(256)},
+}

@@ -1,0 +1,31 @@
+"""What the screen needs of a link to a head: the interface of `cluster.HeadLink`.
+
+`cluster.HeadLink` and `demo.DemoLink` both have it, so that the screen cannot tell them apart.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Protocol
+
+from gputui.protocol import Attached, Message
+
+
+class Link(Protocol):
+    """A face's hold on a head."""
+
+    attached: Attached
+
+    async def request(self, message: Message) -> Message:
+        """Have a request carried out; raises HeadError with the reason when it is refused."""
+
+    async def send(self, message: Message) -> None:
+        """Send a message that asks for no answer."""
+
+    def messages(self) -> AsyncIterator[Message]:
+        """Yield what comes unasked; ends when the head is gone."""
+
+    async def close(self) -> None:
+        """Let go of the cluster."""
+
+
+OpenLink = Callable[[], Awaitable[Link]]
+"""Opens a link; called again when the head was lost. Raises HeadError when there is no head."""

@@ -1,0 +1,177 @@
+"""A snapshot → a slot for each place a worker can have: a GPU, a MIG instance, a CPU worker.
+
+A slot joins the device with the workers on it and says in one state what is the matter. Pure;
+the fleet view, its filter and the alarms all work on slots.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.snapshot import (
+    DeviceReading,
+    HostState,
+    HostStatus,
+    Owner,
+    Snapshot,
+    WorkerState,
+    WorkerStatus,
+)
+
+
+class SlotState(StrEnum):
+    """What a slot is doing, the worst of what holds."""
+
+    LOST = "lost"
+    SILENT = "silent"
+    CRASHED = "crashed"
+    PARKED = "parked"
+    MISPLACED = "misplaced"
+    BUSY = "busy"
+    IDLE = "idle"
+    PAUSED = "paused"
+    STARTING = "starting"
+    RETIRING = "retiring"
+    FOREIGN = "foreign"
+    FREE = "free"
+    BARRED = "barred"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMark:
+    """How a state is shown: by letter, shape and role together."""
+
+    shape: str
+    role: str
+
+
+MARKS = {
+    SlotState.LOST: SlotMark("✖", "bad"),
+    SlotState.SILENT: SlotMark("◌", "warn"),
+    SlotState.CRASHED: SlotMark("✖", "bad"),
+    SlotState.PARKED: SlotMark("■", "bad"),
+    SlotState.MISPLACED: SlotMark("◆", "bad"),
+    SlotState.BUSY: SlotMark("●", "good"),
+    SlotState.IDLE: SlotMark("○", ""),
+    SlotState.PAUSED: SlotMark("‖", "warn"),
+    SlotState.STARTING: SlotMark("◔", "accent"),
+    SlotState.RETIRING: SlotMark("▾", "accent"),
+    SlotState.FOREIGN: SlotMark("◆", "warn"),
+    SlotState.FREE: SlotMark("·", "dim"),
+    SlotState.BARRED: SlotMark("–", "dim"),
+}
+
+_BY_WORKER = {
+    WorkerState.CRASHED: SlotState.CRASHED,
+    WorkerState.PARKED: SlotState.PARKED,
+    WorkerState.BUSY: SlotState.BUSY,
+    WorkerState.IDLE: SlotState.IDLE,
+    WorkerState.REGISTERED: SlotState.IDLE,
+    WorkerState.PAUSED: SlotState.PAUSED,
+    WorkerState.STARTING: SlotState.STARTING,
+    WorkerState.WANTED: SlotState.STARTING,
+    WorkerState.RETIRING: SlotState.RETIRING,
+}
+_WORST = {state: place for place, state in enumerate(SlotState)}
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A device (None for a CPU worker) and the workers on it."""
+
+    key: str
+    """The name that its first worker has or would have: `host:gpu0`."""
+    host: HostStatus
+    device: DeviceReading | None
+    workers: tuple[WorkerStatus, ...]
+    state: SlotState
+
+    @property
+    def seat(self) -> str:
+        """The key without the host's name."""
+        return self.key.removeprefix(self.host.name + ":")
+
+    @property
+    def dead(self) -> bool:
+        """Whether its readings are old ones."""
+        return self.state in (SlotState.LOST, SlotState.SILENT)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether somebody else's process is on its device."""
+        return self.device is not None and any(
+            process.owner is not Owner.OURS for process in self.device.processes
+        )
+
+    def total(self, field: str) -> int | float | None:
+        """Return the sum of a worker's reading over its workers; None where none has it.
+
+        >>> from gputui.snapshot import HostStatus, HostState, WorkerStatus, WorkerState
+        >>> workers = tuple(WorkerStatus(n, "h", WorkerState.IDLE, ready=2) for n in "ab")
+        >>> slot = Slot("a", HostStatus("h", HostState.READY, 0), None, workers, SlotState.IDLE)
+        >>> slot.total("ready"), slot.total("rss_bytes")
+        (4, None)
+        """
+        if len(self.workers) == 1:
+            value: int | float | None = getattr(self.workers[0], field)
+            return value
+        values = [value for each in self.workers if (value := getattr(each, field)) is not None]
+        return sum(values) if values else None
+
+
+def slots_of(snapshot: Snapshot) -> list[Slot]:
+    """Return all slots, host by host in the snapshot's order."""
+    on_device: dict[tuple[str, str | None], list[WorkerStatus]] = defaultdict(list)
+    for worker in snapshot.workers:
+        if worker.state is not WorkerState.GONE:
+            on_device[worker.host, worker.device_uuid].append(worker)
+    slots: list[Slot] = []
+    for host in snapshot.hosts:
+        for device in host.devices:
+            workers = tuple(on_device.pop((host.name, device.uuid), ()))
+            slots.append(_slot(_seat(host, device), host, device, workers))
+        for worker in _without_device(on_device, host):
+            slots.append(_slot(worker.name, host, None, (worker,)))
+    return slots
+
+
+def _without_device(
+    on_device: dict[tuple[str, str | None], list[WorkerStatus]], host: HostStatus
+) -> list[WorkerStatus]:
+    """Return the workers whose device is not among the host's: CPU workers, or no NVML."""
+    if (host.name, None) not in on_device and host.devices:
+        return []
+    left = [key for key in on_device if key[0] == host.name]
+    return [worker for key in left for worker in on_device.pop(key)]
+
+
+def _seat(host: HostStatus, device: DeviceReading) -> str:
+    return f"{host.name}:{'mig' if device.is_mig else 'gpu'}{device.label}"
+
+
+def _slot(
+    key: str, host: HostStatus, device: DeviceReading | None, workers: tuple[WorkerStatus, ...]
+) -> Slot:
+    return Slot(key, host, device, workers, _state(host, device, workers))
+
+
+def _state(
+    host: HostStatus, device: DeviceReading | None, workers: tuple[WorkerStatus, ...]
+) -> SlotState:
+    if device is not None and device.lost:
+        return SlotState.LOST
+    if host.state in (HostState.SILENT, HostState.RECONNECTING):
+        return SlotState.SILENT
+    if any(misplaced(worker) for worker in workers):
+        return SlotState.MISPLACED
+    if workers:
+        return min((_BY_WORKER[worker.state] for worker in workers), key=_WORST.__getitem__)
+    if device is not None and device.processes:
+        return SlotState.FOREIGN
+    return SlotState.FREE if device is None or device.usable else SlotState.BARRED
+
+
+def misplaced(worker: WorkerStatus) -> bool:
+    """Return whether a worker's CUDA context is on another device than it was pinned to."""
+    seen = worker.seen_device_uuid
+    return seen is not None and worker.device_uuid is not None and seen != worker.device_uuid

@@ -1,0 +1,67 @@
+"""What the screen has seen of a cluster: the newest snapshot and what came before it.
+
+It keeps no truth of its own: everything here came from the head, and is thrown away when
+another head is met. A snapshot older than the newest is not taken.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from gputui.protocol import Asked
+from gputui.snapshot import Event, Snapshot
+
+HISTORY_LENGTH = 120
+"""Readings of each GPU that are kept, one a second or so."""
+EVENTS_KEPT = 5_000
+SHORTEST_STEP_S = 0.8
+"""Snapshots that come closer to each other add nothing to the histories."""
+
+History = deque[int]
+"""Utilisation in percent, -1 where it was missing."""
+
+
+@dataclass(slots=True)
+class Watched:
+    """The cluster as it was last seen."""
+
+    snapshot: Snapshot | None = None
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    questions: dict[int, Asked] = field(default_factory=dict)
+    """Open questions to a person, by number."""
+    histories: dict[str, History] = field(default_factory=dict)
+    """Utilisation by the device's UUID."""
+    _remembered_at: float = 0.0
+
+    def take(self, snapshot: Snapshot) -> bool:
+        """Take a snapshot; return whether it is newer than what was there."""
+        if self.snapshot is not None and snapshot.sequence <= self.snapshot.sequence:
+            return False
+        self.snapshot = snapshot
+        if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
+            self._remembered_at = snapshot.taken_at
+            self._remember(snapshot)
+        return True
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        histories = self.histories
+        for host in snapshot.hosts:
+            for device in host.devices:
+                history = histories.get(device.uuid)
+                if history is None:
+                    history = histories[device.uuid] = deque(maxlen=HISTORY_LENGTH)
+                value = device.utilization_percent
+                history.append(-1 if value is None else int(value))
+
+    def ask(self, question: Asked) -> None:
+        """Keep a question, or forget one that was withdrawn."""
+        if question.withdrawn:
+            self.questions.pop(question.question, None)
+        else:
+            self.questions[question.question] = question
+
+    def forget(self) -> None:
+        """Begin anew, with another head."""
+        self.snapshot = None
+        self.events.clear()
+        self.questions.clear()
+        self.histories.clear()
