@@ -9,7 +9,6 @@ one error that says what to change.
 from __future__ import annotations
 
 import importlib.util
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -110,7 +109,6 @@ def execute(
         ClusterError: no worker fits, or a library is missing on one.
         RunError: the computation failed; RunCancelledError where it was cancelled.
     """
-    _travel_by_value(preset)
     known = client.scheduler_info(n_workers=-1)["workers"]
     backend = resolve_backend(backend, known)
     chosen = choose(known, workers, backend)
@@ -193,12 +191,3 @@ def sized(size_bytes: float) -> str:
     if size_bytes >= 2**29:
         return f"{size_bytes / 2**30:,.1f} GiB"
     return f"{size_bytes / 2**20:,.1f} MiB"
-
-
-def _travel_by_value(preset: Preset) -> None:
-    """Send the functions of a preset that came from a file along with its tasks."""
-    import cloudpickle  # type: ignore[import-untyped]
-
-    module = sys.modules.get(preset.compute.__module__)
-    if module is not None and module.__name__.startswith("gputui_preset_"):
-        cloudpickle.register_pickle_by_value(module)

@@ -19,8 +19,6 @@ from typing import Any
 
 from gputui.errors import RunError
 
-PANEL = 512
-"""Columns solved at once: wide enough for matrix products, narrow enough to stay accurate."""
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
 INVERSE_CONDITION = 1e4
@@ -70,12 +68,14 @@ def add(triangles: Sequence[Any]) -> Any:
 def factor(triangle: Any, rows: int, first: bool, on_device: bool) -> Factor:
     """Return the Cholesky factor of a Gram matrix over `rows` rows, shifted where it has none.
 
+    Where not even that exists it is the identity, marked as shifted: never final.
+
     Raises:
         RunError: the data hold NaN or inf.
     """
     import numpy as np
 
-    if not np.isfinite(triangle).all():
+    if first and not np.isfinite(triangle).all():
         raise RunError(
             "the matrix holds NaN or inf (or numbers whose squares overflow)",
             remedy="drop or replace such rows first",
@@ -88,9 +88,9 @@ def factor(triangle: Any, rows: int, first: bool, on_device: bool) -> Factor:
     shifted = r is None
     if r is None:
         shift = 11 * (rows * n + n * (n + 1)) * 2**-53 * float(xp.linalg.norm(matrix))
-        r = _cholesky(xp, matrix + max(shift, 1e-300) * xp.eye(n))
+        r = _cholesky(xp, matrix + (shift or 1.0) * xp.eye(n))
     if r is None:
-        raise RunError("the Gram matrix has no Cholesky factor, even shifted")
+        r = xp.eye(n)
     return Factor(_to_host(_packed(r)), deviation, shifted)
 
 
@@ -186,25 +186,11 @@ def _merged(steps: list[Multiply | Solve]) -> list[Multiply | Solve]:
 def _through(block: Any, steps: Sequence[Multiply | Solve]) -> Any:
     """Return the block after all steps; the block itself is left as it is."""
     for step in steps:
-        block = block @ step.matrix if isinstance(step, Multiply) else _solve(block, step.triangle)
+        if isinstance(step, Multiply):
+            block = block @ step.matrix
+        else:
+            block = module_of(block).linalg.solve(step.triangle.T, block.T).T
     return block
-
-
-def _solve(block: Any, r: Any) -> Any:
-    """Return block · r⁻¹ of an upper triangular r, panel by panel.
-
-    The residual is that of a triangular solve, where a product with the whole inverse would lose
-    as many digits as r is ill-conditioned.
-    """
-    xp = module_of(block)
-    q = xp.empty_like(block)
-    for start in range(0, r.shape[1], PANEL):
-        panel = slice(start, start + PANEL)
-        rest = block[:, panel]
-        if start:
-            rest = rest - q[:, :start] @ r[:start, panel]
-        q[:, panel] = rest @ xp.linalg.inv(r[panel, panel])
-    return q
 
 
 def _cholesky(xp: Any, matrix: Any) -> Any | None:

@@ -139,7 +139,10 @@ def _from_file(name: str) -> Preset:
 
 @cache
 def _import_file(path: Path) -> ModuleType:
-    """Import a file that is no module on anyone's path; its functions travel by value."""
+    """Import a file and forget its module's name, so that its functions travel by value.
+
+    Pickle would name a function of a known module, and no worker could import this one.
+    """
     spec = importlib.util.spec_from_file_location(f"gputui_preset_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise PresetError(f"{path}: is no Python file")
@@ -148,8 +151,9 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        del sys.modules[spec.name]
         raise PresetError(f"{path} does not import: {_said(error)}") from error
+    finally:
+        del sys.modules[spec.name]
     return module
 
 

@@ -75,7 +75,7 @@ def compute(job: Job) -> Outcome:
         raise RunError("the matrix holds NaN or inf", remedy="drop or replace such rows first")
     result = {
         "singular_values": [float(value) for value in found.s[: job["top"]]],
-        "condition": float(found.s[0] / found.s[-1]) if found.s[-1] > 0 else math.inf,
+        "condition": float(found.s[0] / found.s[-1]) if found.s[-1] > 0 else None,
         "method": found.method,
     }
     if found.passes is not None:

@@ -1,0 +1,28 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+AXES = {"none": None, "0": 0, "1": 1}
+
+
+@pytest.mark.parametrize("axis", ["none", "0", "1"])
+@pytest.mark.parametrize("what", ["mean", "sum", "std", "var", "min", "max"])
+def test_reductions_are_those_of_numpy(execute: Any, what: str, axis: str) -> None:
+    outcome = execute("mean", rows=5000, cols=70, reduction=what, axis=axis, seed=2)
+    x = np.random.default_rng(2).random((5000, 70))
+    expected = getattr(np, what)(x, axis=AXES[axis])
+    np.testing.assert_allclose(outcome.arrays[what], expected, rtol=1e-12)
+
+
+def test_a_seed_gives_the_same_mean_in_any_number_of_tasks(execute: Any) -> None:
+    found = {
+        execute("mean", rows=20_000, cols=50, reduction="std", tasks=n).result["std"]
+        for n in (1, 2, 7, 100)
+    }
+    assert len(found) == 1
+
+
+def test_one_row_of_many_columns_is_reduced(execute: Any) -> None:
+    result = execute("mean", rows=1, cols=300_000).result
+    assert result["mean"] == pytest.approx(0.5, abs=0.01)

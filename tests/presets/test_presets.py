@@ -1,0 +1,105 @@
+"""Each of the smaller presets against a reference."""
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from gputui.errors import ClusterError, RunError
+from gputui.presets import dataframe, gridsearch, matmul, streams
+
+
+def test_smoke_adds_on_every_worker(execute: Any) -> None:
+    result = execute("smoke", size=1000).result
+    assert result["all_right"]
+    assert [row["worker"] for row in result["workers"]] == ["0", "1"]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("size", "block"), [(300, 128), (64, 64), (1, 1), (100, 1000)])
+def test_matmul_checks_each_block(execute: Any, size: int, block: int, dtype: str) -> None:
+    result = execute("matmul", size=size, block=block, dtype=dtype).result
+    assert result["blocks"] == (-(-size // block)) ** 2
+    assert result["deviation"] < matmul.TOLERANCE[dtype]
+
+
+def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = streams.draw_block
+
+    class Wrong(np.ndarray):
+        def __rmatmul__(self, other: Any) -> Any:
+            return np.asarray(other) @ np.asarray(self) + 1e-3
+
+    def draw_wrong(*arguments: Any) -> Any:
+        return exact(*arguments).view(Wrong)
+
+    monkeypatch.setattr(matmul, "draw_block", draw_wrong)
+    task = ("numpy", 0, 50, "float64", (0, 50), (0, 50))
+    assert matmul.multiply(task) > matmul.TOLERANCE["float64"]
+
+
+def test_convert_brings_chunks_back_as_they_were(execute: Any) -> None:
+    outcome = execute("convert", mebibytes=2)
+    assert outcome.result["round_trip_is_exact"]
+    assert all(row["pageable_to_device_bytes_per_s"] > 0 for row in outcome.result["workers"])
+
+
+def test_transfer_times_every_pair(execute: Any) -> None:
+    result = execute("transfer", mebibytes=1).result
+    rates = np.array(result["bytes_per_s"], dtype=float)
+    assert np.isnan(np.diag(rates)).all()
+    assert (rates[~np.eye(2, dtype=bool)] > 0).all()
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 100])
+def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitions: int) -> None:
+    result = execute("dataframe", rows=250_000, least=400, partitions=partitions).result
+    orders = dataframe.make_orders((0, 250_000, 0, 3))
+    joined = orders[orders.amount >= 400].merge(dataframe.shops(), on="shop")
+    expected = joined.groupby("region")["amount"].agg(["sum", "count"])
+    found = pd.DataFrame(result["regions"]).set_index("region")
+    np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
+
+
+def test_gridsearch_finds_what_scikit_learn_finds(execute: Any) -> None:
+    result = execute("gridsearch", rows=400, cols=8, candidates=5, folds=4, seed=3).result
+    alphas = gridsearch.candidates(5)
+    x, y = gridsearch.make_data((3, 400, 8))
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": alphas}, cv=KFold(4)
+    ).fit(x, y)
+    np.testing.assert_allclose(result["scores"], search.cv_results_["mean_test_score"], rtol=1e-10)
+    assert result["best_alpha"] == search.best_params_["ridge__alpha"]
+
+
+def test_compare_measures_cores_and_says_what_is_extrapolated(execute: Any) -> None:
+    rows = execute("compare", seconds=0.05).result["rows"]
+    assert [row["name"] for row in rows] == ["one CPU core", "all CPU cores"]
+    assert all(row["extrapolated"] and row["two_terabytes_s"] > row["elapsed_s"] for row in rows)
+
+
+def test_torch_finds_the_weights_or_is_said_to_be_missing(execute: Any) -> None:
+    if importlib.util.find_spec("torch") is None:
+        with pytest.raises(ClusterError, match=r"pip install 'gputui\[torch\]'"):
+            execute("torch")
+        return
+    assert execute("torch", size=64).result["weight_error"] < 1e-3
+
+
+@pytest.mark.parametrize("name", ["matmul", "dataframe", "convert", "transfer", "gridsearch"])
+def test_what_does_not_fit_is_refused_before_it_starts(execute: Any, name: str) -> None:
+    large = {
+        "matmul": {"size": 10**6, "block": 10**6},
+        "dataframe": {"rows": 10**12, "partitions": 1},
+        "convert": {"mebibytes": 10**6},
+        "transfer": {"mebibytes": 10**6},
+        "gridsearch": {"rows": 10**10},
+    }
+    with pytest.raises(RunError, match=r"would take .* to give\n  use "):
+        execute(name, **large[name])

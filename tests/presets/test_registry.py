@@ -1,0 +1,93 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui import presets
+from gputui.errors import PresetError
+
+
+def test_every_listed_preset_is_there_under_its_name() -> None:
+    assert [presets.get(name).name for name in presets.names()] == list(presets.names())
+
+
+def test_listing_presets_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; from gputui import presets; [presets.get(n) for n in presets.names()];"
+        "print([m for m in ('numpy','dask','distributed','cupy','pandas') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_an_unknown_preset_is_answered_with_the_nearest_names() -> None:
+    with pytest.raises(PresetError, match=r"unknown preset 'svdd' \(did you mean 'svd'"):
+        presets.get("svdd")
+
+
+def test_every_wrong_parameter_is_reported_at_once() -> None:
+    given = {"rows": "0", "colls": "3", "check": "maybe", "method": "qr"}
+    with pytest.raises(PresetError) as caught:
+        presets.parse_parameters(presets.get("svd"), given)
+    text = str(caught.value)
+    assert "rows=0: must be an integer of at least 1" in text
+    assert "no parameter 'colls' (did you mean 'cols'" in text
+    assert "check=maybe: must be true or false" in text
+    assert "method=qr: must be one of auto, tsqr, gram, randomized" in text
+
+
+@pytest.mark.parametrize("text", ["1000000", "1_000_000", "1e6"])
+def test_whole_numbers_may_be_written_in_several_ways(text: str) -> None:
+    assert presets.parse_parameters(presets.get("svd"), {"rows": text}) == {"rows": 1_000_000}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1.5", "", "1e999", "٣٫٥"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(PresetError):
+        presets.parse_parameters(presets.get("svd"), {"rows": text})
+
+
+def test_a_default_may_differ_on_cpus() -> None:
+    preset = presets.get("random-sum")
+    assert presets.complete(preset, {}, "cupy")["size"] == 500_000
+    assert presets.complete(preset, {}, "numpy")["size"] < 500_000
+
+
+MINE = """
+from gputui.presets import Outcome, Parameter, Preset
+
+def twice(n):
+    return 2 * n
+
+def compute(job):
+    return Outcome({"sum": sum(job.results(job.map(twice, range(job["n"]))))})
+
+thing = Preset("thing", "a test", (Parameter("n", int, 4, "how many", minimum=1),), compute)
+"""
+
+
+def test_a_preset_comes_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    assert presets.get(f"{path}:thing").name == "thing"
+
+
+def test_a_misspelt_thing_in_a_file_is_answered_with_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    with pytest.raises(PresetError, match="did you mean 'thing'"):
+        presets.get(f"{path}:thng")
+
+
+@pytest.mark.parametrize("source", ["import nosuchmodule", "def (", "raise RuntimeError('no')"])
+def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    with pytest.raises(PresetError, match=r"broken\.py does not import"):
+        presets.get(f"{path}:thing")
+
+
+def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(PresetError, match="there is no such file"):
+        presets.get(f"{tmp_path}/none.py:thing")

@@ -1,0 +1,149 @@
+"""Runs of presets on real workers: progress, choice of workers, cancelling, and faults."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from gputui import presets, run
+from gputui.errors import ClusterError, RunError, UsageError
+from gputui.presets import Outcome, Parameter, Preset
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as connected,
+    ):
+        yield connected
+
+
+def doing(compute: Any, **parameters: int) -> Preset:
+    """Return a preset of this function."""
+    given = tuple(Parameter(name, int, value, "") for name, value in parameters.items())
+    return Preset("made", "for a test", given, compute)
+
+
+def test_progress_is_reported_to_the_end(client: Client) -> None:
+    seen: list[run.RunProgress] = []
+    run.execute(client, presets.get("random-sum"), {"size": 3000}, report=seen.append)
+    assert seen[-1].done == seen[-1].total > 0
+    assert seen[-1].stage == "drawing and adding"
+
+
+def test_the_json_object_is_json_and_has_the_documented_keys(client: Client) -> None:
+    result = run.execute(client, presets.get("svd"), {"rows": 100, "cols": 5})
+    whole = json.loads(json.dumps(result.to_json(restarts=1), allow_nan=False))
+    assert list(whole) == [
+        "preset", "parameters", "backend", "workers", "failed_hosts",
+        "elapsed_s", "result", "restarts", "version",
+    ]  # fmt: skip
+    assert set(whole["workers"][0]) == {"name", "host", "device", "uuid"}
+    assert json.loads(json.dumps(result.to_record()))["figure"]["kind"] == "line"
+
+
+def test_only_the_named_workers_are_used(client: Client) -> None:
+    result = run.execute(client, presets.get("smoke"), {}, workers=["1"])
+    assert [row["worker"] for row in result.result["workers"]] == ["1"]
+
+
+def test_a_worker_that_is_not_there_is_refused(client: Client) -> None:
+    with pytest.raises(ClusterError, match="no worker is named 7"):
+        run.execute(client, presets.get("smoke"), {}, workers=["7"])
+
+
+def test_an_unknown_backend_is_refused(client: Client) -> None:
+    with pytest.raises(UsageError, match="must be one of auto, cupy, numpy"):
+        run.execute(client, presets.get("smoke"), {}, backend="jax")
+
+
+def test_a_missing_cupy_is_said_with_the_install_line(client: Client) -> None:
+    with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
+        run.execute(client, presets.get("smoke"), {}, backend="cupy")
+
+
+def test_a_preset_from_a_file_runs_on_workers_that_do_not_have_it(
+    client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from gputui.presets import Outcome, Parameter, Preset\n"
+        "def twice(n):\n    return 2 * n\n"
+        "def compute(job):\n"
+        "    return Outcome({'sum': sum(job.results(job.map(twice, range(job['n']))))})\n"
+        "thing = Preset('thing', 'a test', (Parameter('n', int, 4, ''),), compute)\n"
+    )
+    assert run.execute(client, presets.get(f"{path}:thing"), {}).result == {"sum": 12}
+
+
+def test_cancelling_from_another_thread_ends_the_run_and_its_tasks(client: Client) -> None:
+    cancel = threading.Event()
+    preset = doing(lambda job: Outcome({"x": job.results(job.map(time.sleep, [0.5] * 200))}))
+    threading.Timer(0.3, cancel.set).start()
+    with pytest.raises(run.RunCancelledError):
+        run.execute(client, preset, {}, cancel=cancel)
+    assert all(not keys for keys in _waiting(client))
+
+
+def _waiting(client: Client) -> list[list[str]]:
+    """Return the sleeps that are still to be started, once the scheduler has had its time."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        held = client.run_on_scheduler(
+            lambda dask_scheduler: [k for k in dask_scheduler.tasks if "sleep" in str(k)]
+        )
+        if not held:
+            return []
+        time.sleep(0.05)
+    return [held]
+
+
+def test_a_task_that_fails_is_one_error_that_names_it(client: Client) -> None:
+    preset = doing(lambda job: Outcome({"x": job.results(job.map(int, ["3", "three"]))}))
+    with pytest.raises(RunError, match=r"made failed: ValueError: invalid literal.*'three'"):
+        run.execute(client, preset, {})
+
+
+def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
+    def exhaust(n: int) -> None:
+        raise MemoryError("Out of memory allocating 12,000,000,000 bytes")
+
+    preset = doing(lambda job: Outcome({"x": job.results([job.submit(exhaust, 1)])}))
+    with pytest.raises(RunError, match=r"ran out of memory.*\n  use smaller chunks"):
+        run.execute(client, preset, {})
+
+
+def test_dasks_performance_report_is_written(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    run.execute(client, presets.get("smoke"), {}, report_file=path)
+    assert "<html" in path.read_text()
+
+
+def _die_once(flag: str) -> int:
+    """Kill this worker the first time."""
+    if not Path(flag).exists():
+        Path(flag).touch()
+        os.kill(os.getpid(), 9)
+    return os.getpid()
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_worker_killed_in_the_middle_does_not_change_the_result(
+    client: Client, tmp_path: Path, pinned: bool
+) -> None:
+    flag = str(tmp_path / "died")
+
+    def compute(job: Any) -> Outcome:
+        if pinned:
+            return Outcome({"pids": job.each_worker(_die_once, flag)})
+        return Outcome({"pids": job.results(job.map(_die_once, [flag] * 4))})
+
+    result = run.execute(client, doing(compute), {})
+    assert len(result.result["pids"]) == (2 if pinned else 4)
