@@ -16,7 +16,17 @@ from textual.app import App, ComposeResult
 from textual.containers import Container
 
 from gputui.errors import ExitCode, HeadError
-from gputui.protocol import Asked, Done, EventHappened, Message, Previewed, SnapshotTaken, Stopped
+from gputui.protocol import (
+    Asked,
+    Done,
+    EventHappened,
+    LogLines,
+    Message,
+    Previewed,
+    SnapshotTaken,
+    Stopped,
+    SubscribeLogs,
+)
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
 from gputui.tui.commands import Command, Registry
@@ -65,6 +75,7 @@ class ScreenApp(App[int]):
         self._drawn_at = 0.0
         self._draw_waits = False
         self._stopped: Stopped | None = None
+        self._wants_logs = False
         self._status, self._banner = Pane(classes="bar"), Pane(id="banner", classes="bar")
         self._crumbs, self._keys = Pane(classes="bar"), Pane(classes="bar")
         self._body = Container(id="body")
@@ -100,6 +111,8 @@ class ScreenApp(App[int]):
             else:
                 self.watched.forget()
                 self.warn("")
+                if self._wants_logs:
+                    await self.link.send(SubscribeLogs(True))
                 async for message in self.link.messages():
                     self._take(message)
                 if self._stopped is not None:
@@ -115,6 +128,9 @@ class ScreenApp(App[int]):
             return
         if isinstance(message, EventHappened):
             self.watched.events.append(message.event)
+        elif isinstance(message, LogLines):
+            self.watched.logs.add(message)
+            self.redraw()
         elif isinstance(message, Asked):
             self.watched.ask(message)
             self.redraw()
@@ -268,6 +284,13 @@ class ScreenApp(App[int]):
         """Send the head a message that asks for no answer; lost where there is no head."""
         if self.link is not None:
             self.run_worker(self.link.send(message))
+
+    def follow_logs(self) -> None:
+        """Have the head send what workers print, from now on and from any head met later."""
+        if not self._wants_logs:
+            self._wants_logs = True
+            if self.link is not None:
+                self.run_worker(self.link.send(SubscribeLogs(True)))
 
     async def action_quit(self) -> None:
         """Take Textual's own way out for a question, too."""

@@ -51,6 +51,11 @@ class Pane(Widget, can_focus=True):
         self._strips.clear()
         self.refresh()
 
+    def notify_style_update(self) -> None:
+        """Draw every line anew in another theme's styles."""
+        super().notify_style_update()
+        self._strips.clear()
+
     def on_resize(self) -> None:
         """Draw for the new width."""
         self.forget_drawing()

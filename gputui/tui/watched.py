@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 
 from gputui.protocol import Asked
 from gputui.snapshot import Event, Snapshot
+from gputui.tui.format import safe
+from gputui.tui.logbook import LogBook
+from gputui.tui.stream import Stream
+from gputui.tui.throughput import Throughput
 
 HISTORY_LENGTH = 120
 """Readings of each GPU that are kept, one a second or so."""
@@ -30,6 +34,11 @@ class Watched:
     """Open questions to a person, by number."""
     histories: dict[str, History] = field(default_factory=dict)
     """Utilisation by the device's UUID."""
+    logs: LogBook = field(default_factory=lambda: LogBook(safe))
+    """What workers printed since somebody asked for it."""
+    stream: Stream = field(default_factory=Stream)
+    """What each worker did in the last minutes."""
+    throughput: Throughput = field(default_factory=Throughput)
     _remembered_at: float = 0.0
 
     def take(self, snapshot: Snapshot) -> bool:
@@ -37,12 +46,15 @@ class Watched:
         if self.snapshot is not None and snapshot.sequence <= self.snapshot.sequence:
             return False
         self.snapshot = snapshot
+        self.stream.add(snapshot.spans, snapshot.taken_at)
+        self.throughput.look(snapshot.groups, snapshot.taken_at)
         if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
             self._remembered_at = snapshot.taken_at
             self._remember(snapshot)
         return True
 
     def _remember(self, snapshot: Snapshot) -> None:
+        self.stream.keep(worker.name for worker in snapshot.workers)
         histories = self.histories
         for host in snapshot.hosts:
             for device in host.devices:
@@ -65,3 +77,6 @@ class Watched:
         self.events.clear()
         self.questions.clear()
         self.histories.clear()
+        self.logs = LogBook(safe)
+        self.stream = Stream()
+        self.throughput = Throughput()

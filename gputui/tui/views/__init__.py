@@ -27,4 +27,8 @@ class ViewKind:
         return kind
 
 
-VIEWS = (ViewKind("fleet", "1", "fleet:FleetView"),)
+VIEWS = (
+    ViewKind("fleet", "1", "fleet:FleetView"),
+    ViewKind("tasks", "3", "tasks:TasksView"),
+    ViewKind("logs", "4", "logs:LogsView"),
+)

@@ -1,0 +1,244 @@
+"""The tasks view: progress of every task group, and below it the task stream, a lane per worker."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+
+from gputui.snapshot import Snapshot, TaskGroupStatus, WorkerState
+from gputui.tui import format as fmt
+from gputui.tui.commands import Command
+from gputui.tui.palette import Palette
+from gputui.tui.pane import Line, Pane, Part, fitted
+from gputui.tui.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, Stream
+from gputui.tui.throughput import Throughput
+from gputui.tui.view import View
+from gputui.tui.watched import Watched
+
+NAME_CELLS = 16
+LEAST_LANES = 3
+"""Rows that progress leaves to the task stream, with its heading."""
+SHORTEST_BAR = 8
+WHEEL_LINES = 3
+
+
+def progress_lines(
+    groups: Sequence[TaskGroupStatus], throughput: Throughput, width: int, height: int
+) -> list[Line]:
+    """Return a line for each group, the newest first, in at most `height` lines."""
+    if not groups:
+        return [[("no tasks", "dim")]]
+    newest = list(reversed(groups))
+    lines: list[Line] = [_heading(width)]
+    lines += [_progress(group, throughput, width) for group in newest[: height - 1]]
+    if len(newest) > height - 1:
+        more = len(newest) - height + 2
+        lines[-1] = [(f"and {more} more groups", "dim")]
+    return lines
+
+
+def _bar_cells(width: int) -> int:
+    return max(SHORTEST_BAR, width - NAME_CELLS - 50)
+
+
+def _heading(width: int) -> Line:
+    titles = f"{'DONE':>13} {'':>4} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
+    title = fitted("TASKS", NAME_CELLS + 1) + " " * (_bar_cells(width) + 1)
+    return [(title + titles, "title")]
+
+
+def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Line:
+    pace = throughput.pace(group)
+    share = group.finished / group.total if group.total else 0.0
+    rate = "–" if pace.tasks_per_s is None else f"{pace.tasks_per_s:,.1f}/s"
+    left = fmt.elapsed(pace.left_s) if group.finished < group.total else "done"
+    counts = f"{fmt.count(group.finished)}/{fmt.count(group.total)}"
+    return [
+        (fitted(fmt.safe(group.prefix), NAME_CELLS) + " ", ""),
+        *_bar(group, _bar_cells(width)),
+        (f" {counts:>13} {share:>4.0%} {fmt.count(group.processing):>5} {rate:>7}", ""),
+        (f" {left:>8}", "dim" if left == "done" else ""),
+        (f" {fmt.count(group.erred):>6}", "bad" if group.erred else "dim"),
+    ]
+
+
+def _bar(group: TaskGroupStatus, cells: int) -> list[Part]:
+    """Return a bar: finished, failed, running, and what is still to come."""
+    if not group.total:
+        return [("░" * cells, "dim")]
+    done = cells * (group.finished - group.erred) // group.total
+    failed = min(cells - done, -(-cells * group.erred // group.total))
+    running = min(cells - done - failed, -(-cells * group.processing // group.total))
+    rest = cells - done - failed - running
+    return [
+        ("█" * done, "good"),
+        ("✖" * failed, "bad"),
+        ("▒" * running, "busy"),
+        ("░" * rest, "dim"),
+    ]
+
+
+def legend(stream: Stream, palette: Palette) -> Line:
+    """Return what each mark in the lanes stands for."""
+    parts: list[Part] = [("TASK STREAM", "title")]
+    for number, prefix in enumerate(stream.prefixes):
+        parts += [(f"  {palette.mark(number)} ", palette.series(number)), (fmt.safe(prefix), "")]
+    return [*parts, ("  ✖ ", "bad"), ("failed", "dim")]
+
+
+def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
+    """Return one worker's lane."""
+    parts: list[Part] = [(name, "")]
+    for code, run in groupby(codes):
+        cells = len(list(run))
+        if code == IDLE:
+            parts.append((" " * cells, ""))
+        elif code == ERRED:
+            parts.append(("✖" * cells, "bad"))
+        else:
+            number = code - FIRST_PREFIX
+            parts.append((palette.mark(number) * cells, palette.series(number)))
+    return parts
+
+
+class TaskPane(Pane):
+    """Progress above, lanes below; `j` and `k` move through the lanes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("home,g", "end(False)", show=False),
+        Binding("end,G", "end(True)", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter_text = ""
+        self.by_load = False
+        self.lanes: list[str] = []
+        self.top = 0
+        self.room = 1
+        """Lanes that are seen at once."""
+        self._draw_again: Callable[[], None] = lambda: None
+
+    def draw(self, watched: Watched) -> None:
+        """Draw the newest snapshot's groups and the lanes of its workers."""
+        self._draw_again = lambda: self.draw(watched)
+        snapshot, (width, height) = watched.snapshot, self.size
+        if snapshot is None or not height:
+            return
+        most = max(2, min(height // 2, height - LEAST_LANES))
+        lines = progress_lines(snapshot.groups, watched.throughput, width, most)
+        self.lanes = self._chosen(snapshot)
+        self.room = max(0, height - len(lines) - 2)
+        self.top = max(0, min(self.top, len(self.lanes) - self.room))
+        self.put([*lines, [], legend(watched.stream, self.palette), *self._lane_lines(watched)])
+
+    def _chosen(self, snapshot: Snapshot) -> list[str]:
+        words = self.filter_text.lower().split()
+        workers = [worker for worker in snapshot.workers if worker.state is not WorkerState.GONE]
+        return [
+            worker.name
+            for worker in workers
+            if all(
+                word[1:] not in worker.name.lower()
+                if word.startswith("!")
+                else word in worker.name.lower()
+                for word in words
+            )
+        ]
+
+    def _lane_lines(self, watched: Watched) -> list[Line]:
+        seen = self.lanes[self.top : self.top + self.room]
+        name_cells = min(24, max(map(len, seen), default=0))
+        columns = min(KEPT, self.size.width - name_cells - 1)
+        at = watched.snapshot.taken_at if watched.snapshot else 0.0
+        return [
+            lane_line(
+                fitted(fmt.safe(name), name_cells) + " ",
+                watched.stream.row(name, at, columns),
+                self.palette,
+            )
+            for name in seen
+        ]
+
+    def action_move(self, lanes: int) -> None:
+        """Move through the lanes."""
+        self.top = max(0, min(self.top + lanes, len(self.lanes) - self.room))
+        self._draw_again()
+
+    def action_page(self, pages: int) -> None:
+        """Move by what is seen at once."""
+        self.action_move(pages * max(1, self.room - 1))
+
+    def action_end(self, last: bool) -> None:
+        """Go to the first or the last lane."""
+        self.action_move(len(self.lanes) if last else -len(self.lanes))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move with the wheel."""
+        event.stop()
+        self.action_move(-WHEEL_LINES)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move with the wheel."""
+        event.stop()
+        self.action_move(WHEEL_LINES)
+
+    def on_resize(self) -> None:
+        """Draw for the new size."""
+        super().on_resize()
+        self._draw_again()
+
+
+class TasksView(View):
+    """Progress by group and the task stream."""
+
+    NAME = "tasks"
+    COMMANDS: ClassVar[tuple[Command, ...]] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pane = TaskPane()
+
+    def compose(self) -> ComposeResult:
+        """Be one pane."""
+        yield self._pane
+
+    def show(self, watched: Watched) -> None:
+        """Draw the newest snapshot."""
+        self._pane.draw(watched)
+
+    def crumbs(self) -> Line:
+        """Say which lanes are seen."""
+        pane = self._pane
+        last = min(pane.top + pane.room, len(pane.lanes))
+        text = f"lanes {min(pane.top + 1, last)}–{last} of {len(pane.lanes)}"
+        return [(text, "dim"), (f"  /{pane.filter_text}" if pane.filter_text else "", "accent")]
+
+    def go_to(self, key: str) -> None:
+        """Bring a worker's lane into sight."""
+        if key in self._pane.lanes:
+            self._pane.action_move(self._pane.lanes.index(key) - self._pane.top)
+
+    def filter(self, text: str) -> str:
+        """Show only lanes of workers whose names hold all words, and none after `!`."""
+        self._pane.filter_text = text
+        self.screen_app.redraw()
+        return ""
+
+    @property
+    def filter_text(self) -> str:
+        """The filter as it was typed."""
+        return self._pane.filter_text
+
+    def back(self) -> bool:
+        """Let go of the filter."""
+        had, self._pane.filter_text = bool(self._pane.filter_text), ""
+        self.screen_app.redraw()
+        return had
