@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from gputui.protocol import Asked
 from gputui.snapshot import Event, Snapshot
+from gputui.tui.alarms import Alarms
 from gputui.tui.format import safe
 from gputui.tui.logbook import LogBook
+from gputui.tui.slots import Slot, slots_of
 from gputui.tui.stream import Stream
 from gputui.tui.throughput import Throughput
 
@@ -39,6 +41,9 @@ class Watched:
     stream: Stream = field(default_factory=Stream)
     """What each worker did in the last minutes."""
     throughput: Throughput = field(default_factory=Throughput)
+    slots: list[Slot] = field(default_factory=list)
+    """The places of the newest snapshot that a worker can have."""
+    alarms: Alarms = field(default_factory=Alarms)
     _remembered_at: float = 0.0
 
     def take(self, snapshot: Snapshot) -> bool:
@@ -46,6 +51,8 @@ class Watched:
         if self.snapshot is not None and snapshot.sequence <= self.snapshot.sequence:
             return False
         self.snapshot = snapshot
+        self.slots = slots_of(snapshot)
+        self.alarms.look(snapshot, self.slots)
         self.stream.add(snapshot.spans, snapshot.taken_at)
         self.throughput.look(snapshot.groups, snapshot.taken_at)
         if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
@@ -77,6 +84,8 @@ class Watched:
         self.events.clear()
         self.questions.clear()
         self.histories.clear()
+        self.slots = []
+        self.alarms = Alarms()
         self.logs = LogBook(safe)
         self.stream = Stream()
         self.throughput = Throughput()

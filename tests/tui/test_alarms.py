@@ -1,0 +1,70 @@
+"""Alarms: raised when a condition lasts, cleared when it is over for a while."""
+
+from gputui.snapshot import DeviceProcess, HostState, Owner, Snapshot
+from gputui.tui.alarms import AlarmKind, Alarms
+from gputui.tui.slots import slots_of
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
+
+
+def kinds(alarms: Alarms, *snapshots: Snapshot) -> list[AlarmKind]:
+    for one in snapshots:
+        alarms.look(one, slots_of(one))
+    return [alarm.kind for alarm in alarms]
+
+
+def idle(at: float, queued: int = 5) -> Snapshot:
+    return snapshot(host("h", device()), workers=(worker(),), queued=queued, at=EPOCH + at)
+
+
+def used(at: float, gib: float) -> Snapshot:
+    full = device(memory_used_bytes=int(gib * GIB))
+    return snapshot(host("h", full), at=EPOCH + at)
+
+
+def test_a_gpu_is_not_called_idle_before_it_was_so_for_ten_seconds() -> None:
+    alarms = Alarms()
+    assert kinds(alarms, idle(0), idle(9)) == []
+    assert kinds(alarms, idle(10)) == [AlarmKind.IDLE]
+
+
+def test_a_gpu_that_is_idle_without_queued_tasks_is_no_alarm() -> None:
+    assert kinds(Alarms(), idle(0, queued=0), idle(60, queued=0)) == []
+
+
+def test_an_alarm_stays_for_some_seconds_after_its_cause_is_gone() -> None:
+    alarms = Alarms()
+    kinds(alarms, idle(0), idle(10))
+    assert kinds(alarms, idle(14, queued=0)) == [AlarmKind.IDLE]
+    assert kinds(alarms, idle(16, queued=0)) == []
+
+
+def test_memory_is_relieved_only_well_below_where_it_was_full() -> None:
+    alarms = Alarms()
+    assert kinds(alarms, used(0, 77), used(4, 77)) == [AlarmKind.MEMORY]
+    assert kinds(alarms, used(30, 75)) == [AlarmKind.MEMORY]
+    assert kinds(alarms, used(60, 60)) == []
+
+
+def test_a_high_utilisation_is_no_alarm() -> None:
+    busy = snapshot(host("h", device(utilization_percent=100.0)), at=EPOCH)
+    assert kinds(Alarms(), busy) == []
+
+
+def test_what_is_broken_comes_first() -> None:
+    stranger = DeviceProcess(7, Owner.OTHER, "eve", "train.py", GIB)
+    shared = host("a", device(0, "a", processes=(stranger,)))
+    lost = host("b", device(0, "b", lost=True))
+    alarms = Alarms()
+    found = kinds(alarms, *(snapshot(shared, lost, at=EPOCH + at) for at in (0, 5)))
+    assert found == [AlarmKind.LOST, AlarmKind.FOREIGN]
+
+
+def test_a_worker_on_another_gpu_than_it_was_pinned_to_is_an_alarm() -> None:
+    wrong = worker(0, seen_device_uuid="GPU-h-1")
+    both = snapshot(host("h", device(0), device(1)), workers=(wrong,))
+    assert kinds(Alarms(), both) == [AlarmKind.MISPLACED]
+
+
+def test_of_a_silent_host_only_the_silence_is_told() -> None:
+    silent = host("h", device(ecc_errors=3), state=HostState.SILENT)
+    assert kinds(Alarms(), snapshot(silent)) == [AlarmKind.SILENT]
