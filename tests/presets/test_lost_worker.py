@@ -1,0 +1,73 @@
+"""A worker is killed in the middle of each preset: the result is the same."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster
+
+from gputui import presets, run
+
+SMALL: dict[str, dict[str, Any]] = {
+    "smoke": {},
+    "svd": {"rows": 40_000, "cols": 100, "check": True},
+    "random-sum": {"size": 8_000},
+    "mean": {"rows": 400_000},
+    "matmul": {"size": 1_500, "block": 300},
+    "convert": {"mebibytes": 16},
+    "transfer": {"mebibytes": 16},
+    "dataframe": {"rows": 2_000_000},
+    "gridsearch": {"rows": 4_000},
+    "compare": {"seconds": 0.1},
+}
+SAME = {
+    "svd": "singular_values",
+    "random-sum": "sum",
+    "mean": "mean",
+    "dataframe": "regions",
+    "gridsearch": "scores",
+}
+"""What of a result does not depend on how fast it went."""
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as connected,
+    ):
+        yield connected
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_worker_killed_in_the_middle_does_not_change_the_result(
+    client: Client, name: str
+) -> None:
+    client.wait_for_workers(2, timeout=30)
+    preset = presets.get(name)
+    undisturbed = run.execute(client, preset, SMALL[name]).result
+    killer = _Killer(client)
+    disturbed = run.execute(client, preset, SMALL[name], report=killer).result
+    assert killer.killed.is_set()
+    if name in SAME:
+        assert disturbed[SAME[name]] == (
+            pytest.approx(undisturbed[SAME[name]], rel=1e-12)
+            if name == "svd"
+            else undisturbed[SAME[name]]
+        )
+
+
+class _Killer:
+    """Kills the second worker with SIGKILL as soon as the preset itself reports progress."""
+
+    def __init__(self, client: Client) -> None:
+        self.pid = list(client.run(os.getpid).values())[1]
+        self.killed = threading.Event()
+
+    def __call__(self, progress: run.RunProgress) -> None:
+        if progress.stage != "asking workers" and not self.killed.is_set():
+            os.kill(self.pid, signal.SIGKILL)
+            self.killed.set()

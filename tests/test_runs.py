@@ -1,0 +1,166 @@
+"""Records of runs, and what becomes of a result."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from gputui import runs
+from gputui.errors import RunError, UsageError
+from gputui.presets import Figure
+from gputui.runs import arrays
+from gputui.runs.records import as_json
+from gputui.snapshot import RunState
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "gputui" / "runs"
+
+
+def begun(preset: str = "svd") -> runs.RunRecord:
+    return runs.begin(preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0")
+
+
+def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
+    record = begun()
+    assert runs.find(record.id).state is RunState.RUNNING
+    runs.end(record, RunState.DONE, result={"result": {"sum": 3}}, restarts=2)
+    found = runs.find(record.id)
+    assert (found.state, found.result, found.restarts) == (
+        RunState.DONE, {"result": {"sum": 3}}, 2,
+    )  # fmt: skip
+    assert json.loads(json.dumps(as_json(found)))["preset"] == "svd"
+
+
+def test_nobody_else_can_read_a_record(state: Path) -> None:
+    folder = begun().folder
+    assert folder.parent == state
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "run.json").stat().st_mode) == 0o600
+
+
+def test_an_error_is_recorded_with_its_type() -> None:
+    runs.end(begun(), RunState.FAILED, error=RunError("too large", remedy="use less"))
+    (found,) = runs.recorded()
+    assert (found.error_type, found.error) == ("RunError", "too large\n  use less")
+
+
+def test_a_run_whose_process_is_gone_is_lost() -> None:
+    code = (
+        "from gputui import runs;"
+        "print(runs.begin('svd', {}, backend='auto', hosts='', version='1').id)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert runs.find(shown.stdout.strip()).state is RunState.LOST
+
+
+def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
+    first, second = begun(), begun("mean")
+    assert [each.id for each in runs.recorded()] == [second.id, first.id]
+    assert runs.find("last").id == second.id
+    assert runs.find(first.id[-4:]).id == first.id
+
+
+def test_an_id_that_names_no_run_or_several_is_refused() -> None:
+    begun(), begun()
+    with pytest.raises(UsageError, match="names no run"):
+        runs.find("nothing")
+    with pytest.raises(UsageError, match="names 2 runs"):
+        runs.find("2")
+
+
+def test_a_broken_record_is_passed_over(state: Path) -> None:
+    record = begun()
+    (state / "broken").mkdir()
+    (state / "broken" / "run.json").write_text("{")
+    assert [each.id for each in runs.recorded()] == [record.id]
+
+
+def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
+    x = np.arange(12.0).reshape(4, 3)
+    paths = runs.save_arrays(tmp_path / "out", {"u": da.from_array(x, chunks=(3, 2)), "s": x[0]})
+    assert [path.name for path in paths] == ["u.npy", "s.npy"]
+    np.testing.assert_array_equal(np.load(paths[0]), x)
+    np.testing.assert_array_equal(np.load(paths[1]), x[0])
+
+
+class Usage(NamedTuple):
+    total: int
+    used: int
+    free: int
+
+
+def test_a_disk_without_room_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
+    with pytest.raises(RunError, match="800 bytes do not fit in the 10 that are free"):
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)})
+    assert list(tmp_path.glob("*.npy")) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_disk_that_fills_up_is_one_error_without_half_a_file(tmp_path: Path) -> None:
+    (tmp_path / "s.npy").symlink_to("/dev/full")
+    with pytest.raises(RunError, match=r"s\.npy: "):
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)})
+    assert list(tmp_path.glob("*.npy")) == []
+
+
+def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="no arrays to save"):
+        runs.save_arrays(tmp_path, {})
+    with pytest.raises(RunError, match="file: File exists"):
+        runs.save_arrays(tmp_path / "file", {"s": np.zeros(1)})
+
+
+FIGURES = [
+    Figure("line", "a line", x=(0.0, 1.0, 2.0), y=(9.0, 3.0, 1.0), logarithmic=True),
+    Figure("bar", "bars", "GB/s", labels=("one", "two"), y=(1.0, 20.0)),
+    Figure("heat", "a map", labels=("a", "b"), matrix=((None, 1.5), (2.5, None))),
+]
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.kind)
+def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) -> None:
+    drawn = runs.draw(figure, 60, 12)
+    assert figure.title in drawn
+    assert "\x1b" not in drawn
+    assert max(map(len, drawn.splitlines())) <= 60
+    runs.draw_png(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="No such file"):
+        runs.draw_png(FIGURES[0], tmp_path / "none" / "figure.png")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.1 + 0.2, "0.3"),
+        (250_000_000_000, "250,000,000,000"),
+        (1.5e-14, "1.5e-14"),
+        (float("nan"), "nan"),
+        (None, "–"),
+        (True, "yes"),
+        (list(range(20)), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … and 8 more"),
+    ],
+)
+def test_values_are_printed_for_people(value: Any, shown: str) -> None:
+    assert runs.text({"x": value}) == f"x  {shown}"
+
+
+def test_rows_are_printed_as_a_table() -> None:
+    rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
+    assert runs.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"
