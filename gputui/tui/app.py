@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -17,6 +17,7 @@ from textual.containers import Container
 
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol import (
+    Answer,
     Asked,
     Done,
     EventHappened,
@@ -24,14 +25,18 @@ from gputui.protocol import (
     Message,
     Previewed,
     SnapshotTaken,
+    Stop,
     Stopped,
     SubscribeLogs,
 )
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
+from gputui.tui.changes import COMMANDS as CHANGES
 from gputui.tui.commands import Command, Registry
+from gputui.tui.dialogs import Choice, Dialog, QuestionDialog
+from gputui.tui.format import safe
 from gputui.tui.link import Link, OpenLink
-from gputui.tui.pane import Pane
+from gputui.tui.pane import Line, Pane
 from gputui.tui.prompt import Prompt
 from gputui.tui.view import View
 from gputui.tui.views import VIEWS, ViewKind
@@ -39,6 +44,7 @@ from gputui.tui.watched import Watched
 
 SHORTEST_FRAME_S = 0.2
 RECONNECT_S = 2.0
+SAID_FOR_S = 6.0
 
 
 class ScreenApp(App[int]):
@@ -67,7 +73,7 @@ class ScreenApp(App[int]):
         self.clock = clock
         self.paused = False
         self.watched = Watched()
-        self.registry = Registry(COMMANDS)
+        self.registry = Registry((*COMMANDS, *CHANGES))
         self.link: Link | None = None
         self._open_link = open_link
         self._views: dict[str, View] = {}
@@ -76,6 +82,13 @@ class ScreenApp(App[int]):
         self._draw_waits = False
         self._stopped: Stopped | None = None
         self._wants_logs = False
+        self._said: Line = ()
+        self._silence_at = 0.0
+        self._leaving = False
+        self._question: int | None = None
+        """The question that is being asked."""
+        self._question_dialog: QuestionDialog | None = None
+        self._put_off: set[int] = set()
         self._status, self._banner = Pane(classes="bar"), Pane(id="banner", classes="bar")
         self._crumbs, self._keys = Pane(classes="bar"), Pane(classes="bar")
         self._body = Container(id="body")
@@ -133,7 +146,9 @@ class ScreenApp(App[int]):
             self.redraw()
         elif isinstance(message, Asked):
             self.watched.ask(message)
-            self.redraw()
+            if message.withdrawn:
+                self._withdraw(message.question)
+            self._ask_person()
         elif isinstance(message, Stopped):
             self._stopped = message
             self._end(message)
@@ -177,7 +192,9 @@ class ScreenApp(App[int]):
     def draw_crumbs(self) -> None:
         """Draw the lines below the body."""
         view = self.view
-        self._crumbs.put([view.crumbs() if view else ()])
+        if time.monotonic() >= self._silence_at:
+            self._said = ()
+        self._crumbs.put([self._said or (view.crumbs() if view else ())])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
         commands = [
             each
@@ -192,9 +209,12 @@ class ScreenApp(App[int]):
         self._banner.put([((f" {text}", "bad"),)])
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Tell of something for some seconds."""
+        """Tell of something for some seconds, in the line below the body."""
         if text:
-            self.notify(text, severity="error" if bad else "information", markup=False)
+            self._said = ((safe(text.replace("\n", "; ")), "warn" if bad else "accent"),)
+            self._silence_at = time.monotonic() + SAID_FOR_S
+            self._crumbs.put([self._said])
+            self.set_timer(SAID_FOR_S, self.draw_crumbs)
 
     # Views
 
@@ -292,9 +312,67 @@ class ScreenApp(App[int]):
             if self.link is not None:
                 self.run_worker(self.link.send(SubscribeLogs(True)))
 
+    # What a person is asked
+
+    async def confirm(self, title: str, lines: Sequence[str], *, dangerous: bool = False) -> bool:
+        """Ask whether to go on; for use in a command that is awaited."""
+        choices = (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous))
+        return await self.push_screen_wait(Dialog(title, lines, choices)) == "y"
+
     async def action_quit(self) -> None:
-        """Take Textual's own way out for a question, too."""
-        self.exit(ExitCode.DONE)
+        """Ask what is to become of the cluster, also on Textual's own way out."""
+        if not self._leaving:
+            self._leaving = True
+            self.run_worker(self._leave())
+
+    async def _leave(self) -> None:
+        """Leave the cluster running, stop it, or stay."""
+        try:
+            if self.link is None:
+                self.exit(ExitCode.NO_CLUSTER)
+                return
+            name = self.link.attached.name
+            choices = [Choice("l", "leave it running"), Choice("s", "stop it", dangerous=True)]
+            if self.readonly:
+                choices.pop()
+            choices.append(Choice("c", "cancel"))
+            lines = (f"gputui attach {name} comes back to it.",)
+            chosen = await self.push_screen_wait(Dialog(f"Leave {name}?", lines, choices))
+            if chosen == "l":
+                self.exit(ExitCode.DONE)
+            elif chosen == "s":
+                self.warn("stopping the cluster …")
+                await self.link.request(Stop(0))
+        except HeadError as error:
+            self.say(str(error), bad=True)
+        finally:
+            self._leaving = False
+
+    def _ask_person(self) -> None:
+        """Show the oldest open question, one at a time; take it away when it was withdrawn."""
+        if self._question is not None or self.readonly or not self.watched.questions:
+            return
+        asked = next(iter(self.watched.questions.values()))
+        if asked.question not in self._put_off:
+            self._question = asked.question
+            self._question_dialog = QuestionDialog(asked)
+            self.push_screen(self._question_dialog, self._answered)
+
+    def _answered(self, text: str | None) -> None:
+        number, self._question = self._question, None
+        if number is None:
+            return
+        if text is None:
+            self._put_off.add(number)
+        elif number in self.watched.questions:
+            del self.watched.questions[number]
+            self.send(Answer(number, text or None))
+        self._ask_person()
+
+    def _withdraw(self, number: int) -> None:
+        """Take away the dialog of a question that another face has answered."""
+        if self._question == number and self._question_dialog is self.screen:
+            self._question_dialog.dismiss(None)
 
 
 def _kind(name: str) -> ViewKind:

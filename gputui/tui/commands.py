@@ -53,7 +53,8 @@ class Registry:
             if command.name in self._commands:
                 raise ValueError(f"two commands are called {command.name}")
             for key in command.keys:
-                if (other := self.by_key(key, command.view)) is not None:
+                other = self.by_key(key, command.view)
+                if other is not None and other.view == command.view:
                     raise ValueError(f"{key} is the key of {other.name} and {command.name}")
             self._commands[command.name] = command
 

@@ -15,6 +15,8 @@ def status_line(snapshot: Snapshot | None, *, paused: bool, readonly: bool) -> L
     parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
     if snapshot.simulated:
         parts.append((" SIMULATED", "warn"))
+    parts += [(" PAUSED", "warn")] if paused else []
+    parts += [(" read-only", "dim")] if readonly else []
     parts += _state(snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))
@@ -25,8 +27,6 @@ def status_line(snapshot: Snapshot | None, *, paused: bool, readonly: bool) -> L
         parts.append((f" ({fmt.count(tasks.queued)} queued)", "dim"))
     if snapshot.faces > 1:
         parts.append((f"  screens {snapshot.faces}", "dim"))
-    parts += [("  PAUSED", "warn")] if paused else []
-    parts += [("  read-only", "dim")] if readonly else []
     return parts
 
 

@@ -46,6 +46,11 @@ class View(Widget):
     def go_to(self, key: str) -> None:
         """Show what bears this key: a host, a worker, a run, a GPU's slot."""
 
+    def targets(self) -> tuple[str, ...]:
+        """Return what a change is meant for: keys of workers, slots or hosts that are marked,
+        else the one under the cursor."""
+        return ()
+
     def filter(self, text: str) -> str:
         """Take a filter's text; return what is wrong with it, or ""."""
         return "this view has no filter"
