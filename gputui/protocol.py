@@ -373,6 +373,8 @@ class ConfigureHead:
     version: int
     name: str
     hosts_text: str
+    numbered: bool = False
+    """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
     hosts_source: str = ""
     """The absolute path of the hosts file, or ""."""
     workers: int | None = None

@@ -1,0 +1,160 @@
+"""Contact files: which clusters run here, one file in the runtime folder for each.
+
+A head writes its file and holds a lock on it as long as it lives; whoever looks sweeps the files
+that nobody holds. Nothing secret is in them: the TLS material goes over the socket.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from gputui.errors import HeadError, UsageError
+
+MAX_NAME_BYTES = 100
+MAX_SOCKET_PATH_BYTES = 100
+"""Linux takes 107."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A running cluster, as its contact file describes it."""
+
+    name: str
+    cluster_id: str
+    pid: int
+    socket: str
+    started_at: float
+    version: str
+    hosts_source: str = ""
+    """The absolute path of its hosts file, or ""."""
+    address: str = ""
+    """`tls://host:port` of the scheduler, "" before it listens."""
+
+
+class Claim:
+    """A cluster's name, held by the lock on its contact file until `release` or this process ends.
+
+    `numbered` takes `NAME-2`, `NAME-3` and so on where the name is in use. Raises HeadError when
+    a running cluster has it, UsageError when it is none.
+    """
+
+    def __init__(self, name: str, *, numbered: bool = False) -> None:
+        folder = runtime_folder()
+        names = [check_name(name), *(f"{name}-{number}" for number in range(2, 1000) if numbered)]
+        for self.name in names:
+            self._path = folder / f"{self.name}.json"
+            self._descriptor = _lock(self._path)
+            if self._descriptor is not None:
+                return
+        raise HeadError(
+            f"a cluster named {name!r} runs already; attach to it, or give another --name"
+        )
+
+    def publish(self, contact: Contact) -> None:
+        """Write the contact file."""
+        assert self._descriptor is not None
+        data = json.dumps(asdict(contact)).encode()
+        os.pwrite(self._descriptor, data, 0)
+        os.ftruncate(self._descriptor, len(data))
+
+    def release(self) -> None:
+        """Remove the contact file, and let the name go."""
+        if self._descriptor is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def running_clusters() -> tuple[Contact, ...]:
+    """Return the clusters of this user on this machine by name, and sweep what dead ones left."""
+    folder = runtime_folder()
+    return tuple(sorted(_running(folder), key=lambda contact: contact.name))
+
+
+def find_cluster(name: str) -> Contact | None:
+    """Return the running cluster of this name."""
+    return next((contact for contact in running_clusters() if contact.name == name), None)
+
+
+def check_name(name: str) -> str:
+    """Return a cluster's name; raises UsageError where it cannot name a file.
+
+    >>> check_name("gpu hosts")
+    'gpu hosts'
+    >>> check_name("../x")
+    Traceback (most recent call last):
+    gputui.errors.UsageError: '../x' cannot name a cluster: no slash, no control character, \
+at most 100 bytes, and no dot in front
+    """
+    bad = not name or name.startswith(".") or re.search(r"[/\x00-\x1f\x7f]", name)
+    if bad or len(name.encode("utf-8", "surrogateescape")) > MAX_NAME_BYTES:
+        raise UsageError(
+            f"{name!r} cannot name a cluster: no slash, no control character, "
+            f"at most {MAX_NAME_BYTES} bytes, and no dot in front"
+        )
+    return name
+
+
+def runtime_folder() -> Path:
+    """Return this user's folder for sockets and contact files, 0700; raises HeadError."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    own = Path(tempfile.gettempdir()) / f"gputui-{os.getuid()}"
+    for folder in [Path(runtime) / "gputui"] * bool(runtime) + [own]:
+        if len(os.fsencode(folder)) < MAX_SOCKET_PATH_BYTES - len("/0123456789abcdef.sock"):
+            with contextlib.suppress(OSError):
+                folder.mkdir(mode=0o700, exist_ok=True)
+                return _checked(folder)
+    raise HeadError(f"no folder for sockets: neither XDG_RUNTIME_DIR nor {own} can be used")
+
+
+def _checked(folder: Path) -> Path:
+    """Return a folder that is this user's own and nobody else's to enter."""
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise HeadError(f"{folder} is not a folder of this user")
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        folder.chmod(0o700)
+    return folder
+
+
+def _running(folder: Path) -> Iterator[Contact]:
+    for path in folder.glob("*.json"):
+        contact = _read(path)
+        descriptor = _lock(path)
+        if descriptor is None:
+            if contact is not None:
+                yield replace(contact, name=path.stem)
+            continue
+        if contact is not None:
+            Path(contact.socket).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _read(path: Path) -> Contact | None:
+    """Return what a contact file says; None where its head is just writing it, or ended."""
+    try:
+        return Contact(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _lock(path: Path) -> int | None:
+    """Return a descriptor that locks the file at this path; None where another process does."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+            return descriptor
+        os.close(descriptor)  # it was swept between the opening and the lock
