@@ -1,0 +1,63 @@
+"""`python -m gputui.head.scheduler`: the head's child; its configuration and orders are on stdin.
+
+The messages to the head go out on what was stdout; file descriptor 1 becomes stderr, so that
+nothing printed here can speak for the scheduler. It dies with the head.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+
+from gputui.head.lifeline import die_with_parent
+
+
+def main() -> None:
+    """Run until the head says stop or is gone."""
+    die_with_parent()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    asyncio.run(_run(output))
+
+
+async def _run(output_descriptor: int) -> None:
+    # Here and not above: it takes most of the start, and the death signal comes before it.
+    import dask
+
+    from gputui.head.scheduler.reporter import Reporter, close_quickly, open_input, open_output
+    from gputui.head.scheduler.scheduler import ClusterScheduler
+    from gputui.protocol import SchedulerStarted, decode
+
+    orders, output = await open_input(0), await open_output(output_descriptor)
+    line = await orders.readline()
+    if not line:
+        return
+    config = decode(line)
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
+    dask.config.update_defaults(json.loads(config.dask_config_json))
+    scheduler = await ClusterScheduler(config)
+    reporter = Reporter(scheduler, output)
+    dashboard = scheduler.services.get("dashboard")
+    reporter.send(
+        SchedulerStarted(
+            os.getpid(),
+            scheduler.port,
+            f"http://127.0.0.1:{dashboard.port}/status" if dashboard else "",
+        )
+    )
+    reporting = asyncio.create_task(reporter.report(config.report_interval_s))
+    finished = asyncio.create_task(scheduler.finished())
+    obeying = asyncio.create_task(reporter.obey(orders))
+    await asyncio.wait({reporting, finished, obeying}, return_when=asyncio.FIRST_COMPLETED)
+    if reporting.done():
+        reporting.result()
+    reporting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reporting
+    await close_quickly(scheduler)
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -1,0 +1,76 @@
+"""What a scheduler knows, counted: O(workers + groups), and nothing for each task."""
+
+import time
+
+from distributed.core import Status
+from distributed.scheduler import TaskGroup, WorkerState
+
+from gputui.head.scheduler.scheduler import ClusterScheduler
+from gputui.protocol import Counts, WorkerCounts
+from gputui.snapshot import TaskGroupStatus
+
+MAX_GROUPS = 500
+"""Those at work come first, then the newest."""
+
+
+def count(scheduler: ClusterScheduler) -> Counts:
+    """Return the counts now, with the tasks sampled since the last call."""
+    return Counts(
+        at=time.time(),
+        workers=tuple(_worker(state) for state in scheduler.workers.values()),
+        groups=_groups(scheduler),
+        tasks=len(scheduler.tasks),
+        queued=len(scheduler.queued),
+        clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
+        adaptive_target=scheduler.adaptive_target(),
+        spans=scheduler.take_spans(),
+    )
+
+
+def _worker(state: WorkerState) -> WorkerCounts:
+    metrics = state.metrics
+    processing = len(state.processing)
+    executing = min(processing, state.nthreads)
+    at_work = next(iter(state.executing or state.processing), None)
+    return WorkerCounts(
+        name=str(state.name),
+        address=state.address,
+        status=Status.lookup[state.status].name,
+        nthreads=state.nthreads,
+        executing=executing,
+        ready=processing - executing,
+        in_memory=len(state.has_what),
+        managed_bytes=state.nbytes,
+        spilled_bytes=metrics.get("spilled_bytes", {}).get("disk", 0),
+        memory_limit_bytes=state.memory_limit,
+        device_managed_bytes=metrics.get("device_managed_bytes"),
+        device_uuid=metrics.get("device_uuid"),
+        current_task=at_work.prefix.name if at_work is not None else None,
+    )
+
+
+def _groups(scheduler: ClusterScheduler) -> tuple[TaskGroupStatus, ...]:
+    groups = list(scheduler.task_groups.values())
+    if len(groups) > MAX_GROUPS:
+        newest_first = reversed(groups)
+        groups = sorted(newest_first, key=lambda group: group.done)[:MAX_GROUPS]
+    return tuple(_group(group) for group in groups)
+
+
+def _group(group: TaskGroup) -> TaskGroupStatus:
+    states, seconds = group.states, group.all_durations
+    return TaskGroupStatus(
+        name=str(group.name),
+        prefix=group.prefix.name,
+        waiting=states["waiting"],
+        queued=states["queued"],
+        no_worker=states["no-worker"],
+        processing=states["processing"],
+        memory=states["memory"],
+        released=states["released"],
+        erred=states["erred"],
+        forgotten=states["forgotten"],
+        compute_s=seconds["compute"],
+        transfer_s=seconds["transfer"],
+        nbytes=group.nbytes_total,
+    )

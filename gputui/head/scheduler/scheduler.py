@@ -1,0 +1,83 @@
+"""Dask's scheduler as a gputui cluster runs it: TLS, no HTTP server, and a sample of its tasks."""
+
+from collections import Counter
+from typing import Any
+
+import dask
+from distributed.scheduler import Scheduler
+from distributed.security import Security
+from distributed.utils import key_split
+
+from gputui.protocol import ConfigureScheduler
+from gputui.snapshot import TaskSpan
+
+MAX_SPANS = 1_000
+"""Between two reports; shared out evenly among the workers."""
+
+
+class ClusterScheduler(Scheduler):  # type: ignore[misc]
+    """A scheduler without an HTTP server, unless a dashboard was asked for."""
+
+    def __init__(self, config: ConfigureScheduler) -> None:
+        self._serves_http = bool(config.dashboard_address)
+        self._spans: list[TaskSpan] = []
+        self._spans_left: Counter[str] = Counter()
+        routes = dask.config.get("distributed.scheduler.http.routes") if self._serves_http else []
+        with dask.config.set({"distributed.scheduler.http.routes": routes}):
+            super().__init__(
+                host=config.host,
+                port=config.port,
+                protocol="tls",
+                security=_security(config),
+                dashboard=self._serves_http,
+                dashboard_address=config.dashboard_address or None,
+            )
+
+    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
+        """Serve HTTP only where a dashboard was asked for.
+
+        distributed 2026.8 listens even with `dashboard=False`.
+        """
+        if self._serves_http:
+            super().start_http_server(*args, **kwargs)
+
+    def handle_task_finished(
+        self, key: Any, worker: str, stimulus_id: str, *, startstops: Any = (), **message: Any
+    ) -> None:
+        """Take part of those tasks into the sample, then do as Dask does."""
+        self._sample(key, worker, startstops)
+        super().handle_task_finished(key, worker, stimulus_id, startstops=startstops, **message)
+
+    def handle_task_erred(self, key: Any, stimulus_id: str, **message: Any) -> None:
+        """Take part of those tasks into the sample, then do as Dask does."""
+        self._sample(key, message.get("worker", ""), message.get("startstops"), erred=True)
+        super().handle_task_erred(key, stimulus_id, **message)
+
+    def take_spans(self) -> tuple[TaskSpan, ...]:
+        """Return the tasks sampled since the last call, and begin anew."""
+        spans, self._spans = tuple(self._spans), []
+        each = max(1, MAX_SPANS // max(1, len(self.workers)))
+        self._spans_left = Counter(dict.fromkeys(self.workers, each))
+        return spans
+
+    def _sample(self, key: Any, worker: str, startstops: Any, *, erred: bool = False) -> None:
+        if not self._spans_left[worker] or len(self._spans) >= MAX_SPANS:
+            return
+        for action in startstops or ():
+            if action["action"] == "compute" and (state := self.workers.get(worker)):
+                start = action["start"]
+                duration = action["stop"] - start
+                self._spans_left[worker] -= 1
+                self._spans.append(TaskSpan(state.name, key_split(key), start, duration, erred))
+
+
+def _security(config: ConfigureScheduler) -> Security:
+    """Return TLS with the cluster's one certificate on both sides."""
+    return Security(
+        require_encryption=True,
+        tls_ca_file=config.certificate_pem,
+        tls_scheduler_cert=config.certificate_pem,
+        tls_scheduler_key=config.key_pem,
+        tls_client_cert=config.certificate_pem,
+        tls_client_key=config.key_pem,
+    )
