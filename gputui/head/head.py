@@ -1,0 +1,336 @@
+"""The head of one cluster: it holds fleet, scheduler, runs, events and faces together.
+
+`run` brings the cluster up, keeps it until it is to end, and leaves nothing. It hears of changes
+as the listener of its parts, and never waits for any of them: a busy scheduler, a dead host or a
+slow face hold up nobody else.
+"""
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any
+
+from gputui import __version__
+from gputui.contact import Claim, Contact, runtime_folder
+from gputui.errors import HeadError
+from gputui.fleet import demand
+from gputui.fleet.demand import Demand
+from gputui.fleet.fleet import Fleet
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Question
+from gputui.head.adaptive import Adaptive
+from gputui.head.certificate import Certificate, make_certificate
+from gputui.head.dask_settings import settings_json
+from gputui.head.door import Door, Face
+from gputui.head.journal import Journal
+from gputui.head.keeper import Keeper
+from gputui.head.logs import LogRelay
+from gputui.head.questions import Questions
+from gputui.head.requests import carry_out, is_request
+from gputui.head.runs import Runs
+from gputui.head.view import View
+from gputui.hosts import parse_hosts
+from gputui.protocol import (
+    VERSION,
+    Answer,
+    Attached,
+    ConfigureHead,
+    Counts,
+    Credentials,
+    EventHappened,
+    LogLines,
+    Message,
+    ReportRun,
+    SchedulerReady,
+    Stopped,
+    SubscribeLogs,
+)
+from gputui.snapshot import ClusterState, Event, Severity
+
+logger = logging.getLogger(__name__)
+
+
+class Head:
+    """One cluster, from its start to its end."""
+
+    def __init__(self, config: ConfigureHead) -> None:
+        """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError."""
+        self.config = config
+        self.cluster_id = secrets.token_hex(8)
+        self.started_at = time.time()
+        self.adaptive: Adaptive | None = None
+        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
+        self.local_only = all(host.is_local for host in hosts)
+        self._hosts = hosts
+        self._dask_settings = settings_json(config.dask_config_json)
+        self._claim = Claim(config.name, numbered=config.numbered)
+        self.name = self._claim.name
+        self.door = Door(runtime_folder() / f"{self.cluster_id}.sock", self)
+        self.journal = Journal(self._event_told)
+        self.questions = Questions(self.door.broadcast, self._someone_there)
+        self.runs = Runs(self.name, self.cluster_id, self.journal, self.fleet_changed)
+        self.fleet = Fleet(_fleet_settings(config, self.cluster_id), Demand(config.workers), self)
+        self.logs = LogRelay(self.door.faces, self.fleet.follow_logs)
+        self.keeper = Keeper(
+            config,
+            self.cluster_id,
+            local_only=self.local_only,
+            dask_settings=self._dask_settings,
+            listener=self,
+        )
+        self._view = View(self, self.door)
+        self._certificate: Certificate | None = None
+        self._came_up = False
+        self._change = asyncio.Event()
+        self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # Life
+
+    async def run(self, opened: Callable[[str], None]) -> None:
+        """Bring the cluster up, call `opened` with the door's socket, and stay until the end."""
+        try:
+            await self._start()
+            opened(str(self.door.path))
+            self.spawn(self._view.run())
+            self.spawn(self._watch_idleness())
+            stopped = await asyncio.shield(self._ending)
+        except BaseException:
+            await self._end(Stopped("the head failed", failed=True))
+            raise
+        await self._end(stopped)
+
+    def stop(self, reason: str, failed: bool = False) -> None:
+        """Begin to stop the cluster."""
+        if not self._ending.done():
+            severity = Severity.ERROR if failed else Severity.INFO
+            self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
+            self._ending.set_result(Stopped(reason, failed))
+            self.fleet_changed()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; raises HeadError when the cluster ends before that."""
+        while not condition():
+            if self.end_reason:
+                raise HeadError(self.end_reason)
+            await self._change.wait()
+
+    def spawn(self, work: Any) -> None:
+        """Do work beside the rest; it ends with the cluster."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start(self) -> None:
+        """Start everything at once: what waits for something else waits there."""
+        certificate = asyncio.create_task(asyncio.to_thread(make_certificate))
+        await self.keeper.start()
+        self.fleet.add_hosts(self._hosts)
+        self._certificate = await certificate
+        self.keeper.configure(self._certificate)
+        self.fleet.give_credentials(
+            Credentials(
+                self._certificate.certificate_pem, self._certificate.key_pem, self._dask_settings
+            )
+        )
+        await self.door.open()
+        self._publish()
+
+    async def _end(self, stopped: Stopped) -> None:
+        """End agents, scheduler and runs at the same time, then tell the faces."""
+        for task in list(self._tasks):
+            task.cancel()
+        self._view.show()
+        left, _, _ = await asyncio.gather(
+            self.fleet.stop(), self.keeper.process.stop(), self.runs.stop()
+        )
+        if left:
+            lease_s = self.config.lease_s
+            text = f"could not be told to stop, and end within {lease_s:g} s by themselves"
+            self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
+        await self.door.close(stopped)
+        self._claim.release()
+
+    async def _watch_idleness(self) -> None:
+        """End a cluster that stays, once nobody has used it for long enough."""
+        limit_s = self.config.idle_timeout_s
+        used_at = time.monotonic()
+        while self.config.stays and limit_s is not None:
+            if self.door.faces or self.runs.under_way or self._has_clients():
+                used_at = time.monotonic()
+            if time.monotonic() - used_at > limit_s:
+                self.stop(f"nobody has used it for {limit_s:g} s")
+                return
+            await asyncio.sleep(min(1.0, limit_s / 4))
+
+    def _has_clients(self) -> bool:
+        counts = self.keeper.process.counts
+        return counts is not None and bool(counts.clients)
+
+    # The scheduler
+
+    def scheduler_listens(self, port: int, *, again: bool) -> None:
+        """Tell hosts and faces where it is."""
+        self.fleet.scheduler_listens(port)
+        self._publish()
+        for face in self.door.faces:
+            face.send(SchedulerReady(self.keeper.address))
+        if again:
+            self.fleet.restart(self.fleet.roster.staying)
+        self.fleet_changed()
+
+    def counts_taken(self, counts: Counts) -> None:
+        """Take the counts to the fleet, and follow the work where that is wanted."""
+        self.fleet.count(counts)
+        if self.adaptive is not None:
+            wanted = self.fleet.demand.workers
+            now = len(self.fleet.roster.staying) if wanted is None else wanted
+            then = self.adaptive.wanted(counts.adaptive_target, now)
+            if then != now:
+                self.fleet.want(demand.scale(self.fleet.demand, then))
+
+    def scheduler_died(self) -> None:
+        """Start another one."""
+        self.fleet_changed()
+        self.spawn(self.keeper.start())
+
+    def scheduler_failed(self, reason: str, *, closed: bool) -> None:
+        """End the cluster."""
+        if closed:
+            self.stop("a Dask client shut the scheduler down")
+        else:
+            self.stop(reason, failed=True)
+
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as a whole."""
+        if self._ending.done():
+            failed = self._ending.result().failed
+            return ClusterState.FAILED if failed else ClusterState.STOPPING
+        return ClusterState.RUNNING if self._came_up else ClusterState.STARTING
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ends; "" while it does not."""
+        return self._ending.result().reason if self._ending.done() else ""
+
+    # The fleet
+
+    def fleet_changed(self) -> None:
+        """Let everybody who waits for a change look again."""
+        self._came_up = self._came_up or bool(self.fleet.roster.up)
+        self._change.set()
+        self._change = asyncio.Event()
+        self._view.changed()
+
+    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+        """Record an event."""
+        self.journal.tell(severity, subject, kind, text)
+
+    def worker_restarted(self, name: str) -> None:
+        """Count it for the runs under way."""
+        self.tell(Severity.INFO, name, "restarted", "")
+        self.runs.worker_restarted()
+
+    def logs_printed(self, lines: LogLines) -> None:
+        """Pass what workers printed on to those who follow."""
+        self.logs.printed(lines)
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask whoever sits at a screen."""
+        return await self.questions.ask(host, question)
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have the scheduler move what workers hold."""
+        return await self.keeper.process.retire(names)
+
+    def remove(self, names: tuple[str, ...], reason: str) -> None:
+        """Have the scheduler forget workers."""
+        self.keeper.process.remove(names, reason)
+
+    # The faces
+
+    def face_attached(self, face: Face) -> Attached:
+        """Give a face what it needs to take part."""
+        assert self._certificate is not None
+        return Attached(
+            version=VERSION,
+            name=self.name,
+            cluster_id=self.cluster_id,
+            pid=os.getpid(),
+            address=self.keeper.address,
+            certificate_pem=self._certificate.certificate_pem,
+            key_pem=self._certificate.key_pem,
+            hosts_source=self.config.hosts_source,
+            started_at=self.started_at,
+            dask_config_json=self._dask_settings,
+        )
+
+    def face_settled(self, face: Face) -> None:
+        """Send a face that looks on what happened before it came."""
+        if face.snapshots:
+            for event in self.journal.events:
+                face.send(EventHappened(event))
+            for asked in self.questions.open:
+                face.send(asked)
+            self._view.wanted(True)
+
+    def face_left(self, face: Face) -> None:
+        """Forget what the face wanted."""
+        self.runs.face_left(face)
+        self.logs.face_left(face)
+        self._view.wanted(any(face.snapshots for face in self.door.faces))
+
+    def message_taken(self, face: Face, message: Message) -> None:
+        """Carry out what a face asks."""
+        match message:
+            case ReportRun():
+                self.runs.report(face, message)
+            case SubscribeLogs(on):
+                self.logs.subscribe(face, on)
+            case Answer():
+                self.questions.take(message)
+            case _ if is_request(message):
+                self.spawn(self._reply(face, message))
+            case _:
+                logger.warning("a face sent %s", type(message).__name__)
+
+    async def _reply(self, face: Face, request: Message) -> None:
+        face.send(await carry_out(self, request))
+
+    def _someone_there(self) -> bool:
+        return self.config.interactive or any(face.kind == "screen" for face in self.door.faces)
+
+    def _event_told(self, event: Event) -> None:
+        self.door.broadcast(EventHappened(event))
+
+    def _publish(self) -> None:
+        """Write what others may know into the contact file."""
+        self._claim.publish(
+            Contact(
+                name=self.name,
+                cluster_id=self.cluster_id,
+                pid=os.getpid(),
+                socket=str(self.door.path),
+                started_at=self.started_at,
+                version=__version__,
+                hosts_source=self.config.hosts_source,
+                address=self.keeper.address,
+            )
+        )
+
+
+def _fleet_settings(config: ConfigureHead, cluster_id: str) -> FleetSettings:
+    return FleetSettings(
+        cluster_id=cluster_id,
+        lease_s=config.lease_s,
+        stage_timeout_s=config.stage_timeout_s,
+        ssh_config=config.ssh_config,
+        scheduler_host=config.scheduler_host,
+        scheduler_port=config.scheduler_port,
+        busy=config.busy,
+        cpu_fallback=config.cpu_fallback,
+    )

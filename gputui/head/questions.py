@@ -1,0 +1,51 @@
+"""Questions that only a person can answer, brought to every screen that is attached.
+
+The first answer counts, and the question is then withdrawn from the others. Where no screen is
+attached or on its way, the answer is no.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+
+from gputui.fleet.stages import Question
+from gputui.protocol import Answer, Asked, Message
+
+
+class Questions:
+    """The open questions of one cluster."""
+
+    def __init__(self, broadcast: Callable[[Message], None], someone_there: Callable[[], bool]):
+        self._broadcast = broadcast
+        self._someone_there = someone_there
+        self._numbers = itertools.count(1)
+        self._open: dict[int, tuple[Asked, asyncio.Future[str | None]]] = {}
+
+    @property
+    def open(self) -> tuple[Asked, ...]:
+        """What a face that attaches now is to be asked."""
+        return tuple(asked for asked, _ in self._open.values())
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask, and return the answer; None for no."""
+        if not self._someone_there():
+            return None
+        number = next(self._numbers)
+        asked = Asked(number, host, question.kind, question.text, question.secret)
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._open[number] = (asked, answer)
+        self._broadcast(asked)
+        try:
+            return await answer
+        finally:
+            del self._open[number]
+            self._broadcast(
+                Asked(number, host, question.kind, question.text, question.secret, withdrawn=True)
+            )
+
+    def take(self, answer: Answer) -> None:
+        """Take a person's answer; one that comes too late is let be."""
+        if answer.question in self._open:
+            _, waiting = self._open[answer.question]
+            if not waiting.done():
+                waiting.set_result(answer.text)

@@ -1,0 +1,226 @@
+"""The head's hold on its child, the scheduler: start it, hear its counts, know when it is busy or
+why it died.
+
+The process is started before its certificate is made, because its imports take most of a start.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import signal
+import sys
+import time
+from collections import deque
+from typing import Protocol
+
+from gputui.agent.procfs import TICKS_PER_S, process_stat
+from gputui.errors import HeadError
+from gputui.protocol import (
+    MAX_LINE_BYTES,
+    ConfigureScheduler,
+    Counts,
+    Message,
+    Remove,
+    Retire,
+    Retired,
+    SchedulerStarted,
+    StopScheduler,
+    decode,
+    encode,
+)
+from gputui.snapshot import SchedulerState, SchedulerStatus
+
+logger = logging.getLogger(__name__)
+
+BUSY_AFTER_S = 2.0
+STDERR_LINES = 20
+STOP_S = 2.0
+
+
+class SchedulerListener(Protocol):
+    """What the head does when something happens to its scheduler."""
+
+    def scheduler_started(self, started: SchedulerStarted) -> None:
+        """It listens."""
+
+    def counts_taken(self, counts: Counts) -> None:
+        """It counted."""
+
+    def scheduler_was_busy(self, seconds: float) -> None:
+        """Its loop answers again after so long."""
+
+    def scheduler_ended(self, reason: str, *, closed: bool) -> None:
+        """It ended though nobody here told it to; `closed` when a Dask client had it close."""
+
+
+class SchedulerProcess:
+    """One scheduler, from its start to its end."""
+
+    def __init__(self, cluster_id: str, report_interval_s: float, listener: SchedulerListener):
+        self.started: SchedulerStarted | None = None
+        self.counts: Counts | None = None
+        self._cluster_id = cluster_id
+        self._interval_s = report_interval_s
+        self._listener = listener
+        self._process: asyncio.subprocess.Process | None = None
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._heard_at = time.monotonic()
+        self._stopping = False
+        self._end_reason = ""
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Retired]] = {}
+        self._meter = CpuMeter()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start the process, which imports while it waits for its configuration."""
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gputui.head.scheduler",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            limit=MAX_LINE_BYTES,
+            env={**os.environ, "GPUTUI_CLUSTER": self._cluster_id},
+        )
+        self._task = asyncio.create_task(self._attend(self._process), name="scheduler")
+
+    def configure(self, message: ConfigureScheduler) -> None:
+        """Tell it where to listen, and with which certificate."""
+        self._send(message)
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have workers give up what they hold and leave; returns those that did.
+
+        Raises HeadError when there is no scheduler to do it.
+        """
+        if self._process is None or self._end_reason:
+            raise HeadError("there is no scheduler now")
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._send(Retire(number, names))
+        try:
+            retired: Retired = await answer
+        finally:
+            del self._waiting[number]
+        if retired.error:
+            logger.warning("retiring %s: %s", ", ".join(names), retired.error)
+        return retired.names
+
+    def remove(self, names: tuple[str, ...], reason: str) -> None:
+        """Forget workers that are gone, so that their names are free."""
+        self._send(Remove(names, reason))
+
+    async def stop(self) -> None:
+        """End it; killed where it does not end by itself."""
+        self._stopping = True
+        if self._process is None or self._task is None:
+            return
+        self._send(StopScheduler())
+        done, _ = await asyncio.wait({self._task}, timeout=STOP_S)
+        if not done:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._task
+
+    @property
+    def busy_s(self) -> float:
+        """How long its loop has not answered; 0 while it does."""
+        quiet_s = time.monotonic() - self._heard_at - self._interval_s
+        return quiet_s if self.started and quiet_s > BUSY_AFTER_S else 0.0
+
+    def status(self, address: str) -> SchedulerStatus:
+        """Return how it is now."""
+        if self._end_reason:
+            return SchedulerStatus(SchedulerState.LOST, reason=self._end_reason)
+        if self.started is None or self._process is None:
+            return SchedulerStatus(SchedulerState.STARTING)
+        busy_s, counts = self.busy_s, self.counts
+        cpu_percent, rss_bytes = self._meter.read(self._process.pid)
+        return SchedulerStatus(
+            state=SchedulerState.BUSY if busy_s else SchedulerState.RUNNING,
+            address=address,
+            pid=self._process.pid,
+            busy_s=busy_s,
+            tasks=counts.tasks if counts else 0,
+            queued=counts.queued if counts else 0,
+            clients=counts.clients if counts else 0,
+            cpu_percent=cpu_percent,
+            rss_bytes=rss_bytes,
+        )
+
+    def _send(self, message: Message) -> None:
+        if self._process and self._process.stdin and not self._process.stdin.is_closing():
+            self._process.stdin.write(encode(message))
+
+    async def _attend(self, process: asyncio.subprocess.Process) -> None:
+        """Hear what it says until it ends."""
+        assert process.stdout and process.stderr
+        stderr = asyncio.create_task(self._read_stderr(process.stderr))
+        while line := await process.stdout.readline():
+            self._take(decode(line))
+        status = await process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stderr, 1.0)
+        self._end(status)
+
+    def _take(self, message: Message) -> None:
+        busy_s, self._heard_at = self.busy_s, time.monotonic()
+        if busy_s:
+            self._listener.scheduler_was_busy(busy_s)
+        match message:
+            case SchedulerStarted():
+                self.started = message
+                self._listener.scheduler_started(message)
+            case Counts():
+                self.counts = message
+                self._listener.counts_taken(message)
+            case Retired(request=number) if number in self._waiting:
+                self._waiting[number].set_result(message)
+
+    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            text = line.decode("utf-8", "replace").rstrip()
+            self._stderr.append(text)
+            logger.info("scheduler: %s", text)
+
+    def _end(self, status: int) -> None:
+        last_words = f": {self._stderr[-1]}" if self._stderr and status else ""
+        self._end_reason = f"the scheduler {ending(status)}{last_words}"
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(HeadError(self._end_reason))
+        if not self._stopping:
+            self._listener.scheduler_ended(self._end_reason, closed=status == 0)
+
+
+class CpuMeter:
+    """The CPU that a process uses between two readings, and its memory."""
+
+    def __init__(self) -> None:
+        self._last = (0.0, 0)
+
+    def read(self, pid: int) -> tuple[float | None, int | None]:
+        """Return (percent of one CPU, resident bytes); None where it is not known."""
+        stat, now = process_stat(pid), time.monotonic()
+        if stat is None:
+            return None, None
+        before, ticks = self._last
+        self._last = (now, stat.cpu_ticks)
+        if not before or now <= before:
+            return None, stat.rss_bytes
+        return 100.0 * (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - before), stat.rss_bytes
+
+
+def ending(status: int) -> str:
+    """Return in words how a process ended, by its exit status as `subprocess` has it.
+
+    >>> ending(-9), ending(1)
+    ('was killed by SIGKILL', 'ended with exit status 1')
+    """
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with exit status {status}"

@@ -1,0 +1,89 @@
+"""What faces see: a snapshot once a second, and sooner when a state changes; none for nobody."""
+
+import asyncio
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+from gputui.head.door import Door
+from gputui.protocol import SnapshotTaken, encode
+from gputui.snapshot import Snapshot, TaskSpan
+
+if TYPE_CHECKING:
+    from gputui.head.head import Head
+
+INTERVAL_S = 1.0
+CLOSEST_S = 0.2
+"""However much changes, snapshots are at least so far apart."""
+
+
+class View:
+    """Takes snapshots, and sends them to the faces that look."""
+
+    def __init__(self, head: "Head", door: Door) -> None:
+        self._head = head
+        self._door = door
+        self._sequence = 0
+        self._spans_from: float | None = None
+        self._changed = asyncio.Event()
+        self._wanted = asyncio.Event()
+
+    def changed(self) -> None:
+        """Note that a state is another now."""
+        self._changed.set()
+
+    def wanted(self, on: bool) -> None:
+        """Note whether anybody looks; whoever begins to gets a snapshot at once."""
+        if on:
+            self._wanted.set()
+            self._changed.set()
+        else:
+            self._wanted.clear()
+
+    async def run(self) -> None:
+        """Take and send snapshots for ever."""
+        while True:
+            await self._wanted.wait()
+            self._changed.clear()
+            self.show()
+            await asyncio.sleep(CLOSEST_S)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), INTERVAL_S - CLOSEST_S)
+
+    def show(self) -> None:
+        """Take a snapshot now, and send it."""
+        looking = [face for face in self._door.faces if face.snapshots]
+        if looking:
+            line = encode(SnapshotTaken(self._take()))
+            for face in looking:
+                face.send_snapshot(line)
+
+    def _take(self) -> Snapshot:
+        head = self._head
+        self._sequence += 1
+        counts = head.keeper.process.counts
+        return Snapshot(
+            sequence=self._sequence,
+            taken_at=time.time(),
+            name=head.name,
+            state=head.state,
+            started_at=head.started_at,
+            scheduler=head.keeper.status,
+            hosts=head.fleet.host_statuses,
+            workers=head.fleet.worker_statuses,
+            groups=counts.groups if counts else (),
+            runs=head.runs.statuses,
+            spans=self._new_spans(),
+            wanted_workers=head.fleet.demand.workers,
+            adaptive=head.adaptive.bounds if head.adaptive else None,
+            faces=len(self._door.faces),
+            reason=head.end_reason,
+        )
+
+    def _new_spans(self) -> tuple[TaskSpan, ...]:
+        """Return the sampled tasks of the last counts, once."""
+        counts = self._head.keeper.process.counts
+        if counts is None or counts.at == self._spans_from:
+            return ()
+        self._spans_from = counts.at
+        return counts.spans
