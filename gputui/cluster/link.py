@@ -81,9 +81,11 @@ class HeadLink:
         if self._ended:
             raise HeadError(GONE)
         number = next(self._numbers)
-        reply = self._waiting[number] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
         try:
-            await self.send(replace(message, request=number))
+            numbered: Message = replace(message, request=number)
+            await self.send(numbered)
             return await reply
         finally:
             self._waiting.pop(number, None)

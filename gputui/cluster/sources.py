@@ -1,0 +1,74 @@
+"""What people give for hosts → the text of a hosts file, and where it came from.
+
+The one place that decides between a file and a text, for the command line and for Python.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from gputui.errors import UsageError
+
+MAX_BYTES = 2**20
+LOCAL = "localhost"
+
+
+def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
+    """Return (the text of a hosts file, the absolute path it came from or "").
+
+    None is this machine; an existing path, or anything with a `/` or ending in `.txt`, is a
+    file; `-` is stdin; anything else is the text itself, with `;` between lines. Raises
+    UsageError when there is no such file, or it is no text.
+
+    >>> read_hosts("gpu-a; gpu-b gpus=0,1")
+    ('gpu-a\\n gpu-b gpus=0,1', '')
+    """
+    if hosts is None:
+        return LOCAL, ""
+    if isinstance(hosts, Path):
+        return _read(hosts)
+    if not isinstance(hosts, str):
+        return "\n".join(hosts), ""
+    if hosts == "-":
+        return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"), ""
+    if "/" in hosts or hosts.endswith(".txt") or _exists(hosts):
+        return _read(Path(hosts))
+    return hosts.replace(";", "\n"), ""
+
+
+def default_name(source: str) -> str:
+    """Return what a cluster of these hosts is called.
+
+    >>> default_name("/home/me/lab.txt"), default_name("")
+    ('lab', 'local')
+    """
+    return Path(source).stem.lstrip(".") or "local"
+
+
+def _read(path: Path) -> tuple[str, str]:
+    try:
+        with path.expanduser().open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    return _text(data, str(path)), str(path.expanduser().absolute())
+
+
+def _text(data: bytes, source: str) -> str:
+    """Return the text that bytes are; raises UsageError when they are none."""
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{source}: a hosts file of more than {MAX_BYTES} bytes")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source}: not a text in UTF-8 (byte {error.start})") from error
+    if "\0" in text:
+        raise UsageError(f"{source}: not a text: it has a zero byte")
+    return text
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):
+        return False
