@@ -1,0 +1,173 @@
+"""Imports what workers need once, then forks each of them; the agent's one heavy child.
+
+It speaks with the agent over a socket of packets: an order comes as JSON with two descriptors
+(the worker's output and its reports), an exit goes back as JSON. It has one thread and no CUDA
+context, so that forking is safe. When the agent is gone, it ends every worker's whole group.
+"""
+
+import array
+import contextlib
+import gc
+import importlib.util
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from gputui.agent.lifeline import kill_group
+
+PACKET_BYTES = 2**19
+
+
+def nursery(control_fd: int) -> int:
+    """Serve orders until the agent closes the socket; returns the exit status."""
+    control = socket.socket(fileno=control_fd)
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    started = time.monotonic()
+    _import_for_workers()
+    gc.freeze()
+    _send(control, {"ready": time.monotonic() - started})
+    Nursery(control).serve()
+    return 0
+
+
+def _import_for_workers() -> None:
+    """Import what a worker would: memory that all of them share, and time that each is spared."""
+    import distributed
+    import numpy
+
+    import gputui.agent.worker
+
+    del distributed, numpy, gputui
+    for module in ("cupy", "dask.array"):
+        if importlib.util.find_spec(module.partition(".")[0]):
+            with contextlib.suppress(ImportError):
+                __import__(module)
+
+
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        control.send(json.dumps(message).encode())
+
+
+class Nursery:
+    """The workers that were forked here, by pid."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._workers: dict[int, str] = {}
+        self._credentials: dict[str, Any] = {}
+        self._scratch = ""
+
+    def serve(self) -> None:
+        """Take orders, and tell of ends, until the agent is gone."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd == woken:
+                    os.read(woken, 4096)
+                elif not self._take_order():
+                    self._end_all()
+                    return
+            self._reap()
+
+    def _take_order(self) -> bool:
+        """Carry out one order; False when the agent is gone."""
+        room = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+        try:
+            data, ancillary, _, _ = self._control.recvmsg(PACKET_BYTES, room)
+        except OSError:
+            return False
+        if not data:
+            return False
+        descriptors = array.array("i")
+        for _, _, content in ancillary:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        order = json.loads(data)
+        if "credentials" in order:
+            self._credentials = order["credentials"]
+            self._scratch = order["scratch"]
+            _configure_dask(self._credentials)
+        else:
+            self._fork(order["spawn"], *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _fork(self, spec: dict[str, Any], output: int, reports: int) -> None:
+        """Fork a worker, and tell its pid."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(spec, parent, output, reports)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self._workers[pid] = spec["name"]
+        _send(self._control, {"forked": spec["name"], "pid": pid})
+
+    def _become_worker(self, spec: dict[str, Any], parent: int, output: int, reports: int) -> None:
+        """Be the worker, and never come back."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setpgid(0, 0)
+            from gputui.agent.lifeline import die_with
+
+            die_with(parent)
+            self._control.close()
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            gc.unfreeze()
+            from gputui.agent.worker import work
+
+            status = work(spec, self._credentials, reports)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        """Tell of the workers that ended, with what their tasks left in their groups ended too."""
+        for pid in list(self._workers):
+            with contextlib.suppress(ChildProcessError):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    kill_group(pid)
+                    name = self._workers.pop(pid)
+                    _send(self._control, {"exited": name, "pid": pid, "status": status})
+
+    def _end_all(self) -> None:
+        """End every worker with all that it started, and remove their scratch folders."""
+        for pid in self._workers:
+            kill_group(pid)
+        for pid in self._workers:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        if self._scratch:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _configure_dask(credentials: dict[str, Any]) -> None:
+    """Make the cluster's Dask settings this process's own, which the workers inherit."""
+    import dask
+
+    dask.config.update(dask.config.config, json.loads(credentials["dask_config_json"]))

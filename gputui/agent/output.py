@@ -1,0 +1,91 @@
+"""What a worker prints: always drained, the last of it kept, sent on while a head follows.
+
+A worker that prints 100 MB neither waits for anybody nor fills the agent's memory.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+
+from gputui.protocol import LogLines, Message
+
+KEPT_LINES = 1000
+LINE_CHARACTERS = 2000
+READ_BYTES = 2**18
+SEND_EVERY_S = 0.25
+LINES_A_SENDING = 200
+"""More than these in one interval are counted, not sent."""
+
+
+class Output:
+    """The output of one worker, over all its restarts."""
+
+    def __init__(self, worker: str, send: Callable[[Message], None]) -> None:
+        self.following = False
+        self._worker = worker
+        self._send = send
+        self._kept: deque[str] = deque(maxlen=KEPT_LINES)
+        self._unsent: deque[str] = deque(maxlen=LINES_A_SENDING)
+        self._dropped = 0
+        self._partial = b""
+        self._descriptor: int | None = None
+        self._sending: asyncio.TimerHandle | None = None
+
+    def open(self) -> int:
+        """Return the writing end of a new pipe, for a worker's stdout and stderr."""
+        self.close()
+        self._descriptor, write = os.pipe()
+        os.set_blocking(self._descriptor, False)
+        asyncio.get_running_loop().add_reader(self._descriptor, self.read)
+        return write
+
+    def read(self) -> None:
+        """Take what is there."""
+        if self._descriptor is None:
+            return
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self.close()
+            return
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        self._partial = self._partial[-LINE_CHARACTERS:]
+        for line in lines:
+            self._keep(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
+
+    def tail(self, count: int) -> tuple[str, ...]:
+        """Return the last lines."""
+        last = self._partial.decode("utf-8", "replace")
+        return tuple([*self._kept, *([last] if last else [])][-count:])
+
+    def follow(self, on: bool, history: int) -> None:
+        """Begin to send lines, the last `history` first; or stop."""
+        self.following = on
+        if on and self._kept:
+            self._send(LogLines(self._worker, tuple(self._kept)[-history:], time.time()))
+
+    def close(self) -> None:
+        """Close the pipe; what was printed is kept."""
+        if self._descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _keep(self, line: str) -> None:
+        self._kept.append(line)
+        if not self.following:
+            return
+        self._dropped += len(self._unsent) == LINES_A_SENDING
+        self._unsent.append(line)
+        if self._sending is None:
+            self._sending = asyncio.get_running_loop().call_later(SEND_EVERY_S, self._send_lines)
+
+    def _send_lines(self) -> None:
+        self._sending = None
+        self._send(LogLines(self._worker, tuple(self._unsent), time.time(), self._dropped))
+        self._unsent.clear()
+        self._dropped = 0

@@ -1,0 +1,112 @@
+"""What SSH starts: bytes between stdio and the agent's socket; starts the agent if there is none.
+
+File descriptor 1 is moved away first, so that nothing but this module can speak for the agent.
+The agent is forked from here, before any thread and any heavy import: one start of Python serves
+both. The end of the relay is not the end of the agent: its lease begins.
+"""
+
+import os
+import selectors
+import socket
+import sys
+
+from gputui.agent.lifeline import Place
+from gputui.errors import ProtocolError
+from gputui.protocol import MARKER, Configure, decode
+
+CHUNK_BYTES = 2**16
+
+
+def relay() -> int:
+    """Carry the link of one head; returns when either end closes."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    _write(out, MARKER + b"\n")
+    line = _read_line(0)
+    try:
+        configure = decode(line)
+        if not isinstance(configure, Configure):
+            raise ProtocolError("the first message is not Configure")
+    except ProtocolError as error:
+        print(f"gputui agent: {error}", file=sys.stderr)
+        return 1
+    agent = _agent_of(configure, line, out)
+    agent.sendall(line)
+    _pump(agent, out)
+    return 0
+
+
+def _agent_of(configure: Configure, line: bytes, out: int) -> socket.socket:
+    """Return a connection to the agent of this host, started if there is none."""
+    place = Place(configure.cluster_id, configure.host)
+    with place.alone() as lock:
+        if agent := place.connect():
+            return agent
+        listener = place.listen()
+        _fork_agent(configure, place, listener, (out, lock))
+        listener.close()
+        agent = place.connect()
+    assert agent is not None, "a listening socket accepts"
+    return agent
+
+
+def _fork_agent(
+    configure: Configure, place: Place, listener: socket.socket, ours: tuple[int, ...]
+) -> None:
+    """Fork the agent into a session of its own, with none of our descriptors."""
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    status = 1
+    try:
+        os.setsid()
+        if os.fork():
+            status = 0
+            return
+        for descriptor in ours:
+            os.close(descriptor)
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        from gputui.agent.supervisor import supervise
+
+        supervise(configure, place, listener)
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _pump(agent: socket.socket, out: int) -> None:
+    """Copy both ways until one end closes."""
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(agent, selectors.EVENT_READ)
+    while True:
+        for key, _ in selector.select():
+            try:
+                data = os.read(key.fd, CHUNK_BYTES)
+                if not data:
+                    return
+                if key.fd == 0:
+                    agent.sendall(data)
+                else:
+                    _write(out, data)
+            except OSError:
+                return
+
+
+def _read_line(descriptor: int) -> bytes:
+    """Return a line, and read no further than its end."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        byte = os.read(descriptor, 1)
+        if not byte:
+            break
+        line += byte
+    return bytes(line)
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
