@@ -59,6 +59,8 @@ class Reaching:
     settings: FleetSettings = field(
         default_factory=lambda: FleetSettings("test", telemetry_interval_s=0.1, stage_timeout_s=5)
     )
+    port: int = 8786
+    """The scheduler's."""
     hosts: list[ManagedHost] = field(default_factory=list)
     listeners: dict[str, Listener] = field(default_factory=dict)
     shared: Shared | None = None
@@ -66,14 +68,14 @@ class Reaching:
     def configure(self, **changes: object) -> None:
         self.settings = replace(self.settings, **changes)
 
-    def begin(self, host: Host, *, port: int | None = 8786, **wishes: object) -> ManagedHost:
+    def begin(self, host: Host, *, scheduler: bool = True, **wishes: object) -> ManagedHost:
         """Start to reach a host whose agent does as `wishes` say."""
         self.shared = self.shared or Shared(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
         managed = ManagedHost(replace(host, env=env), self.settings, self.shared, listener)
-        if port:
-            managed.scheduler_listens(port)
+        if scheduler:
+            managed.scheduler_listens(self.port)
         managed.start()
         self.hosts.append(managed)
         self.listeners[host.name] = listener

@@ -24,7 +24,7 @@ async def test_facts_and_telemetry_reach_the_listener_and_the_status(reaching: R
 
 
 async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: Reaching) -> None:
-    host = reaching.begin_local(port=None)
+    host = reaching.begin_local(scheduler=False)
     await reaching.listeners["localhost"].until(lambda: host.state is S.REACHING)
     assert host.status.reason == "waiting for the scheduler"
     host.scheduler_listens(4711)
@@ -106,7 +106,7 @@ async def test_a_scheduler_out_of_reach_is_refused_with_both_addresses(reaching:
 
 
 async def test_an_agent_that_dies_at_once_leaves_its_last_words(reaching: Reaching) -> None:
-    host = await reaching.end(reaching.begin_local(die=True, port=None))
+    host = await reaching.end(reaching.begin_local(die=True, scheduler=False))
     assert host.state is S.REFUSED
     assert "the end is near" in host.status.stderr_tail
 

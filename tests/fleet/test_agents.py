@@ -1,0 +1,156 @@
+"""Hosts with the agent itself: installed here, packed for the others."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet.doctor import diagnose
+from gputui.fleet.findings import Verdict
+from gputui.fleet.opening import Shared
+from gputui.fleet.pack import load_pack
+from gputui.hosts import Host
+from gputui.protocol import Telemetry
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import Reaching
+from tests.sshd import Namespaces, SshHosts
+
+LOCAL = Host("localhost", gpus=())
+
+
+@pytest.fixture
+async def agents() -> AsyncIterator[Reaching]:
+    """Hosts with the agent itself, and a port that stands in for the scheduler's."""
+    reaching = Reaching(load_pack())
+    reaching.configure(cluster_id=f"test-{os.getpid()}-{os.urandom(3).hex()}")
+    with socket.create_server(("", 0)) as scheduler:
+        reaching.port = scheduler.getsockname()[1]
+        yield reaching
+        await reaching.close()
+    assert processes_of(reaching.settings.cluster_id) == []
+
+
+async def test_the_agent_of_this_machine_tells_facts_and_telemetry(agents: Reaching) -> None:
+    host = await agents.end(agents.begin(LOCAL))
+    assert (host.state, host.status.reason) == (S.READY, "")
+    listener = agents.listeners["localhost"]
+    await listener.until(lambda: any(isinstance(m, Telemetry) for m in listener.messages))
+    assert host.facts and host.facts.memory_total_bytes > 0
+
+
+async def test_a_packed_agent_runs_on_hosts_without_gputui(
+    agents: Reaching, openssh_hosts: SshHosts
+) -> None:
+    agents.configure(ssh_config=str(openssh_hosts.config))
+    hosts = [agents.begin(Host(host.name, gpus=())) for host in openssh_hosts.hosts]
+    await asyncio.gather(*map(agents.end, hosts))
+    assert [host.status.reason for host in hosts] == [""] * 4
+
+
+async def test_a_host_without_a_gpu_is_refused_and_its_agent_ends(agents: Reaching) -> None:
+    agents.configure(cluster_id=agents.settings.cluster_id)
+    host = await agents.end(agents.begin(replace(LOCAL, gpus=("63",))))
+    assert host.status.failed_stage == "probing"
+    assert "no GPU 63" in host.status.reason
+    await gone(agents.settings.cluster_id)
+
+
+async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
+    agents: Reaching, openssh_hosts: SshHosts
+) -> None:
+    agents.configure(ssh_config=str(openssh_hosts.config))
+    host = await agents.end(agents.begin(Host("ssh1", gpus=())))
+    listener = agents.listeners["ssh1"]
+    assert host.facts
+    agent = host.facts.agent_pid
+    for pid in processes_of(agents.settings.cluster_id):
+        if b"relay" in command_of(pid) and pid != agent:
+            os.kill(pid, signal.SIGKILL)
+    await listener.until(lambda: S.RECONNECTING in listener.states)
+    await agents.end(host)
+    assert host.facts.agent_pid == agent
+
+
+async def test_an_agent_that_is_killed_is_started_anew(agents: Reaching) -> None:
+    host = await agents.end(agents.begin(LOCAL))
+    listener = agents.listeners["localhost"]
+    assert host.facts
+    agent = host.facts.agent_pid
+    os.kill(agent, signal.SIGKILL)
+    await listener.until(lambda: S.RECONNECTING in listener.states)
+    await agents.end(host)
+    assert host.facts.agent_pid != agent
+
+
+async def test_a_host_that_is_off_the_network_for_less_than_its_lease_is_taken_over(
+    agents: Reaching, namespace_hosts: Namespaces
+) -> None:
+    agents.configure(
+        ssh_config=str(namespace_hosts.config), silence_s=1.0, ping_interval_s=0.3, lease_s=20.0
+    )
+    cut = namespace_hosts.hosts[1]
+    host = await agents.end(agents.begin(Host(cut.name, gpus=())))
+    listener = agents.listeners[cut.name]
+    assert host.facts
+    agent = host.facts.agent_pid
+    namespace_hosts.cut(cut)
+    try:
+        await listener.until(lambda: S.RECONNECTING in listener.states)
+    finally:
+        namespace_hosts.mend(cut)
+    await agents.end(host)
+    assert host.facts.agent_pid == agent
+
+
+async def test_a_host_whose_head_is_gone_ends_its_agent_with_the_lease(agents: Reaching) -> None:
+    agents.configure(lease_s=0.5, reconnect_s=(60.0,))
+    host = await agents.end(agents.begin(LOCAL))
+    for pid in processes_of(agents.settings.cluster_id):
+        if b"relay" in command_of(pid) and host.facts and pid != host.facts.agent_pid:
+            os.kill(pid, signal.SIGKILL)
+    await gone(agents.settings.cluster_id)
+
+
+async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
+    openssh_hosts: SshHosts, agents: Reaching
+) -> None:
+    settings = replace(agents.settings, ssh_config=str(openssh_hosts.config))
+
+    async def nobody(question: object) -> str | None:
+        return None
+
+    found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, Shared(settings))
+    assert [finding for finding in found if finding.verdict is Verdict.BAD] == []
+    assert {"versions", "port"} <= {finding.check for finding in found}
+
+
+def processes_of(cluster_id: str) -> list[int]:
+    """Return the pids of a cluster's processes, by the id in their environment."""
+    wanted = f"GPUTUI_CLUSTER={cluster_id}".encode()
+    return [
+        int(folder.name)
+        for folder in Path("/proc").iterdir()
+        if folder.name.isdecimal() and wanted in read(folder / "environ").split(b"\0")
+    ]
+
+
+def command_of(pid: int) -> bytes:
+    return read(Path(f"/proc/{pid}/cmdline"))
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+async def gone(cluster_id: str) -> None:
+    async with asyncio.timeout(10):
+        while processes_of(cluster_id):
+            await asyncio.sleep(0.05)
