@@ -17,9 +17,9 @@ from typing import Any
 
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.presets.streams import draw
+from gputui.presets.streams import draw_each
 
-TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**17}
+TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}
 """In a logical tile: enough to fill a GPU, few enough to stay in a core's cache."""
 
 
@@ -58,10 +58,9 @@ def _result(values: Any, what: str) -> dict[str, Any]:
 def reduce_tiles(task: tuple[str, str, str, int, tuple[int, int], int, list[int]]) -> list[Part]:
     """Return the part of each tile of one task."""
     backend, what, axis, seed, (rows, cols), height, starts = task
-    found = []
-    for start in starts:
-        x = draw(backend, seed, cols, (start, min(start + height, rows)))
-        found.append(_part(x, what, {"none": None, "0": 0, "1": 1}[axis]))
+    spans = [(start, min(start + height, rows)) for start in starts]
+    over = {"none": None, "0": 0, "1": 1}[axis]
+    found = [_part(x, what, over) for x in draw_each(backend, seed, cols, spans)]
     return [_on_host(part) for part in found]
 
 

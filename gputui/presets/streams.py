@@ -10,6 +10,7 @@ Space-Efficient Statistically Good Algorithms for Random Number Generation", 201
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,27 @@ Rows = tuple[int, int]
 def draw(backend: str, seed: int, cols: int, rows: Rows, dtype: str = "float64") -> Any:
     """Return rows of the matrix as (n, cols), uniform in [0, 1), on this worker's device."""
     return draw_block(backend, seed, cols, rows, (0, cols), dtype)
+
+
+def draw_each(backend: str, seed: int, cols: int, spans: Sequence[Rows]) -> Iterator[Any]:
+    """Yield the rows of each span in turn; what was yielded last is drawn over.
+
+    With NumPy one buffer serves them all: a worker's allocator gives freed memory back at once,
+    and taking new pages for each tile costs as much as drawing it.
+    """
+    if backend == "cupy":
+        for span in spans:
+            yield draw(backend, seed, cols, span)
+        return
+    import numpy as np
+
+    buffer = np.empty((max(stop - start for start, stop in spans), cols))
+    bits = np.random.PCG64(seed)
+    generator, place = np.random.Generator(bits), 0
+    for start, stop in spans:
+        bits.advance(start * cols - place)
+        yield generator.random(out=buffer[: stop - start])
+        place = stop * cols
 
 
 def draw_block(

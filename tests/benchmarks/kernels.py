@@ -84,11 +84,16 @@ def matrices(rows: int = 262_144, n: int = 1000) -> None:
     flops = 2.0 * rows * n * n
     show("gemm x.T @ x", lambda: x.T @ x, flops, "flop")
     show("syrk x.T x", lambda: cublas.syrk("T", x), flops, "flop")
+    for pieces in (2, 4):
+        show(
+            f"gemm of the upper {pieces} x {pieces} blocks",
+            lambda p=pieces: _blocks(x, p),
+            flops,
+            "flop",
+        )
     g = x.T @ x
     r = cp.linalg.cholesky(g).T.copy()
-    for panel in (64, 128, 256, 512):
-        qr.PANEL = panel
-        show(f"solve in panels of {panel}", lambda: qr._solve(x, r), flops, "flop")
+    show("solve", lambda: cp.linalg.solve(r.T, x.T).T, flops, "flop")
     inverse = cp.linalg.inv(r)
     show("x @ inverse", lambda: x @ inverse, flops, "flop")
     show("trsm", lambda: _trsm(x, r), flops, "flop")
@@ -137,6 +142,12 @@ def limit(numbers: float) -> None:
         numbers,
         "numbers",
     )
+
+
+def _blocks(x: cp.ndarray, pieces: int) -> list[cp.ndarray]:
+    """Return the blocks of x.T @ x on and above its diagonal."""
+    edges = [x.shape[1] * i // pieces for i in range(pieces + 1)]
+    return [x[:, edges[i] : edges[i + 1]].T @ x[:, edges[i] :] for i in range(pieces)]
 
 
 def _trsm(x: cp.ndarray, r: cp.ndarray) -> cp.ndarray:

@@ -289,13 +289,13 @@ def on_cpus() -> None:
     with dask.config.set(scheduler="threads"):
         peer = {
             "random-sum": measure(lambda: random_sum(16_000, 2_000)),
-            "mean": measure(lambda: mean(2_000_000, 100)),
-            "svd": measure(lambda: svd(200_000, 200)),
+            "mean": measure(lambda: mean(10_000_000, 100)),
+            "svd": measure(lambda: svd(400_000, 200)),
         }
     values: dict[str, dict[str, Any]] = {
         "random-sum": {"size": 16_000},
-        "mean": {"rows": 2_000_000, "cols": 100},
-        "svd": {"rows": 200_000, "cols": 200},
+        "mean": {"rows": 10_000_000, "cols": 100},
+        "svd": {"rows": 400_000, "cols": 200},
     }
     with LocalCluster(threads_per_worker=1, dashboard_address=":0") as local, Client(local) as c:
         for name, given in values.items():
