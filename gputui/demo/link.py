@@ -52,6 +52,7 @@ class DemoLink:
         self._numbers = 0
         self._logs = False
         self._wake = asyncio.Event()
+        simulator.journal.take()
         self._queue: list[Message] = list(simulator.journal.kept())
         self._closed = False
 

@@ -5,6 +5,7 @@ match a filter. While it does not follow, its place is a line's number, so that 
 nor old ones that are let go shift what is being read. Pure: the logs view draws what it says.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,19 @@ class LogLine:
 
 
 Matcher = Callable[[LogLine], bool]
+
+_COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+
+
+def as_printed(raw: str) -> str:
+    r"""Return a line as a terminal would leave it: without colours, what `\r` wrote over gone.
+
+    >>> as_printed("\x1b[32mINFO\x1b[0m ready"), as_printed(" 10%|#   |\r100%|####|\r")
+    ('INFO ready', '100%|####|')
+    """
+    if "\x1b" in raw:
+        raw = _COLOURS.sub("", raw)
+    return raw.rstrip("\r").rpartition("\r")[2] if "\r" in raw else raw
 
 
 def level_of(text: str) -> Level:
@@ -79,7 +93,7 @@ class LogBook:
             text = f"[{message.dropped:,} lines were left out: they came too fast]"
             self._keep(message, text, Level.WARNING)
         for raw in message.lines:
-            text = self._clean(raw[:LONGEST_LINE])
+            text = self._clean(as_printed(raw)[:LONGEST_LINE])
             self._keep(message, text, level_of(text))
         if len(self._lines) > self._limit + LINES_LET_GO:
             surplus = len(self._lines) - self._limit

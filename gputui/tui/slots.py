@@ -171,6 +171,11 @@ def _state(
     return SlotState.FREE if device is None or device.usable else SlotState.BARRED
 
 
+def state_of_worker(worker: WorkerStatus) -> SlotState:
+    """Return what a worker that is not gone is doing, as its slot would say."""
+    return SlotState.MISPLACED if misplaced(worker) else _BY_WORKER[worker.state]
+
+
 def misplaced(worker: WorkerStatus) -> bool:
     """Return whether a worker's CUDA context is on another device than it was pinned to."""
     seen = worker.seen_device_uuid

@@ -29,6 +29,10 @@ class ViewKind:
 
 VIEWS = (
     ViewKind("fleet", "1", "fleet:FleetView"),
+    ViewKind("workers", "2", "workers:WorkersView"),
     ViewKind("tasks", "3", "tasks:TasksView"),
     ViewKind("logs", "4", "logs:LogsView"),
+    ViewKind("events", "5", "events:EventsView"),
+    ViewKind("runs", "6", "runs:RunsView"),
+    ViewKind("device", "", "device:DeviceView"),
 )

@@ -177,6 +177,7 @@ class LogsView(View):
     def __init__(self) -> None:
         super().__init__()
         self.pane = LogPane()
+        self._from_device = False
 
     def compose(self) -> ComposeResult:
         """Be one pane."""
@@ -200,7 +201,8 @@ class LogsView(View):
         return parts
 
     def go_to(self, key: str) -> None:
-        """Show one worker's lines, or all with ""."""
+        """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
+        self._from_device = self.screen_app.came_from == "device"
         self.pane.pager.follow()
         self.pane.choose(key or None, self.pane.filter_text)
 
@@ -220,7 +222,10 @@ class LogsView(View):
         if pane.search_text:
             pane.search_text = ""
         elif pane.worker is not None:
+            worker = pane.worker
             pane.choose(None, pane.filter_text)
+            if self._from_device:
+                self.screen_app.go_to("device", worker)
         elif pane.filter_text:
             pane.choose(None, "")
         else:

@@ -1,0 +1,152 @@
+"""The workers view: each worker with its device, its process and what it holds."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from gputui.snapshot import WorkerState, WorkerStatus
+from gputui.tui import format as fmt
+from gputui.tui.commands import Command
+from gputui.tui.filter import Fields
+from gputui.tui.listing import Listing, order_commands
+from gputui.tui.rows import Field
+from gputui.tui.slots import MARKS, misplaced, state_of_worker
+from gputui.tui.table import Table
+from gputui.tui.watched import Watched
+
+UUID_CELLS = 12
+"""`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
+
+
+def _state(worker: WorkerStatus) -> str:
+    mark = MARKS[state_of_worker(worker)]
+    return f"{mark.shape} {worker.state.value}"
+
+
+def _state_role(worker: WorkerStatus) -> str:
+    return MARKS[state_of_worker(worker)].role
+
+
+def _device(worker: WorkerStatus) -> str:
+    return worker.device_uuid[:UUID_CELLS] if worker.device_uuid else "CPU"
+
+
+def _pin(worker: WorkerStatus) -> str:
+    if worker.device_uuid is None or worker.seen_device_uuid is None:
+        return fmt.MISSING
+    return "✖ elsewhere" if misplaced(worker) else "pinned"
+
+
+def _tasks(worker: WorkerStatus) -> str:
+    counts = (worker.executing, worker.ready, worker.in_memory)
+    return "/".join(fmt.count(count) for count in counts)
+
+
+def _note(worker: WorkerStatus) -> str:
+    return fmt.safe(worker.reason or worker.current_task or "")
+
+
+WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
+    Field("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
+    Field("STATE", 12, 0, _state, _state_role, lambda w: w.state.value),
+    Field("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
+    Field("PIN", 11, 2, _pin, lambda w: "bad" if misplaced(w) else "dim"),
+    Field("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
+    Field(
+        "CPU",
+        5,
+        3,
+        lambda w: fmt.number(w.cpu_percent),
+        sort=lambda w: w.cpu_percent,
+        right=True,
+        falling=True,
+    ),
+    Field(
+        "RSS/LIMIT",
+        11,
+        1,
+        lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
+        sort=lambda w: w.rss_bytes,
+        right=True,
+        falling=True,
+    ),
+    Field(
+        "MANAGED",
+        7,
+        4,
+        lambda w: fmt.size(w.managed_bytes),
+        sort=lambda w: w.managed_bytes,
+        right=True,
+        falling=True,
+    ),
+    Field(
+        "ON GPU",
+        6,
+        8,
+        lambda w: fmt.size(w.device_managed_bytes),
+        sort=lambda w: w.device_managed_bytes,
+        right=True,
+        falling=True,
+    ),
+    Field(
+        "SPILL",
+        5,
+        3,
+        lambda w: fmt.size(w.spilled_bytes),
+        lambda w: "warn" if w.spilled_bytes else "",
+        lambda w: w.spilled_bytes,
+        right=True,
+        falling=True,
+    ),
+    Field("EX/RDY/MEM", 10, 2, _tasks, sort=lambda w: w.executing, right=True, falling=True),
+    Field("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
+    Field(
+        "RST",
+        3,
+        1,
+        lambda w: str(w.restarts),
+        lambda w: "warn" if w.restarts else "dim",
+        lambda w: w.restarts,
+        right=True,
+        falling=True,
+    ),
+    Field("TASK", 12, 1, _note, lambda w: "bad" if w.reason else "dim"),
+)
+
+
+class WorkersView(Listing[WorkerStatus]):
+    """All workers."""
+
+    NAME = "workers"
+    NOTHING = "no workers yet"
+    FIELDS = WORKER_FIELDS
+    FILTER = Fields(
+        everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
+        words={"state": lambda w: w.state.value, "host": lambda w: w.host},
+        numbers={
+            "cpu": lambda w: w.cpu_percent,
+            "executing": lambda w: w.executing,
+            "ready": lambda w: w.ready,
+            "restarts": lambda w: w.restarts,
+            "pid": lambda w: w.pid,
+        },
+    )
+    COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("workers")
+
+    def values(self, watched: Watched) -> Iterable[WorkerStatus]:
+        """Return all workers that are, or are to be."""
+        snapshot = watched.snapshot
+        workers = snapshot.workers if snapshot else ()
+        return (worker for worker in workers if worker.state is not WorkerState.GONE)
+
+    def key(self, value: WorkerStatus) -> str:
+        """Return a worker's name."""
+        return value.name
+
+    def targets(self) -> tuple[str, ...]:
+        """Return the worker under the cursor."""
+        return (self.table.cursor,) if self.table.cursor else ()
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        """Show the device of the worker that was chosen."""
+        event.stop()
+        self.screen_app.go_to("device", event.key)
