@@ -101,9 +101,12 @@ class Alarms:
         ]
         return iter(sorted(raised, key=lambda alarm: (not alarm.serious, alarm.since)))
 
-    def of(self, subject: str) -> tuple[AlarmKind, ...]:
-        """Return what is the matter with a slot or a host."""
-        return tuple(alarm.kind for alarm in self if alarm.subject == subject)
+    def by_subject(self) -> dict[str, list[AlarmKind]]:
+        """Return what is the matter with each slot or host, the serious first."""
+        found: dict[str, list[AlarmKind]] = {}
+        for alarm in self:
+            found.setdefault(alarm.subject, []).append(alarm.kind)
+        return found
 
 
 def _conditions(

@@ -1,0 +1,264 @@
+"""The whole fleet as cells: a cell per GPU, hosts labelled where there is room, and outliers.
+
+`arrange` finds the roomiest arrangement that fits; where not even single cells fit, a cell is a
+host. `outliers` are the slots that stand out from the busy ones. Pure but for the widget.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from gputui.tui import format as fmt
+from gputui.tui.hostrows import glyph, merged
+from gputui.tui.pane import Line, Pane, Part, fitted
+from gputui.tui.slots import Slot, SlotState
+
+OUTLIERS = 10
+OUTLIERS_WIDTH = 36
+OUTLIERS_FROM = 100
+"""Columns of the terminal from which there is room for the outliers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A host's cells."""
+
+    host: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Where the cells are: lines of blocks, each block `width` wide after its label."""
+
+    lines: tuple[tuple[Block, ...], ...]
+    label: int
+    """The width of the labels, 0 for none."""
+    width: int
+    by_host: bool = False
+    """Whether a cell is a whole host."""
+
+
+def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
+    """Return the roomiest arrangement of blocks that fits; the last resort may not fit.
+
+    >>> blocks = [Block(f"n{i}", tuple("ab")) for i in range(6)]
+    >>> roomy = arrange(blocks, 20, 3)
+    >>> len(roomy.lines), roomy.label, roomy.width
+    (2, 2, 3)
+    >>> tight = arrange(blocks, 12, 1)
+    >>> len(tight.lines), tight.label, tight.width
+    (1, 0, 2)
+    """
+    cells = max((len(block.keys) for block in blocks), default=1) or 1
+    label = max((len(block.host) for block in blocks), default=0)
+    for label_width, block_width in ((label, cells + 1), (0, cells + 1), (0, cells)):
+        each = block_width + (label_width + 1 if label_width else 0)
+        per_line = max(1, width // each)
+        lines = _in_lines(blocks, per_line)
+        if len(lines) <= height and each <= width:
+            return Arrangement(lines, label_width, block_width)
+    hosts = [Block(block.host, (block.host,)) for block in blocks]
+    return Arrangement(_in_lines(hosts, max(1, width)), 0, 1, by_host=True)
+
+
+def _in_lines(blocks: Sequence[Block], per_line: int) -> tuple[tuple[Block, ...], ...]:
+    return tuple(
+        tuple(blocks[begin : begin + per_line]) for begin in range(0, len(blocks), per_line)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A slot that stands out, and in what."""
+
+    key: str
+    why: str
+    role: str
+
+
+def outliers(slots: Sequence[Slot], alarms: Mapping[str, Sequence[str]]) -> list[Outlier]:
+    """Return those that stand out: what has an alarm, then what differs most from the busy."""
+    found = [Outlier(key, ", ".join(kinds), "warn") for key, kinds in alarms.items()]
+    busy = [slot for slot in slots if slot.state is SlotState.BUSY and slot.key not in alarms]
+    found += [
+        Outlier(slot.key, why, "")
+        for far, slot, why in sorted(_strayed(busy), key=lambda each: -each[0])
+        if far > 4
+    ]
+    return found[:OUTLIERS]
+
+
+def _strayed(slots: Sequence[Slot]) -> list[tuple[float, Slot, str]]:
+    """Return for each slot how many spreads it is from the middle, in what it is farthest."""
+    farthest: dict[str, tuple[float, Slot, str]] = {}
+    for name, title in _COMPARED.items():
+        values = [
+            (slot, value)
+            for slot in slots
+            if slot.device and (value := getattr(slot.device, name)) is not None
+        ]
+        if len(values) < 4:
+            continue
+        middle = median(value for _, value in values)
+        spread = median(abs(value - middle) for _, value in values) or max(1.0, middle * 0.02)
+        for slot, value in values:
+            far = abs(value - middle) / spread
+            if far > farthest.get(slot.key, (0.0,))[0]:
+                why = f"{title} {value:.0f}, others {middle:.0f}"
+                farthest[slot.key] = (far, slot, why)
+    return list(farthest.values())
+
+
+_COMPARED = {
+    "utilization_percent": "util",
+    "temperature_c": "temp",
+    "power_w": "power",
+    "sm_clock_mhz": "clock",
+}
+
+
+class HeatPane(Pane):
+    """The cells, with a cursor that arrows and clicks move."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "move(-1)", show=False),
+        Binding("right,l", "move(1)", show=False),
+        Binding("up,k", "line(-1)", show=False),
+        Binding("down,j", "line(1)", show=False),
+        Binding("home,g", "end(False)", show=False),
+        Binding("end,G", "end(True)", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+    DEFAULT_CSS = "HeatPane { height: 1fr; width: 1fr; }"
+
+    class Chosen(Message):
+        """A cell was chosen: a slot's key, or a host's name."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._arranged = Arrangement((), 0, 1)
+        self._places: dict[str, tuple[int, int]] = {}
+        self._order: list[str] = []
+        self._cell: Callable[[str], Part] = lambda key: (" ", "")
+        self._beside: Sequence[Line] = ()
+        self.cursor: str | None = None
+
+    def draw(
+        self, blocks: Sequence[Block], cell: Callable[[str], Part], beside: Sequence[Line]
+    ) -> None:
+        """Show a cell for each key of the blocks, and lines beside them where there is room."""
+        width, height = self.size
+        room = width - OUTLIERS_WIDTH - 2 if width >= OUTLIERS_FROM else width
+        self._arranged = arrange(blocks, room, height)
+        self._cell = cell
+        self._beside = beside if width >= OUTLIERS_FROM else ()
+        self._order = [key for line in self._arranged.lines for block in line for key in block.keys]
+        if self.cursor not in self._order:
+            self.cursor = self._order[0] if self._order else None
+        self._put(room, height)
+
+    def _put(self, room: int, height: int) -> None:
+        self._places.clear()
+        lines: list[list[Part]] = []
+        for y, blocks in enumerate(self._arranged.lines[:height]):
+            lines.append(self._line(y, blocks))
+        for y, beside in enumerate(self._beside[:height]):
+            while y >= len(lines):
+                lines.append([])
+            used = sum(len(text) for text, _ in lines[y])
+            lines[y] += [(" " * (room + 2 - used), ""), *beside]
+        self.put(lines)
+
+    def _line(self, y: int, blocks: Sequence[Block]) -> list[Part]:
+        parts: list[Part] = []
+        x = 0
+        for block in blocks:
+            if self._arranged.label:
+                label = fitted(fmt.safe(block.host), self._arranged.label) + " "
+                parts.append((label, "dim"))
+                x += len(label)
+            for offset, key in enumerate(block.keys):
+                self._places[key] = (x + offset, y)
+                text, role = self._cell(key)
+                parts.append((text, "found" if key == self.cursor else role))
+            padding = self._arranged.width - len(block.keys)
+            parts.append((" " * padding, ""))
+            x += self._arranged.width
+        return merged(parts)
+
+    @property
+    def by_host(self) -> bool:
+        """Whether a cell is a whole host."""
+        return self._arranged.by_host
+
+    def _go_to(self, key: str) -> None:
+        self.cursor = key
+        width, height = self.size
+        self._put(width - OUTLIERS_WIDTH - 2 if self._beside else width, height)
+        self.post_message(self.Moved(key))
+
+    class Moved(Chosen):
+        """The cursor came to another cell."""
+
+    def action_move(self, cells: int) -> None:
+        """Move along the hosts."""
+        if self.cursor is not None:
+            place = self._order.index(self.cursor) + cells
+            self._go_to(self._order[max(0, min(place, len(self._order) - 1))])
+
+    def action_line(self, lines: int) -> None:
+        """Move to the nearest cell of another line."""
+        if self.cursor not in self._places:
+            return
+        x, y = self._places[self.cursor]
+        there = [
+            (abs(place[0] - x), key) for key, place in self._places.items() if place[1] == y + lines
+        ]
+        if there:
+            self._go_to(min(there)[1])
+
+    def action_end(self, last: bool) -> None:
+        """Move to the first or the last cell."""
+        if self._order:
+            self._go_to(self._order[-1 if last else 0])
+
+    def action_choose(self) -> None:
+        """Choose the cell under the cursor."""
+        if self.cursor is not None:
+            self.post_message(self.Chosen(self.cursor))
+
+    def on_click(self, event: events.Click) -> None:
+        """Move to a cell; choose it where the cursor was there."""
+        for key, place in self._places.items():
+            if place == (event.x, event.y):
+                if key == self.cursor:
+                    self.action_choose()
+                else:
+                    self._go_to(key)
+                return
+
+
+def worst(slots: Sequence[Slot]) -> Part:
+    """Return a whole host as one cell: the worst that holds, else how busy it is on average.
+
+    >>> worst([])
+    ('·', 'dim')
+    """
+    if not slots:
+        return ("·", "dim")
+    order = list(SlotState)
+    first = min(slots, key=lambda slot: order.index(slot.state))
+    if first.state is not SlotState.BUSY:
+        return glyph(first)
+    values = [slot.device.utilization_percent or 0.0 if slot.device else 0.0 for slot in slots]
+    return (fmt.level(max(0.125, sum(values) / len(values) / 100)), "good")
