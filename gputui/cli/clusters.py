@@ -4,11 +4,12 @@ import asyncio
 import json
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.starting import head_configuration
-from gputui.cluster import HeadLink, running_clusters, start_head
+from gputui.cluster import Contact, HeadLink, failures, running_clusters, spawn_head
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.protocol import AwaitWorkers, Settled, Stop
 
@@ -21,14 +22,12 @@ def up(**options: Any) -> int:
     )
 
     async def start() -> int:
-        head = await start_head(configuration)
-        link = await HeadLink.open(head.socket, face="command")
+        head = spawn_head(configuration)
+        link = await HeadLink.open(await asyncio.to_thread(head.opened), face="command")
         settled = await link.request(AwaitWorkers(0, options["workers"]))
         assert isinstance(settled, Settled)
-        for host in settled.failed_hosts:
-            print(f"gputui: {host.name}: {host.reason}", file=sys.stderr)
-            if host.remedy:
-                print(f"  {host.remedy}", file=sys.stderr)
+        for problem in failures(settled):
+            print(f"gputui: {problem}", file=sys.stderr)
         name = configuration.name
         print(f"{name}: {len(settled.workers)} workers at {link.attached.address}")
         print(f"gputui attach {name}; gputui down {name}", file=sys.stderr)
@@ -56,12 +55,12 @@ def ls(as_json: bool) -> int:
     return 0
 
 
-async def _described(found: Any) -> list[dict[str, Any]]:
+async def _described(found: Iterable[Contact]) -> list[dict[str, Any]]:
     """Return what `ls --json` prints, as each head tells it."""
     return [row for row in await asyncio.gather(*map(_describe, found)) if row]
 
 
-async def _describe(cluster: Any) -> dict[str, Any] | None:
+async def _describe(cluster: Contact) -> dict[str, Any] | None:
     from gputui.protocol import SnapshotTaken
 
     try:
@@ -89,8 +88,8 @@ def down(name: str | None, everything: bool) -> int:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
     found = {cluster.name: cluster for cluster in running_clusters()}
     if not everything:
-        name = _only(name, list(found))
-        found = {name: found[name]}
+        chosen = chosen_cluster(name)
+        found = {chosen.name: chosen}
 
     async def stop() -> None:
         await asyncio.gather(*(_stop(cluster) for cluster in found.values()))
@@ -101,19 +100,20 @@ def down(name: str | None, everything: bool) -> int:
     return 0
 
 
-def _only(name: str | None, running: list[str]) -> str:
-    """Return the cluster that is meant; raises UsageError."""
+def chosen_cluster(name: str | None) -> Contact:
+    """Return the cluster that is meant, the only one without a name; raises UsageError."""
+    running = {cluster.name: cluster for cluster in running_clusters()}
     listed = ", ".join(running) or "none"
     if name is None and len(running) == 1:
-        return running[0]
+        return next(iter(running.values()))
     if name is None:
         raise UsageError(f"say which cluster: there are {listed}")
     if name not in running:
         raise UsageError(f"no cluster is called {name!r}; there are {listed}")
-    return name
+    return running[name]
 
 
-async def _stop(cluster: Any) -> None:
+async def _stop(cluster: Contact) -> None:
     """Ask a head to stop, and wait until it is gone."""
     link = await HeadLink.open(cluster.socket, face="command")
     try:

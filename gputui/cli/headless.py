@@ -18,9 +18,10 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from gputui import __version__, runs
+from gputui.cli.clusters import chosen_cluster
 from gputui.cli.progress import Progress, progress
-from gputui.cluster import HeadLink
-from gputui.errors import ClusterError, GputuiError, HeadError, RunError
+from gputui.cluster import HeadLink, check_enough, failures, security
+from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets import Preset, Value
 from gputui.protocol import AwaitWorkers, Cancelled, ReportRun, SchedulerReady, Settled, Stopped
 from gputui.snapshot import HostStatus, RunState
@@ -122,15 +123,8 @@ def _load_distributed() -> None:
 
 def _warn(settled: Settled, work: Work) -> None:
     """Say which hosts and workers are missing; raise ClusterError where too few are left."""
-    problems = [
-        f"{host.name}: {host.reason}" + (f"\n  {host.remedy}" if host.remedy else "")
-        for host in settled.failed_hosts
-    ]
-    problems += [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]
-    if len(settled.workers) < work.min_workers:
-        count = f"{len(settled.workers)} of at least {work.min_workers} workers"
-        raise ClusterError("\n".join([f"the cluster has {count}", *problems]))
-    for problem in problems:
+    check_enough(settled, work.min_workers)
+    for problem in failures(settled):
         print(f"gputui: {problem}", file=sys.stderr)
 
 
@@ -169,8 +163,11 @@ async def _computed(
 
 async def _watch(link: HeadLink, run_id: str) -> None:
     """Return never; raises RunError when the run is cancelled, HeadError when the cluster ends."""
+    started = bool(link.attached.address)
     async for message in link.messages():
         match message:
+            case SchedulerReady() if not started:
+                started = True
             case Cancelled(id=id_) if id_ == run_id:
                 raise RunError("cancelled from another face")
             case Stopped(reason=reason):
@@ -186,11 +183,9 @@ def _compute_here(
     """Compute on the cluster with a client of its own; blocks."""
     from distributed import Client
 
-    from gputui.cluster import security
     from gputui.run import execute
 
-    address = link.attached.address
-    with Client(address, security=security(link.attached), set_as_default=False) as client:
+    with Client(link.address, security=security(link), set_as_default=False) as client:
         return execute(
             client,
             work.preset,
@@ -295,9 +290,7 @@ def _failure(work: Work, error: GputuiError) -> dict[str, Any]:
 @asynccontextmanager
 async def attached_to(name: str) -> AsyncIterator[HeadLink]:
     """Hold a cluster that runs, and leave it running."""
-    from gputui.cluster import find_cluster
-
-    link = await HeadLink.open(find_cluster(name).socket, face="run")
+    link = await HeadLink.open(chosen_cluster(name).socket, face="run")
     try:
         yield link
     finally:

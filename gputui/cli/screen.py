@@ -32,9 +32,10 @@ def show_demo(size: str, seed: int, look: Look) -> int:
 
 def show_running(name: str | None, look: Look) -> int:
     """Show a cluster that runs; raises UsageError where there is none, or it is not clear which."""
-    from gputui.cluster import HeadLink, find_cluster
+    from gputui.cli.clusters import chosen_cluster
+    from gputui.cluster import HeadLink
 
-    socket = find_cluster(name).socket
+    socket = chosen_cluster(name).socket
 
     async def open_link() -> Any:
         return await HeadLink.open(socket, face="screen", snapshots=True)
@@ -70,7 +71,7 @@ SCREEN_IDLE_S = 3600.0
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
-    from gputui.cluster import start_head
+    from gputui.cluster import spawn_head
 
     configuration = await asyncio.to_thread(
         head_configuration,
@@ -80,7 +81,7 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
         fallback=options["hosts"] is None,
         interactive=True,
     )
-    return Path((await start_head(configuration)).socket)
+    return Path(await asyncio.to_thread(spawn_head(configuration).opened))
 
 
 def _show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:

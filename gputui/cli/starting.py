@@ -1,11 +1,12 @@
 """From the command line's options to a head: what it is told, and the hold on it."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadLink, spawn_head
 from gputui.protocol import VERSION, ConfigureHead
 from gputui.settings import load_settings
 
@@ -24,6 +25,7 @@ def head_configuration(
     return ConfigureHead(
         version=VERSION,
         name=options.get("name") or hosts.name,
+        numbered=not stays and not options.get("name"),
         hosts_text=hosts.text,
         hosts_source=hosts.source,
         workers=options.get("workers"),
@@ -44,14 +46,12 @@ def head_configuration(
 @asynccontextmanager
 async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
     """Hold a cluster that lives as long as this does."""
-    from gputui.cluster import start_head
-
-    head = await start_head(configuration)
+    head = spawn_head(configuration)
     try:
-        link = await HeadLink.open(head.socket, face="run")
+        link = await HeadLink.open(await asyncio.to_thread(head.opened), face="run")
         try:
             yield link
         finally:
             await link.close()
     finally:
-        await head.stop()
+        await asyncio.shield(asyncio.to_thread(head.end))

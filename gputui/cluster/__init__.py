@@ -6,7 +6,7 @@ distributed.
 
 from typing import TYPE_CHECKING, Any
 
-from gputui.cluster.link import HeadLink, Reply
+from gputui.cluster.link import HeadLink, Reply, security
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, Running, bring_up, check_enough, failures, spawn_head
 from gputui.contact import Contact, find_cluster, running_clusters
@@ -31,6 +31,7 @@ __all__ = [
     "find_cluster",
     "read_hosts",
     "running_clusters",
+    "security",
     "spawn_head",
 ]
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, ProtocolError
 from gputui.protocol import (
@@ -22,11 +23,15 @@ from gputui.protocol import (
     Message,
     Previewed,
     Refused,
+    SchedulerReady,
     Settled,
     SnapshotTaken,
     decode,
     encode,
 )
+
+if TYPE_CHECKING:
+    from distributed.security import Security
 
 Reply = Done | Previewed | Settled
 
@@ -40,6 +45,8 @@ class HeadLink:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, attached: Attached
     ) -> None:
         self.attached = attached
+        self.address = attached.address
+        """`tls://host:port` of the scheduler; "" until it listens."""
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(1)
@@ -140,6 +147,8 @@ class HeadLink:
 
     def _keep(self, message: Message) -> None:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
+        if isinstance(message, SchedulerReady):
+            self.address = message.address
         if isinstance(message, SnapshotTaken):
             self._unasked = deque(
                 one for one in self._unasked if not isinstance(one, SnapshotTaken)
@@ -173,3 +182,16 @@ def _why_turned_away(answer: Message | None) -> str:
     if isinstance(answer, Attached):
         return f"the head speaks version {answer.version} of the protocol, this gputui {VERSION}"
     return "the head ended the connection"
+
+
+def security(link: HeadLink) -> "Security":
+    """Return the cluster's TLS for a Dask client; imports distributed."""
+    from distributed.security import Security
+
+    attached = link.attached
+    return Security(
+        require_encryption=True,
+        tls_ca_file=attached.certificate_pem,
+        tls_client_cert=attached.certificate_pem,
+        tls_client_key=attached.key_pem,
+    )

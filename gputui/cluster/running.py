@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
-from gputui.cluster.link import GONE, HeadLink, Reply
+from gputui.cluster.link import GONE, HeadLink, Reply, security
 from gputui.cluster.start import check_enough
 from gputui.errors import HeadError
 from gputui.protocol import Adapt, AwaitWorkers, Message, Scale, SchedulerReady, Settled, Stop
@@ -138,7 +138,7 @@ class RunningCluster:
         from distributed.core import Status
 
         self._link = await HeadLink.open(socket, face="python")
-        self.security = _security(self._link)
+        self.security = security(self._link)
         self._address = self._link.attached.address
         listens = asyncio.Event()
         self._watching = asyncio.create_task(self._watch(self._link, listens))
@@ -209,16 +209,3 @@ class RunningCluster:
         from distributed.utils import sync
 
         return sync(self.loop, function, *arguments)
-
-
-def _security(link: HeadLink) -> "Security":
-    """Return the cluster's TLS for a client."""
-    from distributed.security import Security
-
-    attached = link.attached
-    return Security(
-        require_encryption=True,
-        tls_ca_file=attached.certificate_pem,
-        tls_client_cert=attached.certificate_pem,
-        tls_client_key=attached.key_pem,
-    )

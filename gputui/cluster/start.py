@@ -6,10 +6,11 @@ Nothing here imports distributed: a face does that while its head starts.
 import asyncio
 import contextlib
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gputui.cluster.link import HeadLink
@@ -60,12 +61,17 @@ class HeadProcess:
 
 def spawn_head(config: ConfigureHead) -> HeadProcess:
     """Start a head in a session of its own; it begins to reach its hosts at once."""
+    config = replace(config, cluster_id=secrets.token_hex(8))
     process = subprocess.Popen(
         [sys.executable, "-m", "gputui.head"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": _python_path()},
+        env={
+            **os.environ,
+            "PYTHONPATH": _python_path(),
+            "GPUTUI_CLUSTER": config.cluster_id,
+        },
         start_new_session=True,
     )
     assert process.stdin

@@ -1,0 +1,76 @@
+"""`--run` on this machine and on hosts reached by SSH: the result, and that nothing is left."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from tests.sshd import SshHosts
+from tests.system.conftest import Command
+
+SMALL_SVD = ("--run", "svd", "-p", "rows=400", "-p", "cols=20", "-p", "chunk_rows=100")
+
+
+def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> None:
+    printed = gputui.json(*SMALL_SVD, "-p", "check=true", "--backend", "numpy")
+    assert printed["preset"] == "svd"
+    assert printed["backend"] == "numpy"
+    assert {worker["host"] for worker in printed["workers"]} == {"localhost"}
+    assert len(printed["result"]["singular_values"]) == 10
+    assert printed["result"]["residual"] < 1e-12
+    assert printed["result"]["orthogonality"] < 1e-12
+    assert printed["failed_hosts"] == []
+    gputui.assert_nothing_left()
+
+
+def test_without_json_people_can_read_it(gputui: Command) -> None:
+    done = gputui(*SMALL_SVD, "--backend", "numpy")
+    assert done.returncode == 0, done.stderr
+    assert "singular values" in done.stdout
+
+
+def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
+    gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
+) -> None:
+    here = gputui.json("localhost gpus=none", *SMALL_SVD, "--workers", "1")
+    hosts = tmp_path / "hosts.txt"
+    hosts.write_text(namespace_hosts.text("gpus=none workers=1"))
+    gputui.env |= namespace_hosts.environment
+    there = gputui.json(str(hosts), *SMALL_SVD)
+    assert len({worker["host"] for worker in there["workers"]}) == 3
+    np.testing.assert_allclose(
+        there["result"]["singular_values"], here["result"]["singular_values"], rtol=1e-10
+    )
+
+
+def test_a_host_that_fails_is_told_and_the_others_run(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    name = openssh_hosts.hosts[0].name
+    done = gputui(f"{name} gpus=none workers=1;no-such-host.invalid", *SMALL_SVD, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [host["host"] for host in json.loads(done.stdout)["failed_hosts"]] == [
+        "no-such-host.invalid"
+    ]
+    assert "no-such-host.invalid" in done.stderr
+
+
+def test_no_host_at_all_is_exit_3_with_each_reason(gputui: Command) -> None:
+    done = gputui("no-such-host.invalid", *SMALL_SVD)
+    assert done.returncode == 3
+    assert "no-such-host.invalid" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_computation_that_fails_is_exit_1_with_the_error_as_json(gputui: Command) -> None:
+    preset = gputui.folder / "mine.py"
+    preset.write_text(
+        "from gputui.presets import Outcome, Preset\n"
+        "def compute(job):\n    return Outcome({'x': job.results([job.submit(divide)])[0]})\n"
+        "def divide():\n    return 1 / 0\n"
+        "PRESET = Preset('mine', 'divides', (), compute)\n"
+    )
+    done = gputui("--run", "./mine.py:PRESET", "--backend", "numpy", "--json")
+    assert done.returncode == 1
+    assert "division by zero" in json.loads(done.stdout)["error"]["message"]
