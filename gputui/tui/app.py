@@ -78,6 +78,8 @@ class ScreenApp(App[int]):
         self._open_link = open_link
         self._views: dict[str, View] = {}
         self._current = ""
+        self.came_from = ""
+        """The view that was in sight before this one."""
         self._drawn_at = 0.0
         self._draw_waits = False
         self._stopped: Stopped | None = None
@@ -228,7 +230,8 @@ class ScreenApp(App[int]):
         view = self._views.get(name) or await self._load(_kind(name))
         for other in self._views.values():
             other.display = other is view
-        self._current = name
+        if name != self._current:
+            self.came_from, self._current = self._current, name
         view.focus_body()
         self.call_after_refresh(self._enter, view, key)
         return view
