@@ -103,7 +103,10 @@ class SshHosts:
         )
 
     def start_sshd(self, host: SshHost, *before: str, settings: str = "") -> None:
-        """Start an sshd for a host, with a command such as `ip netns exec` before it."""
+        """Start an sshd for a host, with a command such as `ip netns exec` before it.
+
+        Its sessions have a home of their own, so that no test depends on this user's.
+        """
         assert SSHD
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -115,7 +118,7 @@ class SshHosts:
             f"AuthorizedKeysFile {self.client_key}.pub\nPidFile none\nUsePAM no\n"
             "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             "PermitRootLogin yes\nUseDNS no\nAllowTcpForwarding yes\n"
-            f"SetEnv XDG_CACHE_HOME={home}/cache XDG_RUNTIME_DIR={home}\n{settings}"
+            f"SetEnv HOME={home} XDG_CACHE_HOME={home}/cache XDG_RUNTIME_DIR={home}\n{settings}"
         )
         log = (home / "sshd.log").open("wb")
         command = [*before, SSHD, "-D", "-e", "-f", str(config)]
@@ -402,19 +405,32 @@ class Namespaces(SshHosts):
     def destroy(self) -> None:
         """End all that runs on the hosts, and take the namespaces and the bridge away."""
         self.stop()
-        for line in _ip("netns list").splitlines():
-            name = line.split()[0]
-            if name.startswith(f"{self.prefix}-"):
-                for pid in _ip(f"netns pids {name}").split():
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(pid), signal.SIGKILL)
-                _ip(f"netns del {name}")
-        subprocess.run(["ip", "link", "del", f"{self.prefix}br"], capture_output=True)
+        remove_namespaces(self.prefix)
+
+
+def remove_namespaces(prefix: str) -> None:
+    """Take away the namespaces and the bridge of one run, and all that runs in them."""
+    for line in _ip("netns list").splitlines():
+        name = line.split()[0]
+        if name.startswith(f"{prefix}-"):
+            for pid in _ip(f"netns pids {name}").split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            _ip(f"netns del {name}")
+    subprocess.run(["ip", "link", "del", f"{prefix}br"], capture_output=True)
+
+
+def sweep_namespaces() -> None:
+    """Take away what runs left that were killed before they could."""
+    for prefix, pid in re.findall(r"^(gpt(\d+))-", _ip("netns list"), re.MULTILINE):
+        if not Path(f"/proc/{pid}").exists():
+            remove_namespaces(prefix)
 
 
 @contextlib.contextmanager
 def running_namespaces(folder: Path, count: int) -> Iterator[Namespaces]:
     """Run `count` hosts as network namespaces."""
+    sweep_namespaces()
     hosts = Namespaces(folder)
     hosts.make_keys()
     try:
