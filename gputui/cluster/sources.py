@@ -49,6 +49,10 @@ def _read(path: Path) -> tuple[str, str]:
     try:
         with path.expanduser().open("rb") as file:
             data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a directory; name a file with one host a line") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from error
     return _text(data, str(path)), str(path.expanduser().absolute())

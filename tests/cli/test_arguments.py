@@ -33,11 +33,12 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\x00\x01\x02", "binary data"),
-        (b"\xff\xfe\x00", "not text"),
+        (b"\x00\x01\x02", "zero byte"),
+        (b"\xff\xfe\x00", "not a text in UTF-8"),
         (b"", "names no host"),
-        (b"a" * 2**21, "over 1 MiB"),
+        (b"a" * 2**21, "a hosts file of more than"),
     ],
+    ids=["zeros", "latin", "empty", "large"],
 )
 def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "x.txt"
