@@ -36,7 +36,9 @@ class Command:
             **more,
         )
 
-    def __call__(self, *arguments: str, timeout_s: float = 90) -> "subprocess.CompletedProcess[str]":
+    def __call__(
+        self, *arguments: str, timeout_s: float = 90
+    ) -> "subprocess.CompletedProcess[str]":
         """Run the command to its end."""
         process = self.start(*arguments)
         try:
