@@ -38,6 +38,7 @@ from gputui.tui.format import safe
 from gputui.tui.link import Link, OpenLink
 from gputui.tui.pane import Line, Pane
 from gputui.tui.prompt import Prompt
+from gputui.tui.running import COMMANDS as RUNS
 from gputui.tui.view import View
 from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.watched import Watched
@@ -73,7 +74,7 @@ class ScreenApp(App[int]):
         self.clock = clock
         self.paused = False
         self.watched = Watched()
-        self.registry = Registry((*COMMANDS, *CHANGES))
+        self.registry = Registry((*COMMANDS, *CHANGES, *RUNS))
         self.link: Link | None = None
         self._open_link = open_link
         self._views: dict[str, View] = {}
