@@ -375,6 +375,8 @@ class ConfigureHead:
     hosts_text: str
     numbered: bool = False
     """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
+    cluster_id: str = ""
+    """What its processes carry as GPUTUI_CLUSTER; whoever starts the head makes it."""
     hosts_source: str = ""
     """The absolute path of the hosts file, or ""."""
     workers: int | None = None

@@ -230,8 +230,8 @@ class Fleet:
         if self._last_states.get(host.name) is not host.state:
             self._last_states[host.name] = host.state
             self._tell_state(host)
-            if host.state is HostState.READY and self._logs_followed:
-                host.send(FollowLogs(True))
+            if host.state is HostState.READY:
+                self._catch_up(host)
         if host.lease_over and (lost := self.roster.of_host(host.name)):
             self._lose(lost, f"{host.name} has not been reached for longer than its lease")
         self._reconcile_soon()
@@ -398,6 +398,15 @@ class Fleet:
         if gone:
             self._listener.remove(gone, f"their agent on {host.name} is another one now")
         self._refuse_same_machines()
+
+    def _catch_up(self, host: ManagedHost) -> None:
+        """Have an agent that was met again tell how its workers are now."""
+        there = [self.roster.spec(name) for name in self.roster.of_host(host.name)]
+        if there:
+            address = self._listen_addresses().get(host.name, host.far_address)
+            host.send(StartWorkers(tuple(there), host.scheduler_address, address))
+        if self._logs_followed:
+            host.send(FollowLogs(True))
 
     def _refuse_same_machines(self) -> None:
         """Refuse every host that is the same machine as one before it in the file."""

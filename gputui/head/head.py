@@ -8,7 +8,6 @@ slow face hold up nobody else.
 import asyncio
 import logging
 import os
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -59,7 +58,7 @@ class Head:
     def __init__(self, config: ConfigureHead) -> None:
         """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError."""
         self.config = config
-        self.cluster_id = secrets.token_hex(8)
+        self.cluster_id = config.cluster_id
         self.started_at = time.time()
         self.adaptive: Adaptive | None = None
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
@@ -151,8 +150,8 @@ class Head:
             lease_s = self.config.lease_s
             text = f"could not be told to stop, and end within {lease_s:g} s by themselves"
             self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
-        await self.door.close(stopped)
         self._claim.release()
+        await self.door.close(stopped)
 
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once nobody has used it for long enough."""

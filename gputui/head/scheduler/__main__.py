@@ -10,12 +10,12 @@ import json
 import logging
 import os
 
-from gputui.head.lifeline import die_with_parent
+from gputui.agent.lifeline import die_with
 
 
 def main() -> None:
     """Run until the head says stop or is gone."""
-    die_with_parent()
+    die_with(os.getppid())
     output = os.dup(1)
     os.dup2(2, 1)
     asyncio.run(_run(output))
@@ -35,6 +35,8 @@ async def _run(output_descriptor: int) -> None:
         return
     config = decode(line)
     logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
+    # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
+    logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
     dask.config.update_defaults(json.loads(config.dask_config_json))
     scheduler = await ClusterScheduler(config)
     reporter = Reporter(scheduler, output)

@@ -2,7 +2,6 @@
 
 import time
 
-from distributed.core import Status
 from distributed.scheduler import TaskGroup, WorkerState
 
 from gputui.head.scheduler.scheduler import ClusterScheduler
@@ -29,13 +28,14 @@ def count(scheduler: ClusterScheduler) -> Counts:
 
 def _worker(state: WorkerState) -> WorkerCounts:
     metrics = state.metrics
+    device = metrics.get("gputui", {})
     processing = len(state.processing)
     executing = min(processing, state.nthreads)
     at_work = next(iter(state.executing or state.processing), None)
     return WorkerCounts(
         name=str(state.name),
         address=state.address,
-        status=Status.lookup[state.status].name,
+        status=state.status.name,
         nthreads=state.nthreads,
         executing=executing,
         ready=processing - executing,
@@ -43,8 +43,8 @@ def _worker(state: WorkerState) -> WorkerCounts:
         managed_bytes=state.nbytes,
         spilled_bytes=metrics.get("spilled_bytes", {}).get("disk", 0),
         memory_limit_bytes=state.memory_limit,
-        device_managed_bytes=metrics.get("device_managed_bytes"),
-        device_uuid=metrics.get("device_uuid"),
+        device_managed_bytes=device.get("device_managed_bytes"),
+        device_uuid=device.get("device_uuid"),
         current_task=at_work.prefix.name if at_work is not None else None,
     )
 

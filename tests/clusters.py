@@ -1,0 +1,139 @@
+"""Real clusters on this machine for tests, and what is left of them."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputui.cluster import HeadLink, HeadProcess, spawn_head
+from gputui.protocol import (
+    VERSION,
+    Asked,
+    AwaitWorkers,
+    ConfigureHead,
+    EventHappened,
+    LogLines,
+    SnapshotTaken,
+    Stopped,
+)
+from gputui.snapshot import Event, Snapshot, WorkerStatus
+
+BOUND_S = 30
+TWO_WORKERS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
+
+
+@dataclass
+class LiveCluster:
+    """A cluster with a face that keeps all it is told."""
+
+    head: HeadProcess
+    link: HeadLink
+    socket: str
+    snapshot: Snapshot | None = None
+    events: list[Event] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    logs: list[LogLines] = field(default_factory=list)
+    stopped: Stopped | None = None
+    _heard: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        self._task = asyncio.create_task(self._listen())
+
+    @property
+    def id(self) -> str:
+        return self.link.attached.cluster_id
+
+    @property
+    def workers(self) -> dict[str, WorkerStatus]:
+        assert self.snapshot
+        return {worker.name: worker for worker in self.snapshot.workers}
+
+    async def request(self, message: object) -> object:
+        async with asyncio.timeout(BOUND_S):
+            return await self.link.request(message)
+
+    async def up(self, workers: int | None = None) -> None:
+        await self.request(AwaitWorkers(0, workers))
+        await self.until(lambda: self.snapshot and self.snapshot.workers_up >= (workers or 1))
+
+    async def until(self, condition: Callable[[], object], bound_s: float = BOUND_S) -> None:
+        async with asyncio.timeout(bound_s):
+            while not condition():
+                self._heard.clear()
+                await self._heard.wait()
+
+    async def _listen(self) -> None:
+        async for message in self.link.messages():
+            match message:
+                case SnapshotTaken(snapshot):
+                    self.snapshot = snapshot
+                case EventHappened(event):
+                    self.events.append(event)
+                case Asked():
+                    self.asked.append(message)
+                case LogLines():
+                    self.logs.append(message)
+                case Stopped():
+                    self.stopped = message
+            self._heard.set()
+
+
+@dataclass
+class Clusters:
+    """Starts clusters, and ends them after the test."""
+
+    live: list[LiveCluster] = field(default_factory=list)
+    heads: list[HeadProcess] = field(default_factory=list)
+
+    async def start(
+        self, hosts: str = TWO_WORKERS, name: str = "test", face: str = "screen", **settings: object
+    ) -> LiveCluster:
+        config = ConfigureHead(VERSION, name, hosts, **{"lease_s": 3.0, **settings})
+        head = spawn_head(config)
+        self.heads.append(head)
+        socket = await asyncio.to_thread(head.opened)
+        return await self.attach(head, socket, face)
+
+    async def attach(self, head: HeadProcess, socket: str, face: str = "screen") -> LiveCluster:
+        cluster = LiveCluster(head, await HeadLink.open(socket, face=face, snapshots=True), socket)
+        cluster.listen()
+        self.live.append(cluster)
+        return cluster
+
+    async def close(self) -> None:
+        for cluster in self.live:
+            await cluster.link.close()
+        for head in self.heads:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(head.pid, signal.SIGTERM)
+            await asyncio.to_thread(head.end)
+
+
+def processes_of(cluster_id: str) -> list[int]:
+    """Return the processes that carry a cluster's id in their environment."""
+    mark = f"GPUTUI_CLUSTER={cluster_id}".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in path.read_bytes().split(b"\0") and not _is_zombie(path.parent):
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+async def nothing_left(cluster_id: str, bound_s: float = 20) -> None:
+    """Wait until no process of a cluster is left."""
+    started = time.monotonic()
+    while left := processes_of(cluster_id):
+        assert time.monotonic() - started < bound_s, f"left after {bound_s} s: {left}"
+        await asyncio.sleep(0.05)
+
+
+def _is_zombie(process: Path) -> bool:
+    return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "Z"

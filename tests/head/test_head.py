@@ -1,0 +1,232 @@
+"""A head with real workers of this machine, as its faces see it."""
+
+import asyncio
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+from gputui.cluster import HeadLink, find_cluster, running_clusters
+from gputui.errors import HeadError
+from gputui.protocol import (
+    AddWorkers,
+    ChangeHosts,
+    Previewed,
+    Restart,
+    RetireWorkers,
+    Scale,
+    Stop,
+    SubscribeLogs,
+)
+from gputui.snapshot import ClusterState, HostState, SchedulerState, WorkerState
+from tests.clusters import Clusters, LiveCluster, nothing_left
+
+
+def client_of(cluster: LiveCluster) -> Client:
+    attached = cluster.link.attached
+    security = Security(
+        require_encryption=True,
+        tls_ca_file=attached.certificate_pem,
+        tls_client_cert=attached.certificate_pem,
+        tls_client_key=attached.key_pem,
+    )
+    assert cluster.snapshot
+    return Client(cluster.snapshot.scheduler.address, security=security, asynchronous=True)
+
+
+async def test_a_snapshot_joins_host_worker_and_scheduler(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    await cluster.until(
+        lambda: all(w.rss_bytes and w.executing == 0 for w in cluster.workers.values())
+    )
+    assert cluster.snapshot
+    assert cluster.snapshot.state is ClusterState.RUNNING
+    assert cluster.snapshot.scheduler.state is SchedulerState.RUNNING
+    assert [host.state for host in cluster.snapshot.hosts] == [HostState.READY]
+    assert sorted(cluster.workers) == ["localhost:cpu0", "localhost:cpu1"]
+    assert {worker.state for worker in cluster.workers.values()} == {WorkerState.IDLE}
+
+
+async def test_a_stop_leaves_nothing(clusters: Clusters, runtime: Path) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    await cluster.request(Stop(0))
+    await cluster.until(lambda: cluster.stopped, 10)
+    await nothing_left(cluster.id, 2)
+    assert not list(runtime.glob("gputui/*.sock")) + list(runtime.glob("gputui/*.json"))
+
+
+async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    await asyncio.to_thread(cluster.head.end)
+    await nothing_left(cluster.id, 2)
+
+
+async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    os.kill(cluster.head.pid, signal.SIGKILL)
+    await nothing_left(cluster.id, 3 + 10)
+    assert running_clusters() == ()
+
+
+async def test_a_cluster_that_stays_outlives_its_starter(clusters: Clusters) -> None:
+    cluster = await clusters.start(stays=True)
+    await cluster.up(2)
+    await cluster.link.close()
+    again = await clusters.attach(cluster.head, cluster.socket)
+    await again.up(2)
+    assert again.events[0].sequence == 1
+
+
+async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clusters) -> None:
+    cluster = await clusters.start(stays=True, idle_timeout_s=0.5)
+    await cluster.link.close()
+    await nothing_left(cluster.id)
+
+
+async def test_a_name_in_use_is_refused(clusters: Clusters) -> None:
+    await clusters.start()
+    with pytest.raises(HeadError, match="'test' runs already"):
+        await clusters.start()
+
+
+async def test_a_numbered_name_gives_way(clusters: Clusters) -> None:
+    await clusters.start()
+    second = await clusters.start(numbered=True)
+    assert second.link.attached.name == "test-2"
+
+
+async def test_the_contact_file_tells_no_secret(clusters: Clusters, runtime: Path) -> None:
+    cluster = await clusters.start()
+    await cluster.up(1)
+    contact = find_cluster("test")
+    assert contact and contact.pid == cluster.head.pid and contact.address.startswith("tls://")
+    path = runtime / "gputui" / "test.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(cluster.socket).stat().st_mode) == 0o600
+    assert "PRIVATE" not in path.read_text()
+    log = runtime / "gputui" / "log" / "test.log"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert "PRIVATE" not in log.read_text()
+
+
+async def test_a_face_of_another_version_is_turned_away_in_words(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    reader, writer = await asyncio.open_unix_connection(cluster.socket)
+    writer.write(json.dumps(["Attach", 99, "screen", True, "new"]).encode() + b"\n")
+    assert b"speaks version" in await reader.readline()
+    writer.close()
+
+
+async def test_results_survive_scaling_down(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    async with client_of(cluster) as client:
+        futures = client.map(lambda n: n + 1, range(40))
+        await client.gather(futures)
+        previewed = await cluster.request(Scale(0, 1, preview=True))
+        assert isinstance(previewed, Previewed) and len(previewed.stops) == 1
+        await cluster.request(Scale(0, 1))
+        await cluster.until(lambda: len(cluster.workers) == 1)
+        assert previewed.stops[0] not in cluster.workers
+        assert await client.gather(futures) == list(range(1, 41))
+
+
+async def test_the_last_worker_is_kept_for_what_it_holds(clusters: Clusters) -> None:
+    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1")
+    await cluster.up(1)
+    async with client_of(cluster) as client:
+        future = client.submit(sum, [1, 2])
+        await future
+        await cluster.request(Scale(0, 0))
+        await cluster.until(lambda: any(event.kind == "kept" for event in cluster.events))
+        assert await future == 3
+
+
+async def test_a_worker_retired_by_name_stays_away_until_it_is_added(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    await cluster.request(RetireWorkers(0, ("localhost:cpu0",)))
+    await cluster.until(lambda: list(cluster.workers) == ["localhost:cpu1"])
+    await cluster.request(AddWorkers(0, ("localhost:cpu0",)))
+    await cluster.until(lambda: cluster.snapshot and cluster.snapshot.workers_up == 2)
+
+
+async def test_a_restarted_worker_has_another_process(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    before = cluster.workers["localhost:cpu0"].pid
+    await cluster.request(Restart(0, ("localhost:cpu0",)))
+    await cluster.until(lambda: cluster.workers["localhost:cpu0"].pid not in (before, None))
+    await cluster.until(lambda: cluster.workers["localhost:cpu0"].state.up)
+
+
+async def test_a_cluster_on_loopback_refuses_another_machine(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    with pytest.raises(HeadError, match="listens on loopback only"):
+        await cluster.request(ChangeHosts(0, "gpu-a"))
+
+
+async def test_a_busy_scheduler_is_shown_and_loses_nobody(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    async with client_of(cluster) as client:
+        stall = asyncio.ensure_future(client.run_on_scheduler(lambda: __import__("time").sleep(5)))
+        await cluster.until(lambda: cluster.snapshot.scheduler.state is SchedulerState.BUSY)
+        assert cluster.snapshot and cluster.snapshot.hosts[0].state is HostState.READY
+        await stall
+    await cluster.until(lambda: cluster.snapshot.scheduler.state is SchedulerState.RUNNING)
+    assert cluster.snapshot.workers_up == 2
+    assert any(event.kind == "busy" for event in cluster.events)
+
+
+async def test_a_scheduler_that_dies_is_replaced_where_the_cluster_stays(
+    clusters: Clusters,
+) -> None:
+    cluster = await clusters.start(stays=True)
+    await cluster.up(2)
+    pid = cluster.snapshot.scheduler.pid
+    os.kill(pid, signal.SIGKILL)
+    await cluster.until(lambda: cluster.snapshot.scheduler.pid not in (pid, None))
+    await cluster.up(2)
+    async with client_of(cluster) as client:
+        assert await client.submit(sum, [1, 2]) == 3
+
+
+async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    os.kill(cluster.snapshot.scheduler.pid, signal.SIGKILL)
+    await cluster.until(lambda: cluster.stopped)
+    assert cluster.stopped and cluster.stopped.failed and "SIGKILL" in cluster.stopped.reason
+    await nothing_left(cluster.id, 5)
+
+
+async def test_what_workers_print_reaches_every_face_that_follows(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    await cluster.link.send(SubscribeLogs(True))
+    async with client_of(cluster) as client:
+        await client.submit(print, "hello from a task")
+        await cluster.until(lambda: any("hello from a task" in n.lines for n in cluster.logs))
+
+
+async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clusters) -> None:
+    cluster = await clusters.start("localhost gpus=0")
+    await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
+    assert cluster.snapshot.hosts[0].state is HostState.REFUSED
+    assert "no GPU 0" in cluster.snapshot.hosts[0].reason
+
+
+async def test_a_link_to_no_head_says_so() -> None:
+    with pytest.raises(HeadError, match="no head answers"):
+        await HeadLink.open("/nonexistent.sock", face="screen")
