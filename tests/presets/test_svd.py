@@ -7,8 +7,8 @@ import pytest
 from distributed import Client
 
 from gputui.errors import PresetError, RunError
+from gputui.presets.decomposition import Decomposition, decompose_gram, decompose_tsqr
 from gputui.presets.job import Job
-from gputui.presets.svd import Decomposition, decompose_gram, decompose_tsqr
 
 
 def reference(rows: int, cols: int, seed: int = 0) -> Any:

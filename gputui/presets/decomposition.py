@@ -1,0 +1,230 @@
+"""Three ways to decompose a tall matrix on the workers, and the check of what they found.
+
+A matrix is a Dask array in one column of chunks (tsqr, randomized), or parts that are iterables
+of blocks (gram); here they are those of the preset `svd`, but need not be. Arrays that are small
+(s, vᵀ) come back to this process in host memory; u stays on the workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from gputui.presets import cholesky_qr as qr
+from gputui.presets.job import Job
+from gputui.presets.streams import Rows, draw
+
+POWER_ITERATIONS = 3
+OVERSAMPLING = 10
+MOST_PASSES = 5
+FAN_IN = 4
+"""Triangles that one task adds up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Rows of the matrix that one task works on, drawn block by block whenever iterated."""
+
+    backend: str
+    source: str
+    seed: int
+    cols: int
+    dtype: str
+    ranges: tuple[Rows, ...]
+
+    def __iter__(self) -> Any:
+        return (draw_rows(self, rows) for rows in self.ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """u · diag(s) · vᵀ."""
+
+    s: Any
+    """(k,) float64, descending, in host memory."""
+    u: Any = None
+    """(rows, k) Dask array on the workers; None where only singular values were asked for."""
+    vt: Any = None
+    """(k, cols) in host memory, or a Dask array."""
+    method: str = ""
+    passes: int | None = None
+
+
+def decompose_tsqr(job: Job, x: Any, vectors: bool) -> Decomposition:
+    """Decompose x, a Dask array (m, n) in one column of chunks, by Dask's TSQR."""
+    import dask.array as da
+
+    u, s, vt = da.linalg.svd(x)
+    if not vectors:
+        return Decomposition(job.compute(_local(s)), method="tsqr")
+    u, s, vt = job.persist((u, s, vt), "tsqr")
+    return Decomposition(job.compute(_local(s)), u, job.compute(_local(vt)), "tsqr")
+
+
+def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decomposition:
+    """Return the first k of x, a Dask array (m, n) in one column of chunks.
+
+    As Dask's `svd_compressed` does with TSQR and `POWER_ITERATIONS`, but with a projection that
+    is drawn where the chunks are, so that this process needs no CuPy.
+
+    Source: N. Halko, P.-G. Martinsson, J. A. Tropp, "Finding structure with randomness", 2011.
+    """
+    import dask.array as da
+
+    width = min(k + OVERSAMPLING, x.shape[1])
+    chunks = (x.chunks[0], (width,))
+    y = x.map_blocks(_projected, job["seed"], width, chunks=chunks, dtype="f8", meta=x._meta)
+    for _ in range(POWER_ITERATIONS):
+        q, _ = da.linalg.tsqr(y)
+        z, _ = da.linalg.tsqr((q.T @ x).rechunk((width, x.shape[1])).T)
+        y = x @ z
+    q, _ = da.linalg.tsqr(y)
+    small_u, s, vt = da.linalg.svd((q.T @ x).rechunk((width, x.shape[1])))
+    if not vectors:
+        return Decomposition(job.compute(_local(s))[:k], method="randomized")
+    u, s, vt = job.persist((q @ small_u, s, vt), "randomized")
+    s, vt = job.compute(_local(s)), job.compute(_local(vt))
+    return Decomposition(s[:k], u[:, :k], vt[:k], method="randomized")
+
+
+def _projected(block: Any, seed: int, width: int) -> Any:
+    """Return the block times a matrix of normal numbers, the same for every block."""
+    import numpy as np
+
+    omega = np.random.default_rng(seed).standard_normal((block.shape[1], width))
+    return block @ qr.module_of(block).asarray(omega)
+
+
+def decompose_gram(
+    job: Job, parts: Sequence[Iterable[Any]], heights: Sequence[Sequence[int]], vectors: bool
+) -> Decomposition | None:
+    """Decompose the matrix that the parts make up; None where orthogonality is out of reach.
+
+    A part is any iterable of blocks (m, n), or a future of one: one task iterates it in each
+    pass. `heights` are the rows of each block of each part.
+    """
+    rows = sum(map(sum, heights))
+    factors = [_next_factor(job, parts, [], rows)]
+    factors.append(_next_factor(job, parts, factors, rows))
+    while True:
+        small = job.submit(qr.small_svd, list(factors), vectors, job.backend == "cupy")
+        final = job.submit(_is_final, factors[-1])
+        job.wait([small, final], f"pass {len(factors)}")
+        if final.result():
+            break
+        if len(factors) == MOST_PASSES:
+            return None
+        factors.append(_next_factor(job, parts, factors, rows))
+    small_u, s, vt = small.result()
+    u = _left(job, parts, heights, factors, small_u) if vectors else None
+    return Decomposition(s, u, vt, "gram", len(factors))
+
+
+def _next_factor(job: Job, parts: Sequence[Any], factors: list[Any], rows: int) -> Any:
+    """Return the future of the next pass's factor: a task for each part, and a tree of sums."""
+    sums = job.map(qr.gram, parts, [list(factors)] * len(parts))
+    while len(sums) > 1:
+        groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
+        sums = [job.submit(qr.add, group) if len(group) > 1 else group[0] for group in groups]
+    return job.submit(qr.factor, sums[0], rows, not factors, job.backend == "cupy")
+
+
+def _is_final(factor: qr.Factor) -> bool:
+    return factor.final
+
+
+def _left(
+    job: Job,
+    parts: Sequence[Any],
+    heights: Sequence[Sequence[int]],
+    factors: list[Any],
+    small_u: Any,
+) -> Any:
+    """Return u as a Dask array of blocks that stay on their workers."""
+    import dask.array as da
+    import numpy as np
+    from dask.delayed import Delayed, delayed
+
+    turned = job.client.scatter(small_u)
+    n = small_u.shape[1]
+    futures = job.map(qr.left_vectors, parts, [list(factors)] * len(parts), [turned] * len(parts))
+    job.wait(futures, "left vectors")
+    blocks: list[Delayed] = []
+    for future, part in zip(futures, heights, strict=True):
+        blocks.extend(delayed(_item)(future, index) for index in range(len(part)))
+    shapes = [(height, n) for part in heights for height in part]
+    arrays = [
+        da.from_delayed(block, shape, dtype="float64", meta=np.empty((0, 0)))
+        for block, shape in zip(blocks, shapes, strict=True)
+    ]
+    return da.concatenate(arrays, axis=0)
+
+
+def _item(blocks: tuple[Any, ...], index: int) -> Any:
+    return blocks[index]
+
+
+def dask_array(x: Blocks) -> Any:
+    """Return x as a lazy Dask array, one chunk a block."""
+    import dask.array as da
+    import numpy as np
+
+    heights = tuple(stop - start for start, stop in x.ranges)
+    return da.map_blocks(
+        _chunk, x, chunks=(heights, (x.cols,)), dtype=x.dtype, meta=np.empty((0, 0), x.dtype)
+    )
+
+
+def _chunk(x: Blocks, block_info: Any = None) -> Any:
+    return draw_rows(x, block_info[None]["array-location"][0])
+
+
+def draw_rows(x: Blocks, rows: Rows) -> Any:
+    """Return rows of the matrix; drawn on the device, or by NumPy and moved there."""
+    if x.source == "numpy" and x.backend == "cupy":
+        import cupy
+
+        return cupy.asarray(draw("numpy", x.seed, x.cols, rows, x.dtype))
+    return draw(x.backend, x.seed, x.cols, rows, x.dtype)
+
+
+def _host(block: Any) -> Any:
+    return block.get() if hasattr(block, "get") else block
+
+
+def _local(array: Any) -> Any:
+    """Return the array with chunks in host memory, for a process that has no CuPy."""
+    return array.map_blocks(_host, dtype=array.dtype)
+
+
+def check(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
+    """Return ‖x − u s vᵀ‖ / ‖x‖ and ‖uᵀu − I‖, both in the Frobenius norm."""
+    import numpy as np
+    from dask import delayed
+
+    s, vt = delayed(found.s), delayed(found.vt)
+    lazy = dask_array(replace(x, ranges=_ranges(found.u.chunks[0])))
+    pairs = zip(lazy.to_delayed().ravel(), found.u.to_delayed().ravel(), strict=True)
+    futures = job.client.compute([delayed(_deviations)(xb, ub, s, vt) for xb, ub in pairs])
+    parts = job.results(futures, "checking")
+    identity = np.eye(len(found.s))
+    return {
+        "residual": math.sqrt(sum(p[0] for p in parts) / sum(p[1] for p in parts)),
+        "orthogonality": float(np.linalg.norm(sum(p[2] for p in parts) - identity)),
+    }
+
+
+def _deviations(x: Any, u: Any, s: Any, vt: Any) -> tuple[float, float, Any]:
+    """Return ‖x − u s vᵀ‖², ‖x‖² and uᵀu of one block."""
+    xp = qr.module_of(x)
+    u = xp.asarray(u)
+    rest = x - (u * xp.asarray(s)) @ xp.asarray(vt)
+    return float((rest * rest).sum()), float((x * x).sum()), _host(u.T @ u)
+
+
+def _ranges(heights: Sequence[int]) -> tuple[Rows, ...]:
+    stops = list(accumulate(heights))
+    return tuple(zip([0, *stops[:-1]], stops, strict=True))
