@@ -1,9 +1,9 @@
 """Singular value decomposition of a tall-skinny matrix, uniform in [0, 1), over all workers.
 
 The data are `numpy.random.default_rng(seed).random((rows, cols))`, whatever the workers and the
-chunks. Methods: `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated Cholesky-QR on a few large
-blocks (see `decomposition.py` and `cholesky_qr.py`), which falls back to tsqr where it does not reach orthogonal
-vectors; `randomized` finds the first `k` only by random projection; `auto` takes gram.
+chunks. Methods (in `decomposition.py`): `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated
+Cholesky-QR on a few large blocks, left for tsqr where it does not reach orthogonal vectors;
+`randomized` finds the first `k` only by random projection; `auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
