@@ -8,8 +8,10 @@ from rich.cells import chop_cells
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from gputui.tui.commands import Command
+from gputui.tui.filter import Fields, FilterError, parse
 from gputui.tui.format import safe
 from gputui.tui.logbook import Level, LogBook, LogLine, Matcher, Pager
 from gputui.tui.pane import Line, Pane, Part, fitted
@@ -23,22 +25,10 @@ INDENT = 2
 WHEEL_LINES = 3
 
 
-def matcher(text: str) -> Matcher | None:
-    """Return what a filter asks for: all words, none of those after `!`; None for no filter.
-
-    Case does not matter; a word is looked for in the worker's name and in the line.
-    """
-    words = text.lower().split()
-    wanted = [word for word in words if not word.startswith("!")]
-    unwanted = [word[1:] for word in words if word.startswith("!") and len(word) > 1]
-    if not wanted and not unwanted:
-        return None
-
-    def matches(line: LogLine) -> bool:
-        whole = f"{line.worker} {line.text}".lower()
-        return all(word in whole for word in wanted) and not any(w in whole for w in unwanted)
-
-    return matches
+FILTER: Fields[LogLine] = Fields(
+    everything=lambda line: f"{line.worker} {line.text}",
+    words={"worker": lambda line: line.worker, "level": lambda line: line.level.value},
+)
 
 
 class LogPane(Pane):
@@ -52,6 +42,9 @@ class LogPane(Pane):
         Binding("home,g", "home", show=False),
         Binding("end,G", "end", show=False),
     ]
+
+    class Moved(Message):
+        """The place in the lines, or what is shown of them, is another."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -71,16 +64,21 @@ class LogPane(Pane):
         self.draw()
 
     def choose(self, worker: str | None, filter_text: str) -> None:
-        """Show one worker's lines, or all, that match."""
-        self.worker, self.filter_text = worker, filter_text
-        wanted = matcher(filter_text)
+        """Show one worker's lines, or all, that match; raises FilterError."""
+        wanted: Matcher | None = parse(filter_text, FILTER) if filter_text.strip() else None
+        self.worker, self.filter_text = worker, filter_text.strip()
         if worker is None:
             self.pager.filter(wanted)
         else:
             self.pager.filter(
                 lambda line: line.worker == worker and (wanted is None or wanted(line))
             )
+        self.move()
+
+    def move(self) -> None:
+        """Draw another place, and tell of it."""
         self.draw()
+        self.post_message(self.Moved())
 
     def draw(self) -> None:
         """Draw what the pager sees."""
@@ -131,13 +129,13 @@ class LogPane(Pane):
         """Go to the next line that holds what is searched for; return whether there is one."""
         wanted = self.search_text.lower()
         found = bool(wanted) and self.pager.seek(lambda one: wanted in one.text.lower(), forward)
-        self.draw()
+        self.move()
         return found
 
     def action_move(self, lines: int) -> None:
         """Move by lines; up stops following."""
         self.pager.scroll(lines)
-        self.draw()
+        self.move()
 
     def action_page(self, pages: int) -> None:
         """Move by what is seen at once."""
@@ -146,12 +144,12 @@ class LogPane(Pane):
     def action_home(self) -> None:
         """Go to the oldest line."""
         self.pager.home()
-        self.draw()
+        self.move()
 
     def action_end(self) -> None:
         """Go to the newest line and follow."""
         self.pager.follow()
-        self.draw()
+        self.move()
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """Move up with the wheel."""
@@ -188,6 +186,10 @@ class LogsView(View):
         self.screen_app.follow_logs()
         self.pane.read(watched.logs)
 
+    def on_log_pane_moved(self) -> None:
+        """Say where this is."""
+        self.screen_app.draw_crumbs()
+
     def crumbs(self) -> Line:
         """Say whose lines these are, how many, and whether they follow."""
         pager, pane = self.pane.pager, self.pane
@@ -207,8 +209,11 @@ class LogsView(View):
         self.pane.choose(key or None, self.pane.filter_text)
 
     def filter(self, text: str) -> str:
-        """Show only lines that match."""
-        self.pane.choose(self.pane.worker, text)
+        """Show only lines that match; return what is wrong with the filter, or ""."""
+        try:
+            self.pane.choose(self.pane.worker, text)
+        except FilterError as error:
+            return str(error)
         return ""
 
     @property
@@ -230,7 +235,7 @@ class LogsView(View):
             pane.choose(None, "")
         else:
             return False
-        pane.draw()
+        pane.move()
         return True
 
     def search(self, text: str) -> None:
@@ -243,7 +248,7 @@ class LogsView(View):
         self.pane.search_text = text
         if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
             self.screen_app.say(f"no line holds '{text}'")
-        self.pane.draw()
+        self.pane.move()
 
     def find(self, forward: bool) -> None:
         """Go to the next match; say so when there is none."""
@@ -255,17 +260,17 @@ class LogsView(View):
     def follow(self) -> None:
         """Follow the newest lines, or stay."""
         self.pane.pager.follow(not self.pane.pager.following)
-        self.pane.draw()
+        self.pane.move()
 
     def wrap(self) -> None:
         """Wrap long lines, or cut them."""
         self.pane.wrapped = not self.pane.wrapped
-        self.pane.draw()
+        self.pane.move()
 
     def times(self) -> None:
         """Show when each line came, or not."""
         self.pane.timed = not self.pane.timed
-        self.pane.draw()
+        self.pane.move()
 
 
 def _do(act: Callable[[LogsView], None]) -> Callable[[LogsView, str], None]:

@@ -7,15 +7,18 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.message import Message
 
-from gputui.snapshot import Snapshot, TaskGroupStatus, WorkerState
+from gputui.snapshot import Snapshot, TaskGroupStatus, WorkerState, WorkerStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
+from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.palette import Palette
 from gputui.tui.pane import Line, Pane, Part, fitted
 from gputui.tui.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, Stream
 from gputui.tui.throughput import Throughput
 from gputui.tui.view import View
+from gputui.tui.views.workers import WORKER_FILTER
 from gputui.tui.watched import Watched
 
 NAME_CELLS = 16
@@ -116,10 +119,12 @@ class TaskPane(Pane):
         Binding("end,G", "end(True)", show=False),
     ]
 
+    class Moved(Message):
+        """Other lanes are seen."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.filter_text = ""
-        self.by_load = False
+        self.matches: Matches[WorkerStatus] | None = None
         self.lanes: list[str] = []
         self.top = 0
         self.room = 1
@@ -140,22 +145,16 @@ class TaskPane(Pane):
         self.put([*lines, [], legend(watched.stream, self.palette), *self._lane_lines(watched)])
 
     def _chosen(self, snapshot: Snapshot) -> list[str]:
-        words = self.filter_text.lower().split()
-        workers = [worker for worker in snapshot.workers if worker.state is not WorkerState.GONE]
+        matches = self.matches
         return [
             worker.name
-            for worker in workers
-            if all(
-                word[1:] not in worker.name.lower()
-                if word.startswith("!")
-                else word in worker.name.lower()
-                for word in words
-            )
+            for worker in snapshot.workers
+            if worker.state is not WorkerState.GONE and (matches is None or matches(worker))
         ]
 
     def _lane_lines(self, watched: Watched) -> list[Line]:
         seen = self.lanes[self.top : self.top + self.room]
-        name_cells = min(24, max(map(len, seen), default=0))
+        name_cells = min(24, max(map(len, self.lanes), default=0))
         columns = min(KEPT, self.size.width - name_cells - 1)
         at = watched.snapshot.taken_at if watched.snapshot else 0.0
         return [
@@ -171,6 +170,7 @@ class TaskPane(Pane):
         """Move through the lanes."""
         self.top = max(0, min(self.top + lanes, len(self.lanes) - self.room))
         self._draw_again()
+        self.post_message(self.Moved())
 
     def action_page(self, pages: int) -> None:
         """Move by what is seen at once."""
@@ -205,6 +205,7 @@ class TasksView(View):
     def __init__(self) -> None:
         super().__init__()
         self._pane = TaskPane()
+        self._filter = ""
 
     def compose(self) -> ComposeResult:
         """Be one pane."""
@@ -214,12 +215,16 @@ class TasksView(View):
         """Draw the newest snapshot."""
         self._pane.draw(watched)
 
+    def on_task_pane_moved(self) -> None:
+        """Say which lanes are seen."""
+        self.screen_app.draw_crumbs()
+
     def crumbs(self) -> Line:
         """Say which lanes are seen."""
         pane = self._pane
         last = min(pane.top + pane.room, len(pane.lanes))
         text = f"lanes {min(pane.top + 1, last)}–{last} of {len(pane.lanes)}"
-        return [(text, "dim"), (f"  /{pane.filter_text}" if pane.filter_text else "", "accent")]
+        return [(text, "dim"), (f"  /{self._filter}" if self._filter else "", "accent")]
 
     def go_to(self, key: str) -> None:
         """Bring a worker's lane into sight."""
@@ -227,18 +232,23 @@ class TasksView(View):
             self._pane.action_move(self._pane.lanes.index(key) - self._pane.top)
 
     def filter(self, text: str) -> str:
-        """Show only lanes of workers whose names hold all words, and none after `!`."""
-        self._pane.filter_text = text
+        """Show only lanes of workers that match; return what is wrong with it, or ""."""
+        try:
+            self._pane.matches = parse(text, WORKER_FILTER) if text.strip() else None
+        except FilterError as error:
+            return str(error)
+        self._filter = text.strip()
         self.screen_app.redraw()
         return ""
 
     @property
     def filter_text(self) -> str:
         """The filter as it was typed."""
-        return self._pane.filter_text
+        return self._filter
 
     def back(self) -> bool:
         """Let go of the filter."""
-        had, self._pane.filter_text = bool(self._pane.filter_text), ""
-        self.screen_app.redraw()
-        return had
+        if not self._filter:
+            return False
+        self.filter("")
+        return True

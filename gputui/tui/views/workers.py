@@ -113,23 +113,26 @@ WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
 )
 
 
+WORKER_FILTER: Fields[WorkerStatus] = Fields(
+    everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
+    words={"state": lambda w: w.state.value, "host": lambda w: w.host},
+    numbers={
+        "cpu": lambda w: w.cpu_percent,
+        "executing": lambda w: w.executing,
+        "ready": lambda w: w.ready,
+        "restarts": lambda w: w.restarts,
+        "pid": lambda w: w.pid,
+    },
+)
+
+
 class WorkersView(Listing[WorkerStatus]):
     """All workers."""
 
     NAME = "workers"
     NOTHING = "no workers yet"
     FIELDS = WORKER_FIELDS
-    FILTER = Fields(
-        everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
-        words={"state": lambda w: w.state.value, "host": lambda w: w.host},
-        numbers={
-            "cpu": lambda w: w.cpu_percent,
-            "executing": lambda w: w.executing,
-            "ready": lambda w: w.ready,
-            "restarts": lambda w: w.restarts,
-            "pid": lambda w: w.pid,
-        },
-    )
+    FILTER = WORKER_FILTER
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("workers")
 
     def values(self, watched: Watched) -> Iterable[WorkerStatus]:

@@ -1,0 +1,107 @@
+"""A screen on a cluster that stands still: what it shows is what the test tells it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from textual.pilot import Pilot
+
+from gputui.errors import HeadError
+from gputui.protocol import (
+    VERSION,
+    Attached,
+    Done,
+    EventHappened,
+    LogLines,
+    Message,
+    Refused,
+    SnapshotTaken,
+)
+from gputui.snapshot import Event, Severity, Snapshot
+from gputui.tui.app import ScreenApp
+from tests.tui.build import EPOCH
+
+STEP_S = 0.02
+
+
+class StillLink:
+    """A link that tells what it is given, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.attached = Attached(VERSION, "lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
+        self.asked: list[Message] = []
+        self.sent: list[Message] = []
+        self.reply: Message = Done(0, "done")
+        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+
+    async def request(self, message: Message) -> Message:
+        """Remember a request and give the reply that was set."""
+        self.asked.append(message)
+        if isinstance(self.reply, Refused):
+            raise HeadError(self.reply.reason)
+        return self.reply
+
+    async def send(self, message: Message) -> None:
+        """Remember a message."""
+        self.sent.append(message)
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what was put."""
+        while True:
+            yield await self._queue.get()
+
+    def put(self, *messages: Message) -> None:
+        """Tell the screen something."""
+        for message in messages:
+            self._queue.put_nowait(message)
+
+    async def close(self) -> None:
+        """Let go of nothing."""
+
+
+class Still:
+    """A screen and what it is told."""
+
+    def __init__(self, snapshot: Snapshot, *, ascii_only: bool = False) -> None:
+        self.link = StillLink()
+        self.snapshot = snapshot
+        self.app = ScreenApp(self._open, ascii_only=ascii_only, clock=lambda: EPOCH)
+        self.copied: list[str] = []
+        self.link.put(SnapshotTaken(snapshot))
+
+    async def _open(self) -> StillLink:
+        return self.link
+
+    def log(self, worker: str, *lines: str) -> None:
+        """Let a worker print lines."""
+        self.link.put(LogLines(worker, lines, EPOCH))
+
+    def happen(self, number: int, subject: str, text: str, severity: str = "info") -> None:
+        """Let something happen."""
+        event = Event(number, EPOCH + number, Severity(severity), subject, "told", text)
+        self.link.put(EventHappened(event))
+
+
+async def until(pilot: "Pilot[int]", condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, five seconds at the most."""
+    for _ in range(250):
+        if condition():
+            await pilot.pause()
+            return
+        await pilot.pause(STEP_S)
+    raise AssertionError(f"it did not come to be within five seconds; seen:\n{seen(pilot)}")
+
+
+async def sees(pilot: "Pilot[int]", *texts: str) -> None:
+    """Wait until all texts are on the screen."""
+    await until(pilot, lambda: all(text in seen(pilot) for text in texts))
+
+
+async def sees_not(pilot: "Pilot[int]", *texts: str) -> None:
+    """Wait until none of the texts is on the screen."""
+    await until(pilot, lambda: not any(text in seen(pilot) for text in texts))
+
+
+def seen(pilot: "Pilot[int]") -> str:
+    """Return what is on the screen."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips)

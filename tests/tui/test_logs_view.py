@@ -1,0 +1,134 @@
+"""The logs view: merged lines that stay where they are read."""
+
+from gputui.protocol import SubscribeLogs
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, sees_not
+
+HOSTS = (host("h", device(0), device(1)),)
+WORKERS = (worker(0), worker(1))
+
+
+def still(lines: int = 0) -> Still:
+    """Return a screen that was told some lines of two workers."""
+    screen = Still(snapshot(*HOSTS, workers=WORKERS))
+    for number in range(lines):
+        screen.log(f"h:gpu{number % 2}", f"line {number:03}.")
+    return screen
+
+
+async def test_lines_are_asked_for_when_the_view_is_first_seen() -> None:
+    screen = still()
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        assert screen.link.sent == []
+        await pilot.press("4")
+        await sees(pilot, "no lines yet")
+        assert screen.link.sent == [SubscribeLogs(True)]
+
+
+async def test_lines_of_all_workers_are_merged_and_followed() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.", "h:gpu0", "h:gpu1", "following")
+        screen.log("h:gpu0", "the newest")
+        await sees(pilot, "the newest")
+
+
+async def test_scrolling_up_stops_following_until_it_is_asked_for_again() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        await pilot.press("k", "k", "k")
+        await sees(pilot, "line 096.", "stopped")
+        screen.log("h:gpu0", *(f"new {number}" for number in range(50)))
+        await sees(pilot, "53 below")
+        assert "line 096." in seen(pilot) and "new" not in seen(pilot)
+        await pilot.press("f")
+        await sees(pilot, "new 49", "following")
+
+
+async def test_the_wheel_stops_following_too() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        screen.app.view.pane.action_move(-3)  # type: ignore[union-attr]
+        screen.app.redraw()
+        await sees(pilot, "stopped")
+
+
+async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4", "g")
+        await sees(pilot, "line 000.")
+        await pilot.press("G")
+        await sees(pilot, "line 099.")
+
+
+async def test_one_worker_s_lines_are_shown_alone() -> None:
+    screen = still(20)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 019.")
+        screen.app.go_to("logs", "h:gpu1")
+        await sees_not(pilot, "line 018.")
+        await sees(pilot, "line 019.", "h:gpu1 · 10 lines")
+        await pilot.press("escape")
+        await sees(pilot, "line 018.", "all workers")
+
+
+async def test_a_search_finds_steps_and_marks() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        await pilot.press("s", *"line 04", "enter")
+        await sees(pilot, "line 049.", "search line 04")
+        await pilot.press("N")
+        await sees(pilot, "line 048.")
+        await pilot.press("n")
+        await sees_not(pilot, "line 048.")
+
+
+async def test_a_search_for_what_is_not_there_says_so() -> None:
+    screen = still(10)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 009.")
+        await pilot.press("colon", *"search nowhere", "enter")
+        await sees(pilot, "no line holds 'nowhere'")
+
+
+async def test_times_and_wrapping_can_be_turned() -> None:
+    screen = still()
+    screen.log("h:gpu0", "a" * 70 + "the end of it")
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, ":20 ", "aaaa")
+        assert "the end of it" not in seen(pilot)
+        await pilot.press("w")
+        await sees(pilot, "the end of it")
+        await pilot.press("t")
+        await sees_not(pilot, ":20 ")
+
+
+async def test_control_sequences_are_shown_and_not_obeyed() -> None:
+    screen = still()
+    screen.log("h:gpu0", "\x1b[32mgreen\x1b[0m \x1b[2J\x1b]0;title\x07 end\u202e")
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "green ␛[2J␛]0;title␇ end�")
+
+
+async def test_a_filter_shows_matching_lines_only() -> None:
+    screen = still(20)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 019.")
+        assert screen.app.view is not None
+        screen.app.view.filter("!gpu1 01")
+        await sees_not(pilot, "line 019.", "line 008.")
+        assert "line 018." in seen(pilot)

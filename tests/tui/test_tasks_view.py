@@ -1,0 +1,99 @@
+"""The tasks view: progress by group, and a lane per worker."""
+
+from dataclasses import replace
+
+import pytest
+
+from gputui.protocol import SnapshotTaken
+from gputui.snapshot import Snapshot, TaskGroupStatus, TaskSpan
+from gputui.tui.throughput import Throughput
+from gputui.tui.views.tasks import progress_lines
+from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees
+
+GROUPS = (
+    TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, memory=30, erred=10),
+    TaskGroupStatus("dot-1", "dot", waiting=100),
+)
+
+
+def busy(workers: int = 2) -> Snapshot:
+    """Return a cluster that works on two groups."""
+    return snapshot(
+        host("h", *(device(number) for number in range(workers))),
+        workers=tuple(worker(number) for number in range(workers)),
+        groups=GROUPS,
+        spans=(TaskSpan("h:gpu1", "qr", EPOCH - 5, 5.0),),
+    )
+
+
+def text(lines: object) -> list[str]:
+    return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
+
+
+def test_progress_says_what_is_done_runs_and_failed() -> None:
+    lines = text(progress_lines(GROUPS[:1], Throughput(), 80, 10))
+    assert "40/100  40%    10" in lines[1]
+    assert lines[1].rstrip().endswith("10")
+
+
+def test_more_groups_than_there_is_room_for_are_counted() -> None:
+    groups = tuple(replace(GROUPS[0], name=f"g{n}") for n in range(20))
+    lines = text(progress_lines(groups, Throughput(), 80, 6))
+    assert len(lines) == 6
+    assert lines[-1] == "and 16 more groups"
+
+
+@pytest.mark.parametrize("width", [20, 80, 200])
+def test_bars_are_as_wide_as_each_other(width: int) -> None:
+    lines = text(progress_lines(GROUPS, Throughput(), width, 10))
+    assert len({len(line) for line in lines}) == 1
+
+
+async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
+    screen = Still(busy())
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        await sees(pilot, "TASK STREAM  █ qr", "h:gpu0", "lanes 1–2 of 2")
+        lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
+        assert "█████" in lane
+
+
+async def test_a_pace_is_shown_once_it_is_known() -> None:
+    screen = Still(busy())
+    async with screen.app.run_test(size=(100, 24)) as pilot:
+        await pilot.press("3")
+        await sees(pilot, "TASK STREAM")
+        later = replace(GROUPS[0], waiting=10, memory=70)
+        screen.link.put(
+            SnapshotTaken(replace(busy(), sequence=2, taken_at=EPOCH + 4, groups=(later,)))
+        )
+        await sees(pilot, "10.0/s", "0:02")
+
+
+async def test_one_moves_through_the_lanes() -> None:
+    screen = Still(busy(60))
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        await sees(pilot, "lanes 1–16 of 60")
+        await pilot.press("G")
+        await sees(pilot, "lanes 45–60 of 60", "h:gpu59")
+        await pilot.press("g", "j", "j")
+        await sees(pilot, "lanes 3–18 of 60")
+
+
+async def test_a_filter_leaves_the_lanes_that_match() -> None:
+    screen = Still(busy(12))
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        await sees(pilot, "of 12")
+        assert screen.app.view is not None
+        screen.app.view.filter("gpu1")
+        await sees(pilot, "lanes 1–3 of 3  /gpu1")
+
+
+async def test_without_tasks_it_says_so() -> None:
+    screen = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("3")
+        await sees(pilot, "no tasks", "h:gpu0")
