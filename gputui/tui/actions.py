@@ -1,9 +1,14 @@
 """The commands that are to be had in every view, called with the app."""
 
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.tui.commands import Command
+from gputui.tui.dialogs import Choice, Dialog
+from gputui.tui.finder import Finder, help_lines
 from gputui.tui.prompt import Asking
+from gputui.tui.themes import THEMES
 from gputui.tui.views import VIEWS, ViewKind
 
 if TYPE_CHECKING:
@@ -32,6 +37,10 @@ def _pause(app: "ScreenApp", _argument: str) -> None:
 
 
 def _command_line(app: "ScreenApp", _argument: str) -> None:
+    _type_command(app, "")
+
+
+def _type_command(app: "ScreenApp", begun: str) -> None:
     async def submitted(line: str) -> None:
         command, argument = app.registry.parse(line)
         if command is None:
@@ -40,12 +49,82 @@ def _command_line(app: "ScreenApp", _argument: str) -> None:
             await app.call_command(command, argument)
 
     names = tuple(command.name for command in app.registry)
-    app.prompt.ask(Asking(": a command", submitted), "", names, app.focus_view)
+    app.prompt.ask(Asking(": a command", submitted), begun, names, app.focus_view)
+
+
+def _filter_line(app: "ScreenApp", argument: str) -> None:
+    view = app.view
+    if view is None:
+        return
+    before = view.filter_text
+
+    def typed(text: str) -> None:
+        why_not = view.filter(text)
+        if why_not:
+            app.say(why_not, bad=True)
+
+    if argument:
+        typed(argument)
+    else:
+        asking = Asking("/ a filter", typed, typed, lambda: typed(before))
+        app.prompt.ask(asking, before, return_to=app.focus_view)
+
+
+def _back(app: "ScreenApp", _argument: str) -> None:
+    if app.view is not None and not app.view.back():
+        app.go_back()
+
+
+async def _find(app: "ScreenApp", _argument: str) -> None:
+    chosen = await app.push_screen_wait(Finder(list(app.registry), app.why_not))
+    if chosen is None:
+        return
+    if chosen.usage:
+        _type_command(app, chosen.name + " ")
+    else:
+        await app.call_command(chosen)
+
+
+async def _help(app: "ScreenApp", _argument: str) -> None:
+    name = app.view.NAME if app.view else ""
+    lines = tuple(help_lines(app.registry, name))
+    await app.push_screen_wait(Dialog("Help", lines, (Choice("c", "close"),)))
+
+
+def _theme(app: "ScreenApp", argument: str) -> None:
+    if argument and argument not in app.available_themes:
+        app.say(f"no theme {argument}; there are {', '.join(THEMES)}", bad=True)
+        return
+    place = THEMES.index(app.theme) if app.theme in THEMES else -1
+    app.theme = argument or THEMES[(place + 1) % len(THEMES)]
+    app.say(app.theme)
+
+
+def _copy(app: "ScreenApp", _argument: str) -> None:
+    text = " ".join(app.view.targets()) if app.view else ""
+    if text:
+        app.copy_to_clipboard(text)
+        app.say(f"copied: {text}")
+
+
+def _screenshot(app: "ScreenApp", argument: str) -> None:
+    path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
+    try:
+        app.say(app.save_screenshot(path.name, str(path.parent)))
+    except OSError as error:
+        app.say(f"{path}: {error.strerror}", bad=True)
 
 
 COMMANDS = (
     *(_visit(kind) for kind in VIEWS),
     Command("command", "Type a command", _command_line, ("colon",), hint="command"),
+    Command("filter", "Show only what matches", _filter_line, ("slash",), "", "FILTER", "filter"),
+    Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
+    Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
+    Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
+    Command("theme", "Change the colours", _theme, ("T",), usage="[NAME]"),
+    Command("copy", "Copy the names that are marked", _copy, ("y",)),
+    Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
     Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
 )

@@ -29,6 +29,7 @@ from gputui.protocol import (
     Stopped,
     SubscribeLogs,
 )
+from gputui.snapshot import Snapshot
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
 from gputui.tui.changes import COMMANDS as CHANGES
@@ -39,6 +40,8 @@ from gputui.tui.link import Link, OpenLink
 from gputui.tui.pane import Line, Pane
 from gputui.tui.prompt import Prompt
 from gputui.tui.running import COMMANDS as RUNS
+from gputui.tui.table import Table
+from gputui.tui.themes import OKABE_ITO, WITHOUT_COLOUR
 from gputui.tui.view import View
 from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.watched import Watched
@@ -46,6 +49,8 @@ from gputui.tui.watched import Watched
 SHORTEST_FRAME_S = 0.2
 RECONNECT_S = 2.0
 SAID_FOR_S = 6.0
+SMALLEST = (60, 15)
+"""A terminal that is smaller in either direction gets a summary in place of a view."""
 
 
 class ScreenApp(App[int]):
@@ -57,6 +62,7 @@ class ScreenApp(App[int]):
     .bar { height: 1; }
     #banner { display: none; }
     #body { height: 1fr; }
+    #summary { height: 1fr; display: none; }
     """
 
     def __init__(
@@ -77,7 +83,12 @@ class ScreenApp(App[int]):
         self.registry = Registry((*COMMANDS, *CHANGES, *RUNS))
         self.link: Link | None = None
         self._open_link = open_link
+        self._wanted_theme = theme or ""
         self._views: dict[str, View] = {}
+        self._known: set[str] = set()
+        self._back_to_fleet = False
+        self._launching = True
+        """Whether the launch board gives way to the fleet by itself when all hosts are settled."""
         self._current = ""
         self.came_from = ""
         """The view that was in sight before this one."""
@@ -94,25 +105,30 @@ class ScreenApp(App[int]):
         self._put_off: set[int] = set()
         self._status, self._banner = Pane(classes="bar"), Pane(id="banner", classes="bar")
         self._crumbs, self._keys = Pane(classes="bar"), Pane(classes="bar")
+        self._summary = Pane(id="summary")
         self._body = Container(id="body")
         self.prompt = Prompt()
-        if theme is not None:
-            self.theme = theme
 
     def compose(self) -> ComposeResult:
         """Lay out the frame."""
-        for pane in (self._status, self._banner, self._crumbs, self._keys):
+        for pane in (self._status, self._banner, self._summary, self._crumbs, self._keys):
             pane.can_focus = False
         yield self._status
         yield self._banner
         yield self._body
+        yield self._summary
         yield self.prompt
         yield self._crumbs
         yield self._keys
 
     async def on_mount(self) -> None:
         """Show the fleet and begin to listen."""
-        await self.show_view("fleet")
+        self.register_theme(OKABE_ITO)
+        if self._wanted_theme in self.available_themes:
+            self.theme = self._wanted_theme
+        self.theme_changed_signal.subscribe(self, self._draw_anew)
+        await self.show_view("launch")
+        self.call_after_refresh(self._know_all)
         self.run_worker(self._listen(), name="link", exit_on_error=True)
 
     # What the link says
@@ -140,6 +156,7 @@ class ScreenApp(App[int]):
     def _take(self, message: Message) -> None:
         if isinstance(message, SnapshotTaken):
             if self.watched.take(message.snapshot):
+                self._leave_launch(message.snapshot)
                 self.redraw()
             return
         if isinstance(message, EventHappened):
@@ -157,6 +174,13 @@ class ScreenApp(App[int]):
             self._end(message)
         for view in self._views.values():
             view.take(message)
+
+    def _leave_launch(self, snapshot: Snapshot) -> None:
+        """Show the fleet once every host has come to an end of its start, if nobody chose."""
+        if self._launching and snapshot.hosts and all(host.state.final for host in snapshot.hosts):
+            self._launching = False
+            if self._current == "launch":
+                self.go_to("fleet")
 
     def _end(self, message: Stopped) -> None:
         if message.failed:
@@ -184,8 +208,24 @@ class ScreenApp(App[int]):
         if (view := self.view) is None or not self.is_running:
             return
         self.draw_status(paused=self.paused)
-        view.show(self.watched)
+        small = self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
+        self._summary.display, self._body.display = small, not small
+        if small:
+            self._summary.put(frame.summary(self.watched, self.size.width))
+        else:
+            view.show(self.watched)
         self.draw_crumbs()
+
+    def _draw_anew(self, _theme: object) -> None:
+        """Draw everything in the colours of another theme."""
+        for pane in self.query(Pane):
+            pane.forget_drawing()
+        for table in self.query(Table):
+            table.forget_drawing()
+
+    def on_resize(self) -> None:
+        """Choose anew what fits."""
+        self.call_after_refresh(self.draw)
 
     def draw_status(self, *, paused: bool) -> None:
         """Draw the line above the body."""
@@ -241,6 +281,8 @@ class ScreenApp(App[int]):
         self.draw()
         if key:
             view.go_to(key)
+        if view is self.view and not self.prompt.active:
+            view.focus_body()
 
     def focus_view(self) -> None:
         """Give the focus back to the view in sight."""
@@ -250,9 +292,26 @@ class ScreenApp(App[int]):
     async def _load(self, kind: ViewKind) -> View:
         view_class = kind.load()
         view = self._views[kind.name] = view_class()
-        self.registry.add(view_class.COMMANDS)
+        self._know(kind)
         await self._body.mount(view)
         return view
+
+    def _know(self, kind: ViewKind) -> None:
+        """Take in a view's commands, once."""
+        if kind.name not in self._known:
+            self._known.add(kind.name)
+            self.registry.add(kind.load().COMMANDS)
+
+    def _know_all(self) -> None:
+        """Take in every view's commands, for the palette and the `:` line."""
+        for kind in VIEWS:
+            self._know(kind)
+
+    def go_back(self) -> None:
+        """Return to the view that was left last, once; then to the fleet."""
+        if self._current != "fleet":
+            back, self._back_to_fleet = self.came_from, not self._back_to_fleet
+            self.go_to(back if self._back_to_fleet and back else "fleet")
 
     def go_to(self, name: str, key: str = "") -> None:
         """Bring a view into sight soon; for use where nothing can be awaited."""
@@ -398,7 +457,7 @@ def run_screen(
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
     if theme is None and os.environ.get("NO_COLOR"):
-        theme = "ansi-dark"
+        theme = WITHOUT_COLOUR
     app = ScreenApp(open_link, readonly=readonly, theme=theme, ascii_only=ascii)
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
     return int(code or app.return_code or 0)

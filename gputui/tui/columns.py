@@ -33,7 +33,8 @@ class Column:
 
     def heading(self, mark: str = "") -> str:
         """Return the title as wide as the column, with the mark of the order."""
-        return fitted(self.title + mark, self.width, self.right)
+        title = self.title[: self.width - len(mark)] + mark
+        return fitted(title, self.width, self.right)
 
 
 def _device(slot: Slot, name: str) -> float | None:

@@ -24,12 +24,16 @@ Dialog > Vertical {
     padding: 0 2; border: round $primary; background: $surface;
 }
 Dialog .title { text-style: bold; width: auto; }
-Dialog VerticalScroll { height: auto; max-height: 16; width: auto; max-width: 100%; }
+Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
 Dialog .text { width: auto; max-width: 100%; }
 Dialog Horizontal { height: 1; margin-top: 1; width: auto; }
 Dialog Button { margin-right: 2; }
 Dialog Input { width: 48; margin-top: 1; }
 """
+
+
+SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
+"""Keys that move a long text, and by how many lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,9 @@ class Dialog(ModalScreen[str | None]):
         elif event.key in ("left", "right"):
             move = self.focus_next if event.key == "right" else self.focus_previous
             move(Button)
+        elif event.key in SCROLL:
+            scroll = self.query_one(VerticalScroll)
+            scroll.scroll_relative(y=SCROLL[event.key], animate=False)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Take a choice by its button."""

@@ -1,11 +1,15 @@
 """The lines around a view, as parts: status above, crumbs and keys below. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable
+from statistics import fmean
 
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command, key_name
 from gputui.tui.pane import Line, Part
+from gputui.tui.slots import MARKS
+from gputui.tui.watched import Watched
 
 
 def status_line(snapshot: Snapshot | None, *, paused: bool, readonly: bool) -> Line:
@@ -65,3 +69,30 @@ def keys_line(commands: Iterable[Command], views: Iterable[tuple[str, str]], cur
         if command.hint and command.keys:
             parts += [(f" {key_name(command.keys[0])}", "key"), (f" {command.hint}", "dim")]
     return parts
+
+
+def summary(watched: Watched, width: int) -> list[Line]:
+    """Return what matters most, for a terminal too small for a view."""
+    if watched.snapshot is None:
+        return []
+    states = Counter(slot.state for slot in watched.slots)
+    parts: list[Part] = [(f"{len(watched.slots)} GPUs", "title")]
+    for state, mark in MARKS.items():
+        if states[state]:
+            parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
+    devices = [slot.device for slot in watched.slots if slot.device is not None]
+    known = [each.utilization_percent for each in devices if each.utilization_percent is not None]
+    used = sum(device.memory_used_bytes or 0 for device in devices)
+    total = sum(device.memory_total_bytes or 0 for device in devices)
+    average = fmean(known) if known else None
+    lines: list[Line] = [parts]
+    lines.append([(f"util {fmt.number(average)}%  memory {fmt.memory(used, total)}", "")])
+    groups = watched.snapshot.groups
+    if groups:
+        done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)
+        room = max(4, width - 20)
+        fraction = done / all_of_them if all_of_them else None
+        lines.append([(fmt.bar(fraction, room), "busy"), (f" {fmt.count(done)} done", "")])
+    for subject, kinds in watched.alarms.by_subject().items():
+        lines.append([(f"{fmt.safe(subject)}: {kinds[0].value}", "warn")])
+    return lines

@@ -14,7 +14,7 @@ STATES = {
     HostState.RECONNECTING: SlotMark("◌", "warn"),
 }
 COMING_UP = SlotMark("◔", "accent")
-STATE_WIDTH = 16
+STATE_WIDTH = 18
 READINGS = (
     ("CPU%", 5),
     ("MEMORY", 11),

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
+from textual.events import Paste
 from textual.pilot import Pilot
 
 from gputui.demo import DemoLink, Shape
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs import Dialog
+from gputui.tui.dialogs import Dialog, QuestionDialog
 
 STEP_S = 0.02
 
@@ -14,15 +15,17 @@ STEP_S = 0.02
 class Demo:
     """A simulated cluster that is up, and a screen on it."""
 
-    def __init__(self, shape: Shape | None = None, *, readonly: bool = False) -> None:
+    def __init__(
+        self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
+    ) -> None:
         self.now = 1_700_000_000.0
         self.link: DemoLink | None = None
-        self.shape = shape or Shape(2, 4)
+        self.shape, self.troubles = shape or Shape(2, 4), troubles
         self.app = ScreenApp(self.open, readonly=readonly, clock=lambda: self.now)
 
     async def open(self) -> DemoLink:
         """Open a link to a cluster in its second minute."""
-        link = await DemoLink.open(self.shape, troubles=False, clock=lambda: self.now)
+        link = await DemoLink.open(self.shape, troubles=self.troubles, clock=lambda: self.now)
         self.now += 60
         self.link = link
         return link
@@ -141,3 +144,136 @@ async def test_a_command_can_be_typed() -> None:
         await until(pilot, lambda: "stop 5" in seen(pilot))
         await pilot.press("y")
         await until(pilot, lambda: demo.workers == 3)
+
+
+async def test_a_filter_narrows_the_fleet_and_escape_lets_go_of_it() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("slash", *"gpu0 !node-02", "enter")
+        await until(pilot, lambda: "1 GPUs on 1 hosts" in seen(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
+
+
+async def test_a_filter_that_cannot_be_read_says_why() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("slash", *"util<x")
+        await until(pilot, lambda: "util<x: a number must follow" in seen(pilot))
+
+
+async def test_zooming_out_leads_from_gpus_over_hosts_to_cells() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("Z")
+        await until(pilot, lambda: "host zoom" in seen(pilot))
+        await pilot.press("Z")
+        await until(pilot, lambda: "heat zoom" in seen(pilot))
+        await pilot.press("z", "z")
+        await until(pilot, lambda: "gpu zoom" in seen(pilot))
+
+
+async def test_marked_workers_are_retired_together() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("j", "space", "space", "x")
+        await until(pilot, lambda: "stop 2" in seen(pilot))
+        await pilot.press("y")
+        await until(pilot, lambda: demo.workers == 6)
+
+
+async def test_the_help_and_the_palette_have_every_command() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(120, 60)) as pilot:
+        await up(pilot)
+        await pilot.press("question_mark")
+        await until(pilot, lambda: ":scale [HOST] N|max" in seen(pilot))
+        await pilot.press("escape", "ctrl+p", *"pau")
+        await until(pilot, lambda: "Stop drawing, or go on" in seen(pilot))
+        await pilot.press("enter")
+        await until(pilot, lambda: demo.app.paused)
+
+
+async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("ctrl+p", *"adaptive", "enter")
+        await until(pilot, lambda: demo.app.prompt.active)
+        await pilot.press(*"2 4", "enter")
+        await until(pilot, lambda: "adaptive 2–4" in seen(pilot))
+
+
+async def test_a_tiny_terminal_gets_a_summary_and_a_larger_one_the_fleet_again() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(30, 8)) as pilot:
+        await until(pilot, lambda: "8 GPUs" in seen(pilot))
+        await pilot.resize_terminal(10, 3)
+        await pilot.resize_terminal(80, 24)
+        await up(pilot)
+
+
+async def test_sorting_puts_an_arrow_at_the_column() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("colon", *"sort temp", "enter")
+        await until(pilot, lambda: "TEM▼" in seen(pilot) or "TEMP▼" in seen(pilot))
+
+
+async def test_in_ascii_nothing_else_is_drawn() -> None:
+    demo = Demo()
+    demo.app.ascii_only = True
+    async with demo.app.run_test(size=(120, 24)) as pilot:
+        await up(pilot)
+        assert demo.app.view is not None
+        table = demo.app.view.query_one("Table")
+        assert all(table.render_line(y).text.isascii() for y in range(12))
+
+
+async def test_every_theme_can_be_had() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        themes = set()
+        for _ in range(5):
+            await pilot.press("T")
+            themes.add(demo.app.theme)
+        assert {"okabe-ito", "ansi-dark", "textual-light"} <= themes
+        assert "node-01:gpu0" in seen(pilot)
+
+
+async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("slash")
+        demo.app.prompt.post_message(Paste("x\x1b" * 500_000))
+        await until(pilot, lambda: demo.app.prompt.value)
+        assert len(demo.app.prompt.value) <= 500
+        assert "\x1b" not in demo.app.prompt.value
+
+
+async def test_the_launch_board_shows_a_refused_host_and_tries_it_again() -> None:
+    demo = Demo(Shape(8, 1), troubles=True)
+    async with demo.app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "refused" in seen(pilot))
+        await until(pilot, lambda: isinstance(demo.app.screen, QuestionDialog))
+        await pilot.press("n")
+        await until(pilot, lambda: not in_dialog(pilot))
+        await pilot.press("0", *":retry", "enter")
+        await until(pilot, lambda: "again" in seen(pilot))
+
+
+async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
+    demo = Demo(Shape(8, 1), troubles=True)
+    async with demo.app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "SHA256:" in seen(pilot))
+        await pilot.press("y")
+        await until(pilot, lambda: not demo.app.watched.questions)
+        assert demo.link is not None
+        assert not demo.link.simulator.journal.questions

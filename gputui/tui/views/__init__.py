@@ -28,6 +28,7 @@ class ViewKind:
 
 
 VIEWS = (
+    ViewKind("launch", "0", "launch:LaunchView"),
     ViewKind("fleet", "1", "fleet:FleetView"),
     ViewKind("workers", "2", "workers:WorkersView"),
     ViewKind("tasks", "3", "tasks:TasksView"),

@@ -82,8 +82,12 @@ class FleetView(View):
         self._choose_slots(watched.slots)
         self.marked &= self._slots.keys() | self._hosts.keys()
         zoom = self.zoom
+        moved = self.table.display == (zoom is Zoom.HEAT)
+        had_focus = self.table.has_focus or self.heat.has_focus
         self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
         {Zoom.GPU: self._show_gpus, Zoom.HOST: self._show_hosts, Zoom.HEAT: self._show_heat}[zoom]()
+        if moved and had_focus:
+            self.focus_body()
 
     def _choose_slots(self, slots: Sequence[Slot]) -> None:
         matches = self._matches

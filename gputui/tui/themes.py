@@ -1,0 +1,24 @@
+"""The screen's themes: dark, light, one for every colour vision, and the terminal's own colours.
+
+`okabe-ito` uses Okabe and Ito's colours throughout. Source: https://jfly.uni-koeln.de/color/
+Without colour (`NO_COLOR`) the terminal's own are used: Textual would send grey ones otherwise
+(seen in Textual 8.2).
+"""
+
+from textual.theme import Theme
+
+OKABE_ITO = Theme(
+    name="okabe-ito",
+    primary="#56b4e9",
+    secondary="#0072b2",
+    warning="#f0e442",
+    error="#d55e00",
+    success="#009e73",
+    accent="#cc79a7",
+    background="#101010",
+    surface="#1c1c1c",
+    panel="#262626",
+    dark=True,
+)
+THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ansi-light")
+WITHOUT_COLOUR = "ansi-dark"
