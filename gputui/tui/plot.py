@@ -11,6 +11,8 @@ from gputui.tui.figures import as_text
 from gputui.tui.palette import Palette
 from gputui.tui.pane import Pane
 
+MOST_TICKS = 12
+"""Points that each have a number below them."""
 PLOTTED = ("line", "bar")
 """Kinds of figures that plotext draws well; the others are drawn in characters."""
 
@@ -75,6 +77,8 @@ def plotted(figure: Figure) -> Widget:
         plt.bar(list(figure.labels), list(figure.y), orientation="horizontal", width=0.5)
     else:
         x = list(figure.x) or list(range(1, len(figure.y) + 1))
+        if len(x) <= MOST_TICKS:
+            plt.xticks(x)
         if figure.logarithmic:
             plt.yscale("log")
         plt.plot(x, list(figure.y), marker="braille")

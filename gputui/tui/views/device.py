@@ -75,8 +75,11 @@ def _share(value: float | None, of: float | None) -> float | None:
 
 
 def _percent(slot: Slot) -> str:
-    value = slot.device.utilization_percent if slot.device else None
-    return fmt.number(value) + ("%" if value is not None else "")
+    return _with_unit(slot.device.utilization_percent if slot.device else None)
+
+
+def _with_unit(percent: float | None) -> str:
+    return fmt.MISSING if percent is None else f"{percent:.0f}%"
 
 
 def _trouble(slot: Slot) -> Line:
@@ -110,7 +113,7 @@ def worker_lines(worker: WorkerStatus) -> list[Line]:
             (f"  {pinned}", "bad" if misplaced(worker) else "dim"),
         ],
         [
-            (f"cpu {fmt.number(worker.cpu_percent)}%  rss {rss}", ""),
+            (f"cpu {_with_unit(worker.cpu_percent)}  rss {rss}", ""),
             (f"  managed {fmt.size(worker.managed_bytes)}", ""),
             (f"  on gpu {fmt.size(worker.device_managed_bytes)}", ""),
             (f"  spilled {fmt.size(worker.spilled_bytes)}", "warn" if worker.spilled_bytes else ""),
@@ -141,6 +144,7 @@ class DeviceView(View):
     def __init__(self) -> None:
         super().__init__()
         self._key = ""
+        self._origin = "fleet"
         self._slot: Slot | None = None
         self._readings, self._worker = Pane(), Pane()
         for pane in (self._readings, self._worker):
@@ -162,7 +166,8 @@ class DeviceView(View):
     def go_to(self, key: str) -> None:
         """Show the slot, or the worker, of this name."""
         self._key = key
-        self._log.choose(None, "")
+        if self.screen_app.came_from not in ("", "logs", self.NAME):
+            self._origin = self.screen_app.came_from
         self.screen_app.follow_logs()
         self.screen_app.draw()
 
@@ -231,7 +236,7 @@ class DeviceView(View):
 
     def back(self) -> bool:
         """Go back to where this was reached from."""
-        self.screen_app.go_to(self.screen_app.came_from or "fleet", self._key)
+        self.screen_app.go_to(self._origin, self._key)
         return True
 
     def focus_body(self) -> None:

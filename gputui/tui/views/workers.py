@@ -109,7 +109,7 @@ WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
         right=True,
         falling=True,
     ),
-    Field("TASK", 12, 1, _note, lambda w: "bad" if w.reason else "dim"),
+    Field("TASK", 22, 1, _note, lambda w: "bad" if w.reason else "dim"),
 )
 
 

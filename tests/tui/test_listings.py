@@ -1,0 +1,287 @@
+"""The workers, events and runs views, one GPU in full, and how runs are started."""
+
+import json
+
+from gputui.protocol import CancelRun, Done, Refused, StartRun
+from gputui.snapshot import (
+    DeviceProcess,
+    Owner,
+    RunState,
+    RunStatus,
+    Snapshot,
+    WorkerState,
+)
+from gputui.tui.dialogs import Dialog
+from gputui.tui.results import RunRow, run_lines
+from gputui.tui.run_dialog import RunDialog
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, sees_not, until
+
+DONE = RunStatus(
+    "r1",
+    "svd",
+    (("rows", "20000"),),
+    RunState.DONE,
+    EPOCH - 60,
+    EPOCH - 35,
+    done=10,
+    total=10,
+    summary="10 singular values",
+    result_json=json.dumps(
+        {"result": {"singular_values": [900.0, 40.0, 3.0, 1.0], "residual": 1.25e-15}}
+    ),
+    restarts=2,
+)
+RUNNING = RunStatus("r2", "mean", (), RunState.RUNNING, EPOCH - 5, done=3, total=12)
+PROCESSES = (
+    DeviceProcess(41, Owner.OURS, "me", "gputui worker h:gpu0", 2 * GIB),
+    DeviceProcess(77, Owner.OTHER, "mira", "python train.py", 6 * GIB),
+)
+
+
+def cluster() -> Snapshot:
+    """Return a host with a shared GPU, a crashed worker and two runs."""
+    return snapshot(
+        host("h", device(0, processes=PROCESSES), device(1), device(2)),
+        workers=(
+            worker(0, state=WorkerState.BUSY, pid=41, rss_bytes=GIB, memory_limit_bytes=4 * GIB),
+            worker(1, state=WorkerState.CRASHED, reason="killed (signal 9)", restarts=3),
+            worker(2, seen_device_uuid="GPU-h-0"),
+        ),
+        runs=(DONE, RUNNING),
+    )
+
+
+async def test_workers_show_process_pinning_and_why_they_died() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 24)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
+
+
+async def test_workers_are_filtered_sorted_and_turned_around() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 24)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu1")
+        assert screen.app.view is not None
+        screen.app.view.filter("state:crashed")
+        await sees(pilot, "1 of 3 workers")
+        assert "h:gpu0" not in seen(pilot)
+        await pilot.press("escape", "s")
+        await sees(pilot, "WORKER▲", "3 workers  by worker")
+        await pilot.press("r")
+        await sees(pilot, "WORKER▼")
+        rows = [line.split()[0] for line in seen(pilot).splitlines() if " h:gpu" in line]
+        assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
+
+
+async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 24)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu1")
+        assert screen.app.view is not None
+        assert "a number must follow" in screen.app.view.filter("cpu<fast")
+        assert screen.app.view.filter_text == ""
+
+
+async def test_events_are_shown_the_newest_first() -> None:
+    screen = Still(cluster())
+    screen.happen(1, "h", "ready: 3 GPUs")
+    screen.happen(2, "h:gpu1", "killed (signal 9)", "error")
+    async with screen.app.run_test(size=(100, 24)) as pilot:
+        await pilot.press("5")
+        await sees(pilot, "ready: 3 GPUs", "2 events")
+        text = seen(pilot)
+        assert text.index("killed (signal 9)") < text.index("ready: 3 GPUs")
+        assert "✖ h:gpu1" in text
+
+
+async def test_an_event_leads_to_what_it_is_about() -> None:
+    screen = Still(cluster())
+    screen.happen(1, "h:gpu0", "restarted")
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await pilot.press("5")
+        await sees(pilot, "restarted")
+        await pilot.press("enter")
+        await sees(pilot, "fleet › h › h:gpu0")
+
+
+async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
+    screen = Still(cluster())
+    screen.log("h:gpu0", "its own line")
+    screen.log("h:gpu1", "a line of another")
+    async with screen.app.run_test(size=(100, 40)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "GPU-h-0", "70/400 W", "mira", "python train.py", "its own line")
+        assert "a line of another" not in seen(pilot)
+
+
+async def test_our_process_leads_to_its_log_and_back() -> None:
+    screen = Still(cluster())
+    screen.log("h:gpu0", "its own line")
+    async with screen.app.run_test(size=(100, 40)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "python train.py")
+        await pilot.press("enter")
+        await sees(pilot, "h:gpu0 · 1 lines")
+        await pilot.press("escape")
+        await sees(pilot, "python train.py")
+        await pilot.press("escape")
+        await sees(pilot, "RSS/LIMIT")
+
+
+async def test_another_person_s_process_has_no_log() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 40)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "python train.py")
+        await pilot.press("j", "enter")
+        await sees(pilot, "not one of ours")
+
+
+async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        screen.app.go_to("device", "nobody:gpu9")
+        await sees(pilot, "nobody:gpu9 is not there")
+
+
+async def test_runs_show_progress_result_and_its_plot() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await sees(pilot, "25%", "✔ done", "● running")
+        await pilot.press("j")
+        await sees(pilot, "rows=20000", "900, 40, 3, 1", "2 workers restarted during it")
+        await sees(pilot, "┤", "1.25e-15")
+
+
+async def test_a_run_is_cancelled_after_asking() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await sees(pilot, "● running")
+        await pilot.press("x")
+        await sees(pilot, "Cancel mean (r2)?")
+        await pilot.press("y")
+        await until(pilot, lambda: screen.link.asked == [CancelRun(0, "r2")])
+
+
+async def test_a_run_that_ended_cannot_be_cancelled() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await sees(pilot, "● running")
+        await pilot.press("j", "x")
+        await sees(pilot, "cancel: the run is done")
+        assert not isinstance(screen.app.screen, Dialog)
+
+
+async def test_a_run_is_copied_as_the_command_without_a_screen() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("6")
+        await sees(pilot, "● running")
+        await pilot.press("j", "y")
+        await until(pilot, lambda: screen.app.clipboard)
+        assert screen.app.clipboard == "gputui --attach lab --run svd -p rows=20000"
+
+
+def test_a_failed_run_shows_its_error() -> None:
+    failed = RunStatus(
+        "r3",
+        "svd",
+        (),
+        RunState.FAILED,
+        EPOCH,
+        EPOCH + 9,
+        summary="use chunk_rows ≤ 40,000",
+        error_type="OutOfMemoryError",
+        result_json="not json",
+    )
+    text = ["".join(part for part, _ in line) for line in run_lines(RunRow.at(failed, EPOCH))]
+    assert "took 0:09" in text[1]
+    assert text[2] == "OutOfMemoryError: use chunk_rows ≤ 40,000"
+
+
+async def test_a_run_is_started_from_its_form() -> None:
+    screen = Still(cluster())
+    screen.link.reply = Done(0, "r2")
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd", "enter")
+        await sees(pilot, "on 2 workers (cupy)", "--run svd")
+        await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
+        await until(pilot, lambda: screen.link.asked)
+        assert screen.link.asked == [StartRun(0, "svd", (("rows", "2e4"),))]
+        await sees(pilot, "svd started")
+
+
+async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd", "enter")
+        await sees(pilot, "--run svd")
+        await pilot.press("enter", "x", "ctrl+r")
+        await sees(pilot, "must be an integer")
+        assert isinstance(screen.app.screen, RunDialog)
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(screen.app.screen, RunDialog))
+        assert screen.link.asked == []
+
+
+async def test_every_preset_has_a_form() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("c")
+        await sees(pilot, "--run smoke")
+        for name in ("svd", "random-sum", "compare", "mean", "matmul", "convert"):
+            await pilot.press("down")
+            await sees(pilot, f"--run {name}")
+
+
+async def test_a_run_is_started_with_all_it_takes_typed() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd cols=10", "enter")
+        await until(pilot, lambda: screen.link.asked)
+        assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),))]
+
+
+async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd row=10", "enter")
+        await sees(pilot, "did you mean 'rows'")
+        assert screen.link.asked == []
+
+
+async def test_what_the_head_refuses_is_said() -> None:
+    screen = Still(cluster())
+    screen.link.reply = Refused(0, "another run is on")
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd cols=10", "enter")
+        await sees(pilot, "run: another run is on")
+
+
+async def test_ascii_screens_are_ascii() -> None:
+    screen = Still(cluster(), ascii_only=True)
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        for key, text in (("2", "pinned"), ("3", "TASK"), ("5", "TIME"), ("6", "svd")):
+            await pilot.press(key)
+            await sees(pilot, text)
+            await sees_not(pilot, "●", "█", "✖", "░")
