@@ -1,0 +1,81 @@
+"""The registry, and every command in it called on a simulated cluster."""
+
+from pathlib import Path
+
+import pytest
+
+from gputui.tui.commands import Command, Registry
+from gputui.tui.dialogs import Dialog
+from gputui.tui.views import VIEWS
+from tests.tui.test_app import Demo, until, up
+
+ARGUMENTS = {
+    "scale": "3",
+    "adaptive": "1 4",
+    "retire": "node-01:gpu0",
+    "start": "node-01",
+    "restart": "all",
+    "add": "node-99",
+    "remove": "node-02",
+    "retry": "node-01",
+    "filter": "gpu0",
+    "theme": "okabe-ito",
+    "columns": "util mem",
+    "sort": "temp",
+    "search": "step",
+}
+ENDING = ("quit", "stop")
+
+
+def registry_of_all() -> Registry:
+    app = Demo().app
+    app._know_all()
+    return app.registry
+
+
+def test_two_commands_of_one_view_cannot_share_a_key() -> None:
+    first = Command("a", "Do a", print, ("x",), "fleet")
+    with pytest.raises(ValueError, match="x is the key of a and b"):
+        Registry((first, Command("b", "Do b", print, ("x",), "fleet")))
+
+
+def test_a_view_s_own_key_goes_before_one_for_everywhere() -> None:
+    registry = Registry((Command("a", "", print, ("x",)), Command("b", "", print, ("x",), "logs")))
+    own, general = registry.by_key("x", "logs"), registry.by_key("x", "fleet")
+    assert own is not None and own.name == "b"
+    assert general is not None and general.name == "a"
+
+
+def test_every_command_says_what_it_does_in_a_line() -> None:
+    assert all(0 < len(command.does) <= 70 for command in registry_of_all())
+
+
+@pytest.mark.parametrize("view", ["", *(kind.name for kind in VIEWS)])
+async def test_every_command_can_be_called(
+    view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demo = Demo()
+    app = demo.app
+    async with app.run_test(size=(120, 40)) as pilot:
+        await up(pilot)
+        for command in [each for each in registry_of_all() if each.view == view]:
+            if view and app.view is not app._views.get(view):
+                await app.show_view(view)
+            if command.name in ENDING:
+                continue
+            await app.call_command(command, ARGUMENTS.get(command.name, ""))
+            await pilot.pause(0.02)
+            await pilot.press("escape")
+            await until(pilot, lambda: len(app.screen_stack) == 1 and not app.prompt.active)
+        assert app.is_running
+
+
+async def test_stopping_asks_first_and_then_the_screen_ends() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("colon", *"stop", "enter")
+        await until(pilot, lambda: isinstance(demo.app.screen, Dialog))
+        await pilot.press("y")
+        await until(pilot, lambda: not demo.app.is_running)
