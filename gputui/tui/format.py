@@ -146,6 +146,15 @@ def level(fraction: float | None) -> str:
     return EIGHTHS[round(min(1.0, max(0.0, fraction)) * 8)]
 
 
+def coarse_level(fraction: float) -> str:
+    """Return one cell in quarters, so that small changes do not redraw a whole line.
+
+    >>> coarse_level(0.0), coarse_level(0.5), coarse_level(0.96), coarse_level(1.0)
+    ('▂', '▆', '█', '█')
+    """
+    return "▂▄▆█"[min(3, max(0, int(fraction * 4)))]
+
+
 def braille(fractions: Sequence[float | None], width: int) -> str:
     """Return the last `2 * width` values as a graph, two to a cell, the newest at the right.
 

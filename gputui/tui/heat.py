@@ -261,4 +261,4 @@ def worst(slots: Sequence[Slot]) -> Part:
     if first.state is not SlotState.BUSY:
         return glyph(first)
     values = [slot.device.utilization_percent or 0.0 if slot.device else 0.0 for slot in slots]
-    return (fmt.level(max(0.125, sum(values) / len(values) / 100)), "good")
+    return (fmt.coarse_level(sum(values) / len(values) / 100), "good")

@@ -31,7 +31,7 @@ def glyph(slot: Slot) -> Part:
     if slot.state is SlotState.BUSY and slot.device is not None:
         percent = slot.device.utilization_percent
         if percent is not None:
-            return (fmt.level(max(12.5, percent) / 100), mark.role)
+            return (fmt.coarse_level(percent / 100), mark.role)
     return (mark.shape, mark.role)
 
 

@@ -16,7 +16,7 @@ from gputui.tui.alarms import SERIOUS, AlarmKind
 from gputui.tui.columns import BY_KEY, COLUMNS, HISTORY_CELLS, Column, fitting, ordered
 from gputui.tui.commands import Command
 from gputui.tui.filter import FilterError, Matches, parse
-from gputui.tui.heat import Block, HeatPane, outliers, worst
+from gputui.tui.heat import Block, HeatPane, Outlier, outliers, worst
 from gputui.tui.hostrows import READINGS, STATE_WIDTH, glyph, group_row, host_heading, host_row
 from gputui.tui.pane import Line, Part, fitted
 from gputui.tui.slotfields import SLOT_FIELDS
@@ -27,6 +27,8 @@ from gputui.tui.views import VIEWS
 from gputui.tui.watched import Watched
 
 NAME_MOST = 24
+OUTLIERS_HOLD_S = 5.0
+"""How long the list of what stands out stays as it is; every change sends whole lines."""
 HISTORY_FROM = 108
 """Columns of the terminal from which there is room for a history."""
 
@@ -63,6 +65,8 @@ class FleetView(View):
         self._name_width = 8
         self._fitting: tuple[Column, ...] = ()
         self._now = 0.0
+        self._outliers: list[Outlier] = []
+        self._outliers_at = 0.0
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells; one of them is in sight."""
@@ -179,7 +183,12 @@ class FleetView(View):
 
     def _show_heat(self) -> None:
         blocks = [Block(n, tuple(s.key for s in slots)) for n, slots in self._by_host.items()]
-        found = outliers(list(self._slots.values()), self._alarms)
+        if not self._outliers_at <= self._now < self._outliers_at + OUTLIERS_HOLD_S:
+            self._outliers_at = self._now
+            self._outliers = outliers(list(self._slots.values()), self._alarms)
+        found = [
+            each for each in self._outliers if self._filter_text == "" or each.key in self._slots
+        ]
         beside: list[Line] = [(("stands out", "title"),)]
         beside += [((f"{fmt.safe(o.key)} ", ""), (o.why, o.role or "dim")) for o in found]
         self.heat.draw(blocks, self._cell, beside if found else ())
