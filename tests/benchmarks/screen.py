@@ -131,8 +131,9 @@ def measure(shape: str, zoom: str, seconds: float, folder: Path) -> str:
         screen.end()
         demo.communicate(b"")
     p95 = statistics.quantiles(keys, n=20)[-1]
+    rate = sent / spent / 1000
     return (
-        f"{shape:>8} {zoom:>5} {first_ms:9.0f} {frame_ms:9.0f} {core:7.1f} {sent / spent / 1000:7.1f}"
+        f"{shape:>8} {zoom:>5} {first_ms:9.0f} {frame_ms:9.0f} {core:7.1f} {rate:7.1f}"
         f" {p95:9.0f} {idle:8.0f} {memory:8.0f}"
     )
 
