@@ -58,7 +58,8 @@ def run_lines(row: RunRow) -> list[Line]:
         ],
     ]
     if run.restarts:
-        text = f"{run.restarts} workers restarted during it: some tasks ran more than once"
+        count = "1 worker" if run.restarts == 1 else f"{run.restarts} workers"
+        text = f"{count} restarted during it: some tasks ran more than once"
         lines.append([(text, "warn")])
     if run.error_type:
         lines.append([(fmt.safe(f"{run.error_type}: {run.summary}"), "bad")])

@@ -61,7 +61,7 @@ def heading(fields: Iterable[Field[T]], sorted_by: str = "", backwards: bool = F
     titles = []
     for field in fields:
         falling = field.falling != backwards
-        mark = ("▼" if falling else "▲") if field.title == sorted_by else ""
+        mark = ("▼" if falling else "▲") if field.title and field.title == sorted_by else ""
         titles.append(fitted(field.title + mark, field.width, field.right))
     return [(" ".join(titles), "title")]
 

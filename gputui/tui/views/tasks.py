@@ -24,7 +24,7 @@ from gputui.tui.watched import Watched
 NAME_CELLS = 16
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
-SHORTEST_BAR = 8
+SHORTEST_BAR, LONGEST_BAR = 8, 72
 WHEEL_LINES = 3
 
 
@@ -44,7 +44,7 @@ def progress_lines(
 
 
 def _bar_cells(width: int) -> int:
-    return max(SHORTEST_BAR, width - NAME_CELLS - 50)
+    return min(LONGEST_BAR, max(SHORTEST_BAR, width - NAME_CELLS - 52))
 
 
 def _heading(width: int) -> Line:
@@ -90,6 +90,15 @@ def legend(stream: Stream, palette: Palette) -> Line:
     for number, prefix in enumerate(stream.prefixes):
         parts += [(f"  {palette.mark(number)} ", palette.series(number)), (fmt.safe(prefix), "")]
     return [*parts, ("  ✖ ", "bad"), ("failed", "dim")]
+
+
+def ruler(at: float, column_s: float, indent: int, columns: int) -> Line:
+    """Return the line above the lanes that says where in them the present is."""
+    cursor = int(at // column_s) % max(1, columns)
+    span = f"{columns * column_s:.0f} s"
+    text = "▼ now" if cursor + len("▼ now") <= columns else "now ▼"
+    begin = cursor if text.startswith("▼") else cursor - len(text) + 1
+    return [(fitted(span, indent), "dim"), (" " * begin + text, "accent")]
 
 
 def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
@@ -142,7 +151,13 @@ class TaskPane(Pane):
         self.lanes = self._chosen(snapshot)
         self.room = max(0, height - len(lines) - 2)
         self.top = max(0, min(self.top, len(self.lanes) - self.room))
-        self.put([*lines, [], legend(watched.stream, self.palette), *self._lane_lines(watched)])
+        self.put(
+            [
+                *lines,
+                legend(watched.stream, self.palette),
+                *self._lane_lines(watched, snapshot.taken_at),
+            ]
+        )
 
     def _chosen(self, snapshot: Snapshot) -> list[str]:
         matches = self.matches
@@ -152,19 +167,18 @@ class TaskPane(Pane):
             if worker.state is not WorkerState.GONE and (matches is None or matches(worker))
         ]
 
-    def _lane_lines(self, watched: Watched) -> list[Line]:
-        seen = self.lanes[self.top : self.top + self.room]
+    def _lane_lines(self, watched: Watched, at: float) -> list[Line]:
+        """Return the ruler and the lanes in sight."""
+        stream, palette = watched.stream, self.palette
         name_cells = min(24, max(map(len, self.lanes), default=0))
-        columns = min(KEPT, self.size.width - name_cells - 1)
-        at = watched.snapshot.taken_at if watched.snapshot else 0.0
-        return [
+        columns = min(KEPT, max(1, self.size.width - name_cells - 1))
+        lanes = [
             lane_line(
-                fitted(fmt.safe(name), name_cells) + " ",
-                watched.stream.row(name, at, columns),
-                self.palette,
+                fitted(fmt.safe(name), name_cells) + " ", stream.row(name, at, columns), palette
             )
-            for name in seen
+            for name in self.lanes[self.top : self.top + self.room]
         ]
+        return [ruler(at, stream.column_s, name_cells + 1, columns), *lanes]
 
     def action_move(self, lanes: int) -> None:
         """Move through the lanes."""
