@@ -81,7 +81,7 @@ class Dialog(ModalScreen[str | None]):
 
     def begin(self) -> None:
         """Put the focus on the first choice."""
-        self.query(Button).first().focus()
+        self.query(Button).focus()
 
     def say(self, lines: Sequence[str]) -> None:
         """Replace the text."""
@@ -197,7 +197,7 @@ class QuestionDialog(Dialog):
         if self._yes_or_no:
             super().begin()
         else:
-            self.query_one(Input).focus()
+            self.query(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with what was typed."""
