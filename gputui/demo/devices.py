@@ -105,9 +105,8 @@ class Gpu:
     def _processes(self, worker: "Worker | None") -> tuple[DeviceProcess, ...]:
         ours: tuple[DeviceProcess, ...] = ()
         if worker is not None and worker.state.up:
-            self.pool_bytes = min(
-                max(self.pool_bytes, worker.managed_bytes), int(self.model.memory_bytes * 0.9)
-            )
+            needed = worker.managed_bytes + int(worker.device_share * self.model.memory_bytes)
+            self.pool_bytes = min(max(self.pool_bytes, needed), self.model.memory_bytes * 9 // 10)
             memory = CONTEXT_BYTES + self.pool_bytes
             ours = (
                 DeviceProcess(worker.pid, Owner.OURS, USER, f"gputui worker {worker.name}", memory),
@@ -172,6 +171,11 @@ class Worker:
     def load_percent(self) -> float:
         """What its task asks of the GPU."""
         return self.run.counts[self.stage].stage.utilization_percent if self.run else 0.0
+
+    @property
+    def device_share(self) -> float:
+        """Of the GPU's memory, what its task takes."""
+        return self.run.counts[self.stage].stage.device_share if self.run else 0.0
 
     def drop_task(self) -> None:
         """Give back the task in hand; another worker will run it."""

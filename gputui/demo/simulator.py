@@ -167,7 +167,7 @@ class Simulator:
         """Let workers forget what they held of a run that ended."""
         for worker in self.population.workers.values():
             worker.in_memory = worker.managed_bytes = worker.spilled_bytes = 0
-            worker.gpu.settled = False
+            worker.gpu.settled, worker.gpu.pool_bytes = False, 0
 
     def _snapshot(self) -> Snapshot:
         self._sequence += 1

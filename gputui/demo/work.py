@@ -27,29 +27,31 @@ class Stage:
     utilization_percent: float
     result_bytes: int
     """What a finished task holds on the device until the next stage used it."""
+    device_share: float = 0.05
+    """Of the device's memory, what a task takes while it runs."""
 
 
 RECIPES: Mapping[str, tuple[Stage, ...]] = {
     "random-sum": (
-        Stage("draw-and-sum", 0.94, 2.2, 98, 2**20),
+        Stage("draw-and-sum", 0.94, 2.2, 98, 2**20, 0.12),
         Stage("sum-aggregate", 0.06, 0.4, 22, 2**10),
     ),
     "svd": (
-        Stage("random_sample", 0.25, 1.3, 96, 900 * 2**20),
-        Stage("qr", 0.45, 2.4, 91, 450 * 2**20),
+        Stage("random_sample", 0.25, 1.3, 96, 900 * 2**20, 0.35),
+        Stage("qr", 0.45, 2.4, 91, 450 * 2**20, 0.58),
         Stage("stack-qr", 0.05, 0.6, 18, 120 * 2**20),
-        Stage("dot", 0.25, 1.6, 95, 2**20),
+        Stage("dot", 0.25, 1.6, 95, 2**20, 0.5),
     ),
     "matmul": (
         Stage("random_sample", 0.15, 1.2, 97, 700 * 2**20),
-        Stage("tensordot", 0.75, 2.8, 99, 300 * 2**20),
+        Stage("tensordot", 0.75, 2.8, 99, 300 * 2**20, 0.72),
         Stage("sum", 0.10, 0.5, 35, 2**20),
     ),
-    "torch": (Stage("train_step", 1.0, 3.1, 93, 2**22),),
+    "torch": (Stage("train_step", 1.0, 3.1, 93, 2**22, 0.44),),
 }
 GENERIC = (
     Stage("from-array", 0.3, 1.4, 45, 400 * 2**20),
-    Stage("map-blocks", 0.6, 2.0, 84, 100 * 2**20),
+    Stage("map-blocks", 0.6, 2.0, 84, 100 * 2**20, 0.3),
     Stage("aggregate", 0.1, 0.5, 25, 2**18),
 )
 """For a preset that has no recipe of its own."""

@@ -1,0 +1,18 @@
+"""Draw all pictures anew: `python -m tests.pictures [NAME…]`, the README's also as PNG."""
+
+import asyncio
+import sys
+
+from tests.pictures.png import write_png
+from tests.pictures.scenes import FOLDER, README, SCENES, draw
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    wanted = set(sys.argv[1:])
+    for scene in SCENES:
+        if not wanted or scene.name in wanted:
+            svg = asyncio.run(draw(scene))
+            scene.path.write_text(svg, encoding="utf-8")
+            if scene in README:
+                write_png(svg, scene.path.with_suffix(".png"))
+            print(scene.path.name, f"{len(svg) / 1024:.0f} kB")

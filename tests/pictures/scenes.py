@@ -1,0 +1,117 @@
+"""The scenes that pictures are made of, and how one is drawn, the same each time."""
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual.pilot import Pilot
+from textual.strip import Strip
+from textual.widgets import Input
+
+from gputui.demo import DemoLink, Shape, Simulator
+from gputui.demo.requests import answer
+from gputui.protocol import Answer, Message, SnapshotTaken, SubscribeLogs
+from gputui.tui.app import ScreenApp
+
+FOLDER = Path(__file__).parents[2] / "screenshots"
+START = 1_767_225_600.0
+"""2026-01-01 00:00 UTC."""
+SIZES = ((80, 24), (120, 40), (200, 60))
+THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark")
+STILL = 4
+"""Looks in a row in which nothing moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is to be seen, when, and what was pressed to see it."""
+
+    name: str
+    shape: str = "4x8"
+    seconds: int = 100
+    keys: tuple[str, ...] = ()
+    size: tuple[int, int] = (120, 40)
+    theme: str = "textual-dark"
+
+    @property
+    def path(self) -> Path:
+        """Where its picture is kept."""
+        return FOLDER / f"{self.name}.svg"
+
+
+README = (
+    Scene("launch", "16x8", 5, ("0",)),
+    Scene("fleet"),
+    Scene("heat", "125x8", keys=("Z", "Z")),
+    Scene("workers", keys=("2",)),
+    Scene("tasks", "16x8", keys=("3",)),
+    Scene("logs", "16x8", keys=("4",)),
+    Scene("events", "16x8", 200, keys=("5",)),
+    Scene("runs", "16x8", 220, keys=("6", "j", "j")),
+    Scene("device", keys=("2", "enter")),
+    Scene("form", keys=("c", "down", "enter")),
+    Scene("scale", keys=("minus",)),
+    Scene("help", keys=("question_mark",)),
+)
+MATRIX = tuple(
+    Scene(f"fleet-{width}x{height}-{theme}", size=(width, height), theme=theme)
+    for width, height in SIZES
+    for theme in THEMES
+)
+SCENES = (*README, *MATRIX)
+
+
+class Recorded(DemoLink):
+    """A link that tells of each second up to a moment, and then of nothing more."""
+
+    def __init__(self, simulator: Simulator, seconds: int) -> None:
+        super().__init__(simulator, lambda: START + seconds)
+        self._seconds = seconds
+        self.told = asyncio.Event()
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what the simulator tells of each second."""
+        await self.send(SubscribeLogs(True))
+        for second in range(self._seconds + 1):
+            snapshot = self.simulator.step(START + second)
+            if second == 12 and self._seconds > 30:
+                answer(self.simulator, Answer(1, "yes"))
+            for message in (SnapshotTaken(snapshot), *self._fresh()):
+                yield message
+        self.told.set()
+        await asyncio.Event().wait()
+
+
+async def draw(scene: Scene) -> str:
+    """Return a scene as SVG."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    simulator = Simulator(Shape.parse(scene.shape), seed=1, started_at=START)
+    link = Recorded(simulator, scene.seconds)
+
+    async def open_link() -> Recorded:
+        return link
+
+    app = ScreenApp(open_link, theme=scene.theme, clock=lambda: START + scene.seconds)
+    async with app.run_test(size=scene.size) as pilot:
+        await asyncio.wait_for(link.told.wait(), 60)
+        await _still(pilot)
+        for key in scene.keys:
+            await pilot.press(key)
+            await _still(pilot)
+        return app.export_screenshot(title="gputui")
+
+
+async def _still(pilot: "Pilot[int]") -> None:
+    """Wait until nothing moves any more."""
+    app = pilot.app
+    same, before = 0, [Strip([])]
+    while same < STILL:
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
+        await pilot.pause(0.03)
+        now = app.screen._compositor.render_strips()
+        same, before = (same + 1 if now == before else 0), now
