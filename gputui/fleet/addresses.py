@@ -4,12 +4,15 @@ The far end of a host's SSH connection is where others reach it. A host that is 
 reached where any other machine reaches it: at this end of the connection to that one.
 """
 
+import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 LOOPBACK = "127.0.0.1"
+PATIENCE_S = 2.0
+"""How long a host that is this machine waits to learn how the others reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,32 @@ def listen_addresses(ways: Iterable[Way], own_address: str = "") -> dict[str, st
         elif here:
             found[way.name] = way.far_address if here == LOOPBACK else here
     return found
+
+
+class Listening:
+    """Where workers listen, with patience: a host that must wait does so for a bounded time."""
+
+    def __init__(self, own_address: str, out_of_patience: Callable[[], None]) -> None:
+        self._own_address = own_address
+        self._out_of_patience = out_of_patience
+        self._waiting_since: float | None = None
+
+    def addresses(self, ways: Iterable[Way]) -> dict[str, str]:
+        """Return host → the address its workers listen on; a host that must wait is left out.
+
+        After `PATIENCE_S` such a host takes this machine's address on its default route.
+        """
+        ways = [way for way in ways if not way.given_up]
+        found = listen_addresses(ways, self._own_address)
+        if len(found) == sum(bool(way.far_address) for way in ways):
+            return found
+        loop = asyncio.get_running_loop()
+        if self._waiting_since is None:
+            self._waiting_since = loop.time()
+            loop.call_later(PATIENCE_S, self._out_of_patience)
+        if loop.time() - self._waiting_since >= PATIENCE_S:
+            return listen_addresses(ways, outward_address())
+        return found
 
 
 def is_loopback(address: str) -> bool:

@@ -7,19 +7,19 @@ the head only; nothing here knows of faces.
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Iterable
-from typing import Any, Protocol
+from typing import Any
 
-from gputui.errors import GputuiError
 from gputui.fleet import capacity, demand
-from gputui.fleet.addresses import Way, listen_addresses, outward_address
+from gputui.fleet.addresses import Listening, Way
 from gputui.fleet.demand import Demand, Fleetwide
 from gputui.fleet.host import ManagedHost
+from gputui.fleet.listener import FleetListener
 from gputui.fleet.opening import Shared
 from gputui.fleet.roster import Roster
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
+from gputui.fleet.workforce import GRACE_S, Workforce
 from gputui.hosts import Host
 from gputui.plan import Changes, HostCapacity, WorkerSpec
 from gputui.protocol import (
@@ -29,9 +29,6 @@ from gputui.protocol import (
     FollowLogs,
     LogLines,
     Message,
-    RestartWorkers,
-    StartWorkers,
-    StopWorkers,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -41,12 +38,6 @@ from gputui.protocol import (
 )
 from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
 
-logger = logging.getLogger(__name__)
-
-GRACE_S = 3.0
-"""What a worker that is stopped may take to say goodbye."""
-PATIENCE_S = 2.0
-"""How long a host that is this machine waits to learn how the others reach it."""
 ON_THE_WAY = (
     HostState.RESOLVING,
     HostState.CONNECTING,
@@ -54,34 +45,6 @@ ON_THE_WAY = (
     HostState.PROBING,
     HostState.REACHING,
 )
-
-
-class FleetListener(Protocol):
-    """What the fleet needs of the head."""
-
-    def fleet_changed(self) -> None:
-        """Some state is another now."""
-
-    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
-        """Record an event."""
-
-    def worker_restarted(self, name: str) -> None:
-        """A worker that had ended was started again."""
-
-    def logs_printed(self, lines: LogLines) -> None:
-        """Workers printed something."""
-
-    async def ask(self, host: str, question: Question) -> str | None:
-        """Ask a person; None for no."""
-
-    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Have the scheduler move what workers hold; returns those that could leave.
-
-        Raises HeadError when there is no scheduler.
-        """
-
-    def remove(self, names: tuple[str, ...], reason: str) -> None:
-        """Have the scheduler forget workers at once."""
 
 
 class Fleet:
@@ -96,16 +59,16 @@ class Fleet:
         self._hosts: dict[str, ManagedHost] = {}
         self._refused: dict[str, HostStatus] = {}
         """Second lines for one machine."""
+        self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._scheduler_port: int | None = None
         self._logs_followed = False
-        self._patient = True
+        self._workforce = Workforce(self._hosts, self.roster, listener)
+        self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
         self._stopping = False
         self._last_states: dict[str, HostState] = {}
         self._tasks: set[asyncio.Task[object]] = set()
-
-    # What there is
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -136,8 +99,6 @@ class Fleet:
             return False
         return not self.preview(self.demand).starts
 
-    # What people ask for
-
     def preview(self, wanted: Demand, hosts: tuple[Host, ...] | None = None) -> Changes:
         """Return what a demand would start and stop now, with these hosts or those there are."""
         return demand.decide(self._fleetwide(hosts), wanted)
@@ -167,8 +128,7 @@ class Fleet:
 
     def restart(self, names: Iterable[str]) -> None:
         """End workers and start them anew."""
-        for host, there in self._by_host(names).items():
-            self._hosts[host].send(RestartWorkers(there))
+        self._workforce.restart(names)
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that are refused or not reached; returns which."""
@@ -191,8 +151,6 @@ class Fleet:
             self._logs_followed = on
             for managed in self._hosts.values():
                 managed.send(FollowLogs(on))
-
-    # What the head tells
 
     def give_credentials(self, credentials: Credentials) -> None:
         """Give agents what their workers join with; those met already get it now."""
@@ -219,9 +177,8 @@ class Fleet:
         names = list(self._hosts)
         ended = await asyncio.gather(*(self._hosts[name].stop(grace_s) for name in names))
         await self._shared.close()
-        return tuple(name for name, gone in zip(names, ended, strict=True) if not gone)
-
-    # What hosts tell
+        left = {name for name, gone in zip(names, ended, strict=True) if not gone}
+        return tuple(left - self._refused.keys())
 
     def host_changed(self, host: ManagedHost) -> None:
         """Take note of another state: a host that is ready gets workers, a lost one loses them."""
@@ -231,9 +188,11 @@ class Fleet:
             self._last_states[host.name] = host.state
             self._tell_state(host)
             if host.state is HostState.READY:
-                self._catch_up(host)
+                self._workforce.catch_up(host, self._addresses().get(host.name, ""))
+                if self._logs_followed:
+                    host.send(FollowLogs(True))
         if host.lease_over and (lost := self.roster.of_host(host.name)):
-            self._lose(lost, f"{host.name} has not been reached for longer than its lease")
+            self._workforce.lose(lost, "its host has not been reached for longer than the lease")
         self._reconcile_soon()
         self._listener.fleet_changed()
 
@@ -246,17 +205,18 @@ class Fleet:
                 self._listener.logs_printed(message)
                 return
             case Facts():
-                self._meet(host, message)
+                if self._credentials is not None:
+                    host.send(self._credentials)
+                self._workforce.meet(host, message)
+                self._refuse_same_machines()
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
-            case WorkerStarted(name):
-                if self.roster.started(message):
-                    self._listener.worker_restarted(name)
-            case WorkerReady(name, address):
-                if self.roster.ready(message):
-                    self._listener.tell(Severity.INFO, name, "registered", address)
+            case WorkerStarted():
+                self._workforce.started(message)
+            case WorkerReady():
+                self._workforce.ready(message)
             case WorkerExited():
-                self._exited(message)
+                self._workforce.exited(message)
                 self._reconcile_soon()
         self._listener.fleet_changed()
 
@@ -264,18 +224,11 @@ class Fleet:
         """Ask a person."""
         return await self._listener.ask(host.name, question)
 
-    # Wanted against running
-
     def reconcile(self) -> Changes:
         """Have started what is wanted and does not run, and stopped what runs and is not."""
         changes = self.preview(self.demand)
-        addresses = self._listen_addresses()
-        starts: dict[str, list[WorkerSpec]] = {}
-        for spec in changes.starts:
-            if spec.host in addresses:
-                starts.setdefault(spec.host, []).append(spec)
-        for name, specs in starts.items():
-            self._start(self._hosts[name], tuple(specs), addresses[name])
+        if changes.starts:
+            self._workforce.start(changes.starts, self._addresses())
         if changes.stops:
             self.roster.retiring(changes.stops)
             self._spawn(self._retire(changes.stops))
@@ -304,15 +257,16 @@ class Fleet:
     def _capacities(self, names: set[str]) -> dict[str, HostCapacity]:
         """Return what those hosts give that are ready, or lost for less than their lease."""
         found = {}
-        for name, managed in self._hosts.items():
+        for name in (names & self._hosts.keys()) - self._refused.keys() - self._leaving:
+            managed = self._hosts[name]
             usable = managed.state not in (*ON_THE_WAY, HostState.REFUSED)
-            if usable and not managed.lease_over and name not in self._refused and name in names:
-                assert managed.facts
+            if usable and not managed.lease_over and managed.facts is not None:
                 found[name] = capacity.capacity(managed.host, managed.facts, self._settings)
         return found
 
-    def _listen_addresses(self) -> dict[str, str]:
-        ways = [
+    def _addresses(self) -> dict[str, str]:
+        """Return host → where its workers listen, of those that can start any now."""
+        return self._listening.addresses(
             Way(
                 name,
                 managed.local_address,
@@ -320,93 +274,23 @@ class Fleet:
                 given_up=managed.state is HostState.REFUSED or name in self._refused,
             )
             for name, managed in self._hosts.items()
-        ]
-        own = self._settings.scheduler_host or ""
-        found = listen_addresses(ways, own)
-        if len(found) < sum(bool(way.far_address) for way in ways if not way.given_up):
-            if not self._patient:
-                return listen_addresses(ways, own or outward_address())
-            asyncio.get_running_loop().call_later(PATIENCE_S, self._lose_patience)
-        return found
-
-    def _lose_patience(self) -> None:
-        if self._patient:
-            self._patient = False
-            self._reconcile_soon()
-
-    def _start(self, managed: ManagedHost, specs: tuple[WorkerSpec, ...], address: str) -> None:
-        if managed.state is not HostState.READY:
-            return
-        sent = managed.send(StartWorkers(specs, managed.scheduler_address, address))
-        for spec in specs:
-            self.roster.start(spec, sent=sent)
+        )
 
     async def _retire(self, names: tuple[str, ...]) -> None:
-        """Have workers give up what they hold, and stop those that could."""
-        up = self.roster.registered(names)
-        left = set(names) - set(up)
-        try:
-            if up:
-                left |= set(await self._listener.retire(up))
-        except GputuiError as error:
-            self._listener.tell(Severity.ERROR, "cluster", "kept", f"{', '.join(up)}: {error}")
-        kept = tuple(name for name in up if name not in left)
-        if kept:
-            self.demand = demand.keep(self.demand, kept)
-            self.roster.retiring(kept, on=False)
-            text = "it holds results that fit on no other worker"
-            for name in kept:
-                self._listener.tell(Severity.WARNING, name, "kept", text)
-        self._stop_workers(name for name in names if name in left)
-        self._listener.fleet_changed()
-
-    def _stop_workers(self, names: Iterable[str]) -> None:
-        for host, there in self._by_host(names).items():
-            if not self._hosts[host].send(StopWorkers(there, GRACE_S)):
-                self.roster.forget(there)
-            for name in there:
-                self._listener.tell(Severity.INFO, name, "retired", "")
+        kept = await self._workforce.retire(names)
+        self.demand = demand.keep(self.demand, kept)
 
     async def _remove_host(self, name: str) -> None:
-        there = self.roster.of_host(name)
-        self.roster.retiring(there)
-        await self._retire(there)
-        stayed = [worker for worker in there if worker in self.demand.kept]
+        self._leaving.add(name)
+        stayed = await self._workforce.retire(self.roster.of_host(name))
         managed = self._hosts.pop(name)
+        self._leaving.discard(name)
         self._refused.pop(name, None)
         await managed.stop(GRACE_S)
-        self._lose(self.roster.of_host(name), f"{name} was removed")
+        self._workforce.lose(self.roster.of_host(name), f"{name} was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._listener.fleet_changed()
-
-    def _lose(self, names: tuple[str, ...], why: str) -> None:
-        """Forget workers that are gone with their host."""
-        self.roster.forget(names)
-        if names:
-            self._listener.remove(names, why)
-            for name in names:
-                self._listener.tell(Severity.ERROR, name, "lost", why)
-
-    def _meet(self, host: ManagedHost, facts: Facts) -> None:
-        """Take an agent in, new or met again."""
-        if self._credentials is not None:
-            host.send(self._credentials)
-        if unknown := tuple(w.name for w in facts.running if w.name not in self.roster):
-            host.send(StopWorkers(unknown, GRACE_S))
-        gone = self.roster.facts(host.name, facts)
-        if gone:
-            self._listener.remove(gone, f"their agent on {host.name} is another one now")
-        self._refuse_same_machines()
-
-    def _catch_up(self, host: ManagedHost) -> None:
-        """Have an agent that was met again tell how its workers are now."""
-        there = [self.roster.spec(name) for name in self.roster.of_host(host.name)]
-        if there:
-            address = self._listen_addresses().get(host.name, host.far_address)
-            host.send(StartWorkers(tuple(there), host.scheduler_address, address))
-        if self._logs_followed:
-            host.send(FollowLogs(True))
 
     def _refuse_same_machines(self) -> None:
         """Refuse every host that is the same machine as one before it in the file."""
@@ -426,18 +310,9 @@ class Fleet:
                 failed_stage=HostState.PROBING,
                 address=managed.far_address,
             )
-            self._lose(self.roster.of_host(name), reason)
+            self._workforce.lose(self.roster.of_host(name), reason)
             self._listener.tell(Severity.ERROR, name, "refused", reason)
             self._spawn(managed.stop(GRACE_S))
-
-    def _exited(self, message: WorkerExited) -> None:
-        retiring = message.name not in self.roster.staying
-        self.roster.exited(message)
-        if retiring or message.kind == "stopped":
-            return
-        kind = "parked" if message.parked else "crashed"
-        severity = Severity.ERROR if message.parked else Severity.WARNING
-        self._listener.tell(severity, message.name, kind, message.reason)
 
     def _tell_state(self, host: ManagedHost) -> None:
         """Record what a person would want to know of a host's state."""
@@ -451,13 +326,6 @@ class Fleet:
         if severity is not None:
             text = status.reason or "; ".join(status.warnings) or host.far_address
             self._listener.tell(severity, host.name, host.state, text)
-
-    def _by_host(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        found: dict[str, tuple[str, ...]] = {}
-        for name in names:
-            if name in self.roster and (host := self.roster.spec(name).host) in self._hosts:
-                found[host] = (*found.get(host, ()), name)
-        return found
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.create_task(work)

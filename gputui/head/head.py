@@ -87,8 +87,6 @@ class Head:
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    # Life
-
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the door's socket, and stay until the end."""
         try:
@@ -169,8 +167,6 @@ class Head:
         counts = self.keeper.process.counts
         return counts is not None and bool(counts.clients)
 
-    # The scheduler
-
     def scheduler_listens(self, port: int, *, again: bool) -> None:
         """Tell hosts and faces where it is."""
         self.fleet.scheduler_listens(port)
@@ -216,8 +212,6 @@ class Head:
         """Why it ends; "" while it does not."""
         return self._ending.result().reason if self._ending.done() else ""
 
-    # The fleet
-
     def fleet_changed(self) -> None:
         """Let everybody who waits for a change look again."""
         self._came_up = self._came_up or bool(self.fleet.roster.up)
@@ -249,8 +243,6 @@ class Head:
     def remove(self, names: tuple[str, ...], reason: str) -> None:
         """Have the scheduler forget workers."""
         self.keeper.process.remove(names, reason)
-
-    # The faces
 
     def face_attached(self, face: Face) -> Attached:
         """Give a face what it needs to take part."""
