@@ -11,7 +11,7 @@ from gputui.cluster.running import RunningCluster
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.contact import find_cluster, running_clusters
-from gputui.errors import HeadError
+from gputui.errors import ClusterError, HeadError
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION, AwaitWorkers, ConfigureHead, Settled
 from gputui.snapshot import HostStatus
@@ -78,7 +78,11 @@ class GPUCluster(RunningCluster):
         await self._attach(await asyncio.to_thread(self._process.opened))
         settled = await self._request(AwaitWorkers(0, self._workers))
         assert isinstance(settled, Settled)
-        check_enough(settled, self._min_workers)
+        try:
+            check_enough(settled, self._min_workers)
+        except ClusterError:
+            await self._head.close()
+            raise
         self.failed_hosts = settled.failed_hosts
         for line in failures(settled):
             logger.warning("%s", line)

@@ -39,7 +39,7 @@ class RunningCluster:
         self._ended_because = ""
         if not asynchronous:
             self._runner.start()
-            self._run(self._start)
+            self._run(self._awaited)
 
     # What Dask's Client asks of a cluster
 
@@ -76,6 +76,11 @@ class RunningCluster:
     def name(self) -> str:
         """The name to attach to it: `gputui attach NAME`."""
         return self._head.attached.name
+
+    @property
+    def cluster_id(self) -> str:
+        """What every process of the cluster carries in its environment as GPUTUI_CLUSTER."""
+        return self._head.attached.cluster_id
 
     def scale(self, n: int | None) -> Any:
         """Want this many workers; None is as many as the hosts give. Nothing is lost."""
@@ -170,8 +175,6 @@ class RunningCluster:
         check_enough(settled, n_workers)
 
     async def _close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
         if self._link is not None:
             await self._link.close()
 
@@ -182,13 +185,10 @@ class RunningCluster:
         await self._close()
 
     def _close_with(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> Any:
-        from distributed.core import Status
-
-        if self._asynchronous:
+        if self._returns_awaitables:
             return self._closed_by(closing)
-        if self.status is not Status.closed:
-            self._run(self._closed_by, closing)
-            self._runner.stop()
+        self._run(self._closed_by, closing)
+        self._runner.stop()
         return None
 
     async def _closed_by(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -202,9 +202,19 @@ class RunningCluster:
         finally:
             self.status = Status.closed
 
-    def _run(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Call a coroutine function: its awaitable where asynchronous, else its result."""
+    @property
+    def _returns_awaitables(self) -> bool:
+        """Whether this is called where nothing may block: Dask's client does, from the loop."""
         if self._asynchronous:
+            return True
+        try:
+            return asyncio.get_running_loop() is getattr(self.loop, "asyncio_loop", None)
+        except RuntimeError:
+            return False
+
+    def _run(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Call a coroutine function: its awaitable where nothing may block, else its result."""
+        if self._returns_awaitables:
             return function(*arguments)
         from distributed.utils import sync
 

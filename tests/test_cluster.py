@@ -1,0 +1,154 @@
+"""`GPUCluster` and `connect`, with Dask's own client and real workers of this machine."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+import gputui
+from gputui.cluster import GPUCluster, bring_up, read_hosts, running_clusters
+from gputui.errors import ClusterError, HeadError, HostsError, UsageError
+from gputui.protocol import VERSION, ConfigureHead
+from tests.clusters import TWO_WORKERS, nothing_left
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        monkeypatch.setenv("XDG_STATE_HOME", folder)
+        yield Path(folder)
+
+
+def test_a_client_computes_on_a_cluster() -> None:
+    with GPUCluster(TWO_WORKERS) as cluster, Client(cluster) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+        names = {worker["name"] for worker in client.scheduler_info()["workers"].values()}
+        assert names == {"localhost:cpu0", "localhost:cpu1"}
+        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+
+
+async def test_an_asynchronous_client_computes_on_an_asynchronous_cluster() -> None:
+    async with (
+        GPUCluster(TWO_WORKERS, asynchronous=True) as cluster,
+        Client(cluster, asynchronous=True) as client,
+    ):
+        assert await client.submit(sum, [1, 2]) == 3
+
+
+async def test_a_closed_cluster_leaves_nothing(runtime: Path) -> None:
+    cluster = await GPUCluster(TWO_WORKERS, asynchronous=True)
+    await cluster.close()
+    await nothing_left(cluster.cluster_id, 2)
+    assert not running_clusters()
+
+
+def test_workers_can_be_scaled_and_waited_for() -> None:
+    hosts = "localhost gpus=none nthreads=1"
+    with GPUCluster(hosts, workers=1) as cluster, Client(cluster) as client:
+        cluster.scale(3)
+        client.wait_for_workers(3, timeout=20)
+        assert len(client.scheduler_info()["workers"]) == 3
+
+
+def test_a_cluster_can_be_taken_hold_of_by_its_name() -> None:
+    with GPUCluster(TWO_WORKERS, name="mine"):
+        with gputui.connect("mine") as held, Client(held) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+        assert [contact.name for contact in running_clusters()] == ["mine"]
+
+
+def test_connect_takes_the_only_cluster_without_a_name() -> None:
+    with pytest.raises(HeadError, match="no cluster runs here"):
+        gputui.connect()
+    with GPUCluster(TWO_WORKERS, name="only"), gputui.connect() as held:
+        assert held.name == "only"
+
+
+def test_two_clusters_of_one_program_have_two_names() -> None:
+    with GPUCluster(TWO_WORKERS, workers=1) as one, GPUCluster(TWO_WORKERS, workers=1) as two:
+        assert {one.name, two.name} == {"local", "local-2"}
+
+
+def test_hosts_that_all_fail_raise_every_reason() -> None:
+    with pytest.raises(ClusterError, match=r"0 of at least 1(.|\n)*no GPU 7(.|\n)*gpus=none"):
+        GPUCluster("localhost gpus=7")
+
+
+def test_a_bad_line_is_told_before_anything_starts() -> None:
+    with pytest.raises(HostsError, match="unknown key 'gpu'"):
+        GPUCluster("a gpu=0")
+
+
+def test_shutting_down_a_client_ends_the_cluster() -> None:
+    cluster = GPUCluster(TWO_WORKERS)
+    Client(cluster).shutdown()
+    assert cluster.status.name == "closed"
+
+
+def test_functions_beside_a_script_are_found_by_the_workers(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def double(n):\n    return 2 * n\n")
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import beside
+        from distributed import Client
+        from gputui import GPUCluster
+        with GPUCluster({TWO_WORKERS!r}) as cluster, Client(cluster) as client:
+            print(client.submit(beside.double, 21).result())
+        """)
+    )
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "42"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_program_that_is_ended_takes_its_cluster_along(number: signal.Signals) -> None:
+    program = f"""
+        import time
+        from gputui import GPUCluster
+        cluster = GPUCluster({TWO_WORKERS!r})
+        print(cluster.cluster_id, flush=True)
+        time.sleep(60)
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        textwrap.dedent(program),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.stdout
+    cluster_id = (await process.stdout.readline()).decode().strip()
+    os.kill(process.pid, number)
+    await process.wait()
+    await nothing_left(cluster_id, 5)
+
+
+async def test_a_cluster_is_brought_up_for_a_run() -> None:
+    config = ConfigureHead(VERSION, "run", TWO_WORKERS + "\nlocalhost.invalid")
+    running = await bring_up(config)
+    assert sorted(running.workers) == ["localhost:cpu0", "localhost:cpu1"]
+    assert [host.name for host in running.failed_hosts] == ["localhost.invalid"]
+    await running.link.close()
+    await asyncio.to_thread(running.head.end)
+
+
+def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
+    path = tmp_path / "lab.txt"
+    path.write_text("gpu-a\n")
+    assert read_hosts(str(path)) == ("gpu-a\n", str(path))
+    assert read_hosts(["gpu-a", "gpu-b"]) == ("gpu-a\ngpu-b", "")
+    with pytest.raises(UsageError, match=r"none\.txt: there is no such file"):
+        read_hosts("none.txt")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match="not a text in UTF-8"):
+        read_hosts(path)
