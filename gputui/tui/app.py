@@ -63,6 +63,7 @@ class ScreenApp(App[int]):
     #banner { display: none; }
     #body { height: 1fr; }
     #summary { height: 1fr; display: none; }
+    App.-ascii Dialog > Vertical, App.-ascii Finder > Vertical { border: ascii $primary; }
     """
 
     def __init__(
@@ -123,6 +124,7 @@ class ScreenApp(App[int]):
 
     async def on_mount(self) -> None:
         """Show the fleet and begin to listen."""
+        self.set_class(self.ascii_only, "-ascii")
         self.register_theme(OKABE_ITO)
         if self._wanted_theme in self.available_themes:
             self.theme = self._wanted_theme

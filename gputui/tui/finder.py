@@ -129,7 +129,7 @@ def help_lines(commands: Iterable[Command], view: str) -> Iterator[str]:
     own = [command for command in commands if command.view == view]
     yield from _section(f"In the {view} view", own)
     for keys, does in MOVING:
-        yield f"  {keys:<10} {does}"
+        yield f"  {keys:<29} {does}"
     yield ""
     yield from _section("Everywhere", [command for command in commands if not command.view])
     yield ""
@@ -142,4 +142,4 @@ def _section(title: str, commands: Sequence[Command]) -> Iterator[str]:
     for command in commands:
         keys = " ".join(map(key_name, command.keys))
         called = f":{command.name} {command.usage}".rstrip()
-        yield f"  {keys:<10} {command.does:<48} {called}"
+        yield f"  {keys:<6} {called:<22} {command.does}"

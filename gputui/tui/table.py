@@ -6,8 +6,10 @@ on its row when the order changes. (A `DataTable` takes ten times the CPU at 512
 """
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -26,6 +28,8 @@ Draw = Callable[[str], Line]
 HEADING = 1
 """Lines above the rows that do not scroll."""
 WHEEL_LINES = 3
+WHOLE_LINE = 10_000
+"""Farther right than any terminal."""
 
 
 class Table(ScrollView, can_focus=True):
@@ -108,11 +112,13 @@ class Table(ScrollView, can_focus=True):
         width = self.size.width
         for y, key in enumerate(self._keys_seen(), HEADING):
             line = self._draw(key)
-            if line != self._drawn.get(key):
+            before = self._drawn.get(key)
+            if line != before:
                 self._drawn[key] = line
+                left, right = changed_span(before, line) if before else (0, width)
                 self._strips.pop((key, False), None)
                 self._strips.pop((key, True), None)
-                self.refresh(Region(0, y, width, 1))
+                self.refresh(Region(left, y, min(right, width) - left, 1))
 
     def _keys_seen(self) -> Sequence[str]:
         top = self.scroll_offset.y
@@ -239,3 +245,26 @@ class Table(ScrollView, can_focus=True):
             return strip
         segments = [Segment(text, (old or Style.null()) + style) for text, old, _ in strip]
         return Strip(segments, width).simplify()
+
+
+def changed_span(before: Line, after: Line) -> tuple[int, int]:
+    """Return the cells, begin and end, outside of which two drawings of a line are the same.
+
+    >>> changed_span((("ab", ""), ("7", ""), ("x", "")), (("ab", ""), ("8", ""), ("x", "")))
+    (2, 3)
+    >>> changed_span((("a", ""),), (("abc", ""),))
+    (0, 10000)
+    """
+    left: int | None = None
+    right = x = 0
+    for old, new in zip_longest(before, after):
+        if old is None or new is None:
+            return left or 0, WHOLE_LINE
+        width = cell_len(new[0])
+        if old != new:
+            left = x if left is None else left
+            if width != cell_len(old[0]):
+                return left, WHOLE_LINE
+            right = x + width
+        x += width
+    return left or 0, right

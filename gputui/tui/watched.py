@@ -6,6 +6,7 @@ another head is met. A snapshot older than the newest is not taken.
 
 from collections import deque
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from gputui.protocol import Asked
 from gputui.snapshot import Event, Snapshot
@@ -19,6 +20,8 @@ from gputui.tui.throughput import Throughput
 HISTORY_LENGTH = 120
 """Readings of each GPU that are kept, one a second or so."""
 EVENTS_KEPT = 5_000
+STEP_LENGTH = 5
+"""Readings that one step of a graph is the mean of."""
 SHORTEST_STEP_S = 0.8
 """Snapshots that come closer to each other add nothing to the histories."""
 
@@ -45,6 +48,7 @@ class Watched:
     """The places of the newest snapshot that a worker can have."""
     alarms: Alarms = field(default_factory=Alarms)
     _remembered_at: float = 0.0
+    _remembered: int = 0
 
     def take(self, snapshot: Snapshot) -> bool:
         """Take a snapshot; return whether it is newer than what was there."""
@@ -57,8 +61,22 @@ class Watched:
         self.throughput.look(snapshot.groups, snapshot.taken_at)
         if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
             self._remembered_at = snapshot.taken_at
+            self._remembered += 1
             self._remember(snapshot)
         return True
+
+    def history_steps(self, uuid: str) -> list[float]:
+        """Return a GPU's history in means of `STEP_LENGTH` readings; missing ones are -1.
+
+        A step is whole before it is shown, so that a graph changes now and then, not each second.
+        """
+        values = list(self.histories.get(uuid, ()))
+        whole = len(values) - self._remembered % STEP_LENGTH
+        begin = whole % STEP_LENGTH
+        return [
+            fmean(values[place : place + STEP_LENGTH])
+            for place in range(begin, max(begin, whole), STEP_LENGTH)
+        ]
 
     def _remember(self, snapshot: Snapshot) -> None:
         self.stream.keep(worker.name for worker in snapshot.workers)

@@ -29,6 +29,8 @@ from gputui.tui.watched import Watched
 NAME_MOST = 24
 OUTLIERS_HOLD_S = 5.0
 """How long the list of what stands out stays as it is; every change sends whole lines."""
+LINES_AROUND = 4
+"""Lines of the terminal that are no rows: status, heading, crumbs, keys."""
 HISTORY_FROM = 108
 """Columns of the terminal from which there is room for a history."""
 
@@ -106,7 +108,7 @@ class FleetView(View):
         """The zoom that a person chose, else the closest one that fits."""
         if self.chosen_zoom is not None:
             return self.chosen_zoom
-        room = self.size.height - 1
+        room = self.screen_app.size.height - LINES_AROUND
         if len(self._by_host) == 1 or len(self._slots) + len(self._by_host) <= room:
             return Zoom.GPU
         return Zoom.HOST if len(self._by_host) <= room else Zoom.HEAT
@@ -158,10 +160,9 @@ class FleetView(View):
         return mark, (fitted(fmt.safe(slot.key), self._name_width), role)
 
     def _history(self, slot: Slot) -> str:
-        histories = self.screen_app.watched.histories
-        history = histories.get(slot.device.uuid, ()) if slot.device else ()
-        recent = list(history)[-2 * HISTORY_CELLS :]
-        return fmt.braille([None if v < 0 else v / 100 for v in recent], HISTORY_CELLS)
+        watched = self.screen_app.watched
+        steps = watched.history_steps(slot.device.uuid) if slot.device else ()
+        return fmt.braille([None if v < 0 else v / 100 for v in steps], HISTORY_CELLS)
 
     def _show_hosts(self) -> None:
         self._name_width = min(NAME_MOST, max(map(len, self._by_host), default=4))
