@@ -285,3 +285,19 @@ async def test_ascii_screens_are_ascii() -> None:
             await pilot.press(key)
             await sees(pilot, text)
             await sees_not(pilot, "●", "█", "✖", "░")
+
+
+async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_beside_the_rows() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(200, 60)) as pilot:
+        await sees(pilot, "mira", "pinned to its GPU")
+        await pilot.press("j", "j")
+        await sees(pilot, "killed (signal 9)")
+        assert "python train.py" not in seen(pilot).replace("mira python train.py", "")
+
+
+async def test_a_narrower_terminal_shows_the_rows_alone() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        assert "pinned to its GPU" not in seen(pilot)

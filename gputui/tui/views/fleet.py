@@ -15,6 +15,7 @@ from gputui.tui import format as fmt
 from gputui.tui.alarms import SERIOUS, AlarmKind
 from gputui.tui.columns import BY_KEY, COLUMNS, HISTORY_CELLS, Column, fitting, ordered
 from gputui.tui.commands import Command
+from gputui.tui.device_panel import DevicePanel
 from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.heat import Block, HeatPane, Outlier, outliers, worst
 from gputui.tui.hostrows import READINGS, STATE_WIDTH, glyph, group_row, host_heading, host_row
@@ -35,6 +36,11 @@ HISTORY_FROM = 108
 """Columns of the terminal from which there is room for a history."""
 
 
+RAIL_CELLS = 68
+"""Columns that the GPU under the cursor takes beside the rows, where the terminal is wide."""
+RAIL_FROM = 190
+
+
 class Zoom(StrEnum):
     """How close the fleet is looked at."""
 
@@ -47,11 +53,16 @@ class FleetView(View):
     """Every GPU of the cluster."""
 
     NAME = "fleet"
-    DEFAULT_CSS = "FleetView HeatPane { display: none; }"
+    DEFAULT_CSS = f"""
+    FleetView {{ layout: horizontal; }}
+    FleetView HeatPane {{ display: none; }}
+    FleetView #rail {{ display: none; width: {RAIL_CELLS}; border-left: solid $panel; }}
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.heat = Table(), HeatPane()
+        self.table, self.heat, self.rail = Table(), HeatPane(), DevicePanel(id="rail")
+        self.rail.processes.can_focus = False
         self.chosen_zoom: Zoom | None = None
         self.sorted_by: Column | None = None
         self.backwards = False
@@ -71,9 +82,10 @@ class FleetView(View):
         self._outliers_at = 0.0
 
     def compose(self) -> ComposeResult:
-        """Lay out the table and the cells; one of them is in sight."""
+        """Lay out the table and the cells, one of them in sight, and beside them the rail."""
         yield self.table
         yield self.heat
+        yield self.rail
 
     # What is drawn
 
@@ -94,6 +106,18 @@ class FleetView(View):
         {Zoom.GPU: self._show_gpus, Zoom.HOST: self._show_hosts, Zoom.HEAT: self._show_heat}[zoom]()
         if moved and had_focus:
             self.focus_body()
+        self._show_rail()
+
+    def _show_rail(self) -> None:
+        """Show the GPU under the cursor in full, where there is room beside the rows."""
+        key = self.table.cursor
+        wide = self.zoom is Zoom.GPU and self.size.width >= RAIL_FROM and key is not None
+        if self.rail.display != wide:
+            self.rail.display = wide
+        if wide and key is not None:
+            slots = self._by_host.get(key)
+            self.screen_app.follow_logs()
+            self.rail.show(self.screen_app.watched, slots[0].key if slots else key)
 
     def _choose_slots(self, slots: Sequence[Slot]) -> None:
         matches = self._matches
@@ -238,9 +262,17 @@ class FleetView(View):
         """Put the focus on what is in sight."""
         (self.heat if self.zoom is Zoom.HEAT else self.table).focus()
 
+    def on_table_moved(self, event: Table.Moved) -> None:
+        """Show the GPU that the cursor came to in the rail."""
+        event.stop()
+        if event.table is self.table:
+            self._show_rail()
+
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Look closer at a host; at a GPU, at what is on it."""
         event.stop()
+        if event.table is not self.table:
+            return
         if event.key in self._slots:
             self._open(event.key)
         elif self.zoom is Zoom.HOST:
