@@ -1,6 +1,7 @@
 """`python -m gputui.agent relay`, or the packed agent's `relay`: the two starts of the agent."""
 
 import sys
+from pathlib import Path
 
 
 def main() -> int:
@@ -11,9 +12,11 @@ def main() -> int:
 
         return relay()
     if role == "nursery":
+        from gputui.agent.lifeline import Place
         from gputui.agent.nursery import nursery
 
-        return nursery(int(sys.argv[2]))
+        control, scratch, place = sys.argv[2:5]
+        return nursery(int(control), Path(scratch), Place(Path(place)))
     print("gputui agent: started by gputui, with relay or nursery", file=sys.stderr)
     return 2
 

@@ -2,7 +2,8 @@
 
 It speaks with the agent over a socket of packets: an order comes as JSON with two descriptors
 (the worker's output and its reports), an exit goes back as JSON. It has one thread and no CUDA
-context, so that forking is safe. When the agent is gone, it ends every worker's whole group.
+context, so that forking is safe. It outlives the agent for a moment: when that is gone, it ends
+all that was started on this host, and removes what the agent can no longer remove.
 """
 
 import array
@@ -17,15 +18,17 @@ import signal
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from gputui.agent.lifeline import kill_group
+from gputui.agent import lifeline
 
 PACKET_BYTES = 2**19
 
 
-def nursery(control_fd: int) -> int:
+def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> int:
     """Serve orders until the agent closes the socket; returns the exit status."""
+    lifeline.adopt_orphans()
     control = socket.socket(fileno=control_fd)
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
@@ -34,6 +37,9 @@ def nursery(control_fd: int) -> int:
     gc.freeze()
     _send(control, {"ready": time.monotonic() - started})
     Nursery(control).serve()
+    lifeline.end_children()
+    shutil.rmtree(scratch, ignore_errors=True)
+    place.sweep()
     return 0
 
 
@@ -63,7 +69,6 @@ class Nursery:
         self._control = control
         self._workers: dict[int, str] = {}
         self._credentials: dict[str, Any] = {}
-        self._scratch = ""
 
     def serve(self) -> None:
         """Take orders, and tell of ends, until the agent is gone."""
@@ -78,7 +83,6 @@ class Nursery:
                 if key.fd == woken:
                     os.read(woken, 4096)
                 elif not self._take_order():
-                    self._end_all()
                     return
             self._reap()
 
@@ -97,7 +101,6 @@ class Nursery:
         order = json.loads(data)
         if "credentials" in order:
             self._credentials = order["credentials"]
-            self._scratch = order["scratch"]
             _configure_dask(self._credentials)
         else:
             self._fork(order["spawn"], *descriptors)
@@ -123,9 +126,8 @@ class Nursery:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.setpgid(0, 0)
-            from gputui.agent.lifeline import die_with
-
-            die_with(parent)
+            lifeline.die_with(parent)
+            os.environ[lifeline.WORKER_MARK] = str(os.getpid())
             self._control.close()
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
@@ -146,24 +148,33 @@ class Nursery:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Tell of the workers that ended, with what their tasks left in their groups ended too."""
-        for pid in list(self._workers):
-            with contextlib.suppress(ChildProcessError):
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    kill_group(pid)
-                    name = self._workers.pop(pid)
-                    _send(self._control, {"exited": name, "pid": pid, "status": status})
+        """Tell of the workers that ended, and end what their tasks left behind."""
+        reaped = False
+        while (ended := _ended_child()) is not None:
+            lifeline.kill_group(ended)
+            _, status = os.waitpid(ended, 0)
+            reaped = True
+            if name := self._workers.pop(ended, None):
+                _send(self._control, {"exited": name, "pid": ended, "status": status})
+        if reaped:
+            self._end_orphans()
 
-    def _end_all(self) -> None:
-        """End every worker with all that it started, and remove their scratch folders."""
-        for pid in self._workers:
-            kill_group(pid)
-        for pid in self._workers:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
-        if self._scratch:
-            shutil.rmtree(self._scratch, ignore_errors=True)
+    def _end_orphans(self) -> None:
+        """End what was started by tasks of workers that are gone, in a session of its own too."""
+        for pid in lifeline.children():
+            if pid not in self._workers:
+                worker = lifeline.worker_of(pid)
+                if worker is not None and worker not in self._workers:
+                    lifeline.end(pid)
+
+
+def _ended_child() -> int | None:
+    """Return a child that ended and is not reaped, so that its group is still its own."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found else None
 
 
 def _configure_dask(credentials: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def relay() -> int:
 
 def _agent_of(configure: Configure, line: bytes, out: int) -> socket.socket:
     """Return a connection to the agent of this host, started if there is none."""
-    place = Place(configure.cluster_id, configure.host)
+    place = Place.of(configure.cluster_id, configure.host)
     with place.alone() as lock:
         if agent := place.connect():
             return agent

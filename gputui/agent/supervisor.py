@@ -7,8 +7,10 @@ ends itself.
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
+import signal
 import socket
 import tempfile
 import time
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.agent.facts import gather_facts
-from gputui.agent.lifeline import Place
+from gputui.agent.lifeline import Place, adopt_orphans
 from gputui.agent.telemetry import TelemetryReader
 from gputui.agent.watch import DeviceWatch
 from gputui.agent.workers import Workers
@@ -50,21 +52,25 @@ MAX_UNSENT_BYTES = 8 * 2**20
 
 def supervise(configure: Configure, place: Place, listener: socket.socket) -> None:
     """Be the agent of this host until it is over; the first link comes over `listener`."""
+    adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    scratch = Path(tempfile.mkdtemp(prefix="gputui-"))
+    scratch = Path(tempfile.mkdtemp(prefix="gputui-", dir=dict(configure.env).get("TMPDIR")))
     with (scratch / "agent.log").open("wb") as log:
         os.dup2(log.fileno(), 2)
     try:
-        asyncio.run(Supervisor(configure, environ, scratch).serve(listener))
+        asyncio.run(Supervisor(configure, environ, scratch, place).serve(listener))
     finally:
-        place.remove()
+        listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
+        place.sweep()
 
 
 class Supervisor:
     """The agent of one host."""
 
-    def __init__(self, configure: Configure, environ: dict[str, str], scratch: Path) -> None:
+    def __init__(
+        self, configure: Configure, environ: dict[str, str], scratch: Path, place: Place
+    ) -> None:
         self._configure = configure
         self._environ = environ
         self._scratch = scratch
@@ -74,12 +80,13 @@ class Supervisor:
         self._watch = DeviceWatch(
             configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
         )
-        self._workers = Workers(environ, scratch, self.send)
+        self._workers = Workers(environ, scratch, place, self.send)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until told to end, or the lease runs out."""
-        await self._workers.open_nursery()
+        self._workers.open()
+        self._end_on_signals()
         self._watch.start()
         reader = TelemetryReader(self._watch, scratch=self._scratch)
         server = await asyncio.start_unix_server(self._meet, sock=listener, limit=MAX_LINE_BYTES)
@@ -107,21 +114,34 @@ class Supervisor:
             writer.write(encode(message))
 
     async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a head's messages until it is gone; it takes over from the one before."""
-        before, self._writer = self._writer, writer
-        if before is not None:
-            before.close()
-        self._heard_at = time.monotonic()
+        """Take a head's messages until it is gone; its first takes over from any other head."""
         try:
             while line := await reader.readline():
+                message = decode(line)
+                if isinstance(message, Configure):
+                    self._prefer(writer)
+                if writer is not self._writer:
+                    return
                 self._heard_at = time.monotonic()
-                self._take(decode(line))
+                self._take(message)
         except (ConnectionError, ValueError, ProtocolError):
             return
         finally:
             writer.close()
             if self._writer is writer:
                 self._writer = None
+
+    def _prefer(self, writer: asyncio.StreamWriter) -> None:
+        """Speak with this head from now on, and hang up on any other."""
+        before, self._writer = self._writer, writer
+        if before is not None and before is not writer:
+            before.close()
+
+    def _end_on_signals(self) -> None:
+        """Take a signal that asks this process to end as a head's wish."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            wish = functools.partial(self._take, Shutdown(LEASE_GRACE_S))
+            asyncio.get_running_loop().add_signal_handler(number, wish)
 
     def _take(self, message: Message) -> None:
         """Carry out one message; what takes time goes on by itself."""

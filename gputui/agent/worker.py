@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import distributed
+import numpy
 from distributed.security import Security
 from distributed.worker import DEFAULT_METRICS
 
@@ -44,6 +45,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     """Be a worker until it is closed; returns the exit status.
 
     `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch.
+    NumPy's own generator was forked with the rest, and is seeded anew.
     """
     for key, value in spec["env"]:
         os.environ[key] = value
@@ -51,6 +53,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
         os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"]
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    numpy.random.seed()
     try:
         asyncio.run(_serve(spec, credentials, reports))
     except (TimeoutError, OSError) as error:

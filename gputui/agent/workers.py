@@ -5,17 +5,16 @@ import contextlib
 import json
 import os
 import signal
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gputui.agent import procfs
 from gputui.agent.exits import Exit, explain
-from gputui.agent.lifeline import kill_group, own_command
+from gputui.agent.lifeline import Place, end_children, kill_group
+from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
 from gputui.protocol import (
@@ -42,8 +41,10 @@ MEMORY_CHECK_S = 0.2
 MEMORY_SHARE = 0.95
 """Of its limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
 
-PACKET_BYTES = 2**19
 TAIL_LINES = 20
+
+KILLED_S = 5.0
+"""How long the kernel may take to end what was killed."""
 
 
 @dataclass(slots=True)
@@ -54,10 +55,16 @@ class Running:
     order: StartWorkers
     output: Output
     pid: int | None = None
+    forking: bool = False
+    """Whether it was ordered from the nursery, which has not told its pid yet."""
+    waiting: bool = False
+    """Whether it is to be forked as soon as the nursery is ready."""
     started_at: float = 0.0
     restarts: int = 0
     failures: int = 0
     stopping: bool = False
+    again: tuple[WorkerSpec, StartWorkers] | None = None
+    """What to start under this name once it has stopped."""
     over_limit: bool = False
     parked: bool = False
     address: str = ""
@@ -70,68 +77,82 @@ class Workers:
     """All workers of a host, by name."""
 
     def __init__(
-        self, environ: dict[str, str], scratch: Path, send: Callable[[Message], None]
+        self,
+        environ: dict[str, str],
+        scratch: Path,
+        place: Place,
+        send: Callable[[Message], None],
     ) -> None:
-        self._environ = environ
         self._scratch = scratch
         self._send = send
         self._workers: dict[str, Running] = {}
         self._credentials: Credentials | None = None
-        self._nursery: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
+        self._nursery = NurseryProcess(
+            environ, scratch, place, heard=self._hear, lost=self._nursery_lost
+        )
         self._limits: asyncio.Task[None] | None = None
         self._following = False
-        self._closed = False
 
-    async def open_nursery(self) -> None:
+    def open(self) -> None:
         """Start the nursery; it imports while the head makes up its mind."""
-        self._start_nursery()
+        self._nursery.start()
         self._limits = asyncio.create_task(self._watch_memory())
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
         self._credentials = credentials
-        self._order({"credentials": asdict(credentials), "scratch": str(self._scratch)})
+        if self._nursery.ready:
+            self._nursery.order({"credentials": asdict(credentials)})
 
     def start(self, order: StartWorkers) -> None:
-        """Start the workers of an order; those that run already are left alone."""
+        """Start the workers of an order; those that are there already are left alone."""
         for spec in order.specs:
             worker = self._workers.get(spec.name)
-            if worker is None or (worker.pid is None and worker.stopping):
-                worker = Running(spec, order, Output(spec.name, self._send))
-                worker.output.following = self._following
-                self._workers[spec.name] = worker
-                self._fork(worker)
-            elif worker.pid is None and worker.restart is None:
-                self._fork(worker)
+            if worker is None:
+                self._add(spec, order)
+            elif worker.stopping:
+                worker.again = (spec, order)
+            elif worker.order.scheduler_address != order.scheduler_address:
+                worker.spec, worker.order = spec, order
+                self.restart([spec.name])
+            elif worker.parked:
+                self.restart([spec.name])
             elif worker.pid is not None:
                 self._send(WorkerStarted(spec.name, worker.pid, worker.restarts))
                 if worker.address:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
 
-    async def stop(self, names: Iterable[str], grace_s: float) -> None:
-        """End workers for good: asked first, killed with all they started after the grace."""
+    def _add(self, spec: WorkerSpec, order: StartWorkers) -> None:
+        worker = Running(spec, order, Output(spec.name, self._send))
+        worker.output.following = self._following
+        self._workers[spec.name] = worker
+        self._fork(worker)
+
+    def stop(self, names: Iterable[str], grace_s: float) -> Coroutine[Any, Any, None]:
+        """Ask workers to end for good, now; what is returned waits, and kills after the grace."""
         ending = [self._workers[name] for name in names if name in self._workers]
         for worker in ending:
-            worker.stopping = True
+            worker.stopping, worker.again = True, None
             if worker.restart:
                 worker.restart.cancel()
-            if worker.pid is None:
-                self._workers.pop(worker.spec.name, None)
-            else:
+            if worker.pid is not None:
                 _signal(worker.pid, signal.SIGTERM)
-        alive = [worker for worker in ending if worker.pid is not None]
-        if alive and grace_s > 0:
-            waits = [asyncio.create_task(worker.ended.wait()) for worker in alive]
+            elif not worker.forking:
+                self._workers.pop(worker.spec.name, None)
+        return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
+
+    async def _see_end(self, ending: list[Running], grace_s: float) -> None:
+        """Wait for workers that were asked to end; kill those that do not, with all they started."""
+        waits = [asyncio.create_task(worker.ended.wait()) for worker in ending]
+        if waits:
             await asyncio.wait(waits, timeout=grace_s)
-            for wait in waits:
-                wait.cancel()
-        for worker in alive:
+        for worker in ending:
             if worker.pid is not None:
                 kill_group(worker.pid)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
-                await asyncio.gather(*(worker.ended.wait() for worker in alive))
+        if waits:
+            _, missing = await asyncio.wait(waits, timeout=KILLED_S)
+            for wait in missing:
+                wait.cancel()
 
     def restart(self, names: Iterable[str]) -> None:
         """End and start workers anew, parked ones included."""
@@ -140,9 +161,11 @@ class Workers:
             if worker is None or worker.stopping:
                 continue
             worker.failures, worker.parked = 0, False
-            if worker.pid is None:
+            if worker.restart:
+                worker.restart.cancel()
+            if worker.pid is None and not worker.forking:
                 self._fork(worker)
-            else:
+            elif worker.pid is not None:
                 _signal(worker.pid, signal.SIGTERM)
                 asyncio.get_running_loop().call_later(3, self._kill_if_alive, worker, worker.pid)
 
@@ -170,7 +193,6 @@ class Workers:
 
     async def close(self) -> None:
         """End whatever is left, and the nursery."""
-        self._closed = True
         if self._limits:
             self._limits.cancel()
         for worker in self._workers.values():
@@ -178,99 +200,64 @@ class Workers:
                 worker.restart.cancel()
             if worker.pid is not None:
                 kill_group(worker.pid)
-        self._close_control()
-        if self._nursery is not None:
-            try:
-                await asyncio.to_thread(self._nursery.wait, 2)
-            except subprocess.TimeoutExpired:
-                self._nursery.kill()
-                self._nursery.wait()
+        await self._nursery.close()
+        end_children()
         for worker in self._workers.values():
             worker.output.close()
 
-    def _start_nursery(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PACKET_BYTES)
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        with (self._scratch / "nursery.log").open("ab") as log:
-            self._nursery = subprocess.Popen(
-                [*own_command(), "nursery", str(theirs.fileno())],
-                env=threads | self._environ,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        theirs.close()
-        ours.setblocking(False)
-        self._control = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
-
-    def _order(self, order: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        """Give the nursery an order, with descriptors."""
-        if self._control is None:
-            return
-        self._control.setblocking(True)
-        try:
-            socket.send_fds(self._control, [json.dumps(order).encode()], list(descriptors))
-        except OSError:
-            return
-        finally:
-            self._control.setblocking(False)
-
-    def _hear(self) -> None:
+    def _hear(self, message: dict[str, Any]) -> None:
         """Take what the nursery tells."""
-        assert self._control is not None
-        try:
-            data = self._control.recv(PACKET_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._nursery_lost()
-            return
-        message = json.loads(data)
         if "ready" in message:
             self._send(NurseryReady(message["ready"]))
+            if self._credentials:
+                self.trust(self._credentials)
+            for worker in self._workers.values():
+                if worker.waiting:
+                    self._fork(worker)
         elif "forked" in message:
             self._forked(message["forked"], message["pid"])
         else:
             self._exited(message["exited"], message["pid"], message["status"])
 
-    def _nursery_lost(self) -> None:
+    def _nursery_lost(self, said: str, given_up: bool) -> None:
         """The nursery died, and its workers with it: end what they started, and begin anew."""
-        self._close_control()
-        if self._closed or self._nursery is None:
-            return
-        status = self._nursery.wait()
-        said = _last_lines(self._scratch / "nursery.log")
-        self._send(Trouble(f"the process that starts workers ended ({status}): {' '.join(said)}"))
-        self._start_nursery()
-        if self._credentials:
-            self.trust(self._credentials)
+        end_children()
+        self._send(Trouble(f"the process that starts workers ended: {said or 'without a word'}"))
         for worker in list(self._workers.values()):
             if worker.pid is not None:
-                kill_group(worker.pid)
                 self._exited(worker.spec.name, worker.pid, signal.SIGKILL)
+            elif worker.forking:
+                self._fork(worker)
+        if given_up:
+            for worker in self._workers.values():
+                self._park(worker, said)
 
-    def _close_control(self) -> None:
-        if self._control is not None:
-            asyncio.get_running_loop().remove_reader(self._control.fileno())
-            self._control.close()
-            self._control = None
+    def _park(self, worker: Running, said: str) -> None:
+        """Give up a worker that no nursery could start."""
+        if worker.restart:
+            worker.restart.cancel()
+        worker.restart, worker.waiting, worker.parked = None, False, True
+        reason = f"its Python cannot import what workers need: {said}"
+        tail = worker.output.tail(TAIL_LINES)
+        self._send(
+            WorkerExited(worker.spec.name, 0, "import-error", reason, None, None, tail, None, True)
+        )
 
     def _fork(self, worker: Running) -> None:
         """Have the nursery fork a worker, with pipes for what it prints and reports."""
+        worker.restart, worker.forking = None, self._nursery.ready
+        worker.waiting = not self._nursery.ready
+        if worker.waiting:
+            self._nursery.start()
+            return
         spec, order = worker.spec, worker.order
-        worker.restart, worker.ended = None, asyncio.Event()
+        worker.ended = asyncio.Event()
         worker.address, worker.device_uuid, worker.over_limit = "", None, False
         folder = self._scratch / spec.name.replace(":", "-")
         folder.mkdir(mode=0o700, exist_ok=True)
         printed = worker.output.open()
         reads, reports = os.pipe()
-        self._order(
+        self._nursery.order(
             {
                 "spawn": {
                     **asdict(spec),
@@ -308,7 +295,7 @@ class Workers:
         if worker is None:
             kill_group(pid)
             return
-        worker.pid, worker.started_at = pid, time.monotonic()
+        worker.pid, worker.started_at, worker.forking = pid, time.monotonic(), False
         self._send(WorkerStarted(name, pid, worker.restarts))
         if worker.stopping:
             kill_group(pid)
@@ -339,6 +326,8 @@ class Workers:
         if worker.stopping:
             self._workers.pop(name, None)
             worker.output.close()
+            if worker.again:
+                self._add(*worker.again)
         elif wait_s is not None:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
@@ -378,10 +367,3 @@ class Workers:
 def _signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _last_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(errors="replace").splitlines()[-3:]
-    except OSError:
-        return []

@@ -1,14 +1,22 @@
-"""Fixtures for what reads a host: a fake NVML, and a watch that is always stopped."""
+"""Fixtures of a host: a fake NVML, a watch that is always stopped, an agent and a scheduler."""
 
+import contextlib
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 
 from gputui.agent.watch import DeviceWatch
+from gputui.agent.worker import security
+from gputui.head.certificate import make_certificate
+from gputui.protocol import Credentials
+from tests.agent.driving import Driver, Scheduler
 
 FAKES = Path(__file__).parent.parent / "fakes"
 
@@ -54,3 +62,24 @@ def watching() -> Iterator[Callable[..., DeviceWatch]]:
     yield watch
     for one in started:
         one.stop(0.1)
+
+
+@pytest.fixture
+async def scheduler() -> AsyncIterator[tuple[distributed.Scheduler, Credentials]]:
+    """A scheduler over TLS, and what a worker needs to join it."""
+    made = make_certificate()
+    certificate, key = made.certificate_pem, made.key_pem
+    own = security(certificate, key)
+    async with Scheduler(host="127.0.0.1", port=0, protocol="tls", security=own) as one:
+        yield one, Credentials(certificate, key, json.dumps({}))
+
+
+@pytest.fixture
+async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
+    """An agent's head; whatever it left is ended."""
+    one = Driver(tmp_path)
+    yield one
+    for pid in one.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    await one.relay.wait()

@@ -2,156 +2,30 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import distributed
 import pytest
 
-from gputui.agent.worker import security
-from gputui.head.certificate import make_certificate
-from gputui.plan import WorkerSpec
 from gputui.protocol import (
-    MARKER,
-    VERSION,
-    Configure,
-    Credentials,
-    Facts,
     FollowLogs,
     LogLines,
-    Message,
     Ping,
     Pong,
     Reach,
     Reached,
     RestartWorkers,
     Shutdown,
-    StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReady,
     WorkerStarted,
-    decode,
-    encode,
 )
-
-BOUND_S = 30
-
-
-class Driver:
-    """Plays the head of one agent."""
-
-    def __init__(self, folder: Path, lease_s: float = 10.0) -> None:
-        self.cluster_id = f"test-{folder.name}-{os.getpid()}"
-        self.lease_s = lease_s
-        self.env = {
-            **os.environ,
-            "XDG_RUNTIME_DIR": "",
-            "TMPDIR": str(folder),
-            "GPUTUI_CLUSTER": self.cluster_id,
-        }
-        self.seen: list[Message] = []
-        self.relay: asyncio.subprocess.Process
-
-    async def connect(self) -> Facts:
-        """Start a relay and return the agent's facts."""
-        self.relay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gputui.agent", "relay"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=self.env,
-            limit=2**24,
-        )
-        assert self.relay.stdout
-        assert await self.relay.stdout.readline() == MARKER + b"\n"
-        self.send(Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, ()))
-        return await self.wait_for(Facts)
-
-    def send(self, message: Message) -> None:
-        assert self.relay.stdin
-        self.relay.stdin.write(encode(message))
-
-    async def wait_for(self, kind: type, fits: Callable[[Any], bool] = lambda message: True) -> Any:
-        """Return the next message of a kind that fits."""
-        assert self.relay.stdout
-        async with asyncio.timeout(BOUND_S):
-            while line := await self.relay.stdout.readline():
-                message = decode(line)
-                self.seen.append(message)
-                if isinstance(message, kind) and fits(message):
-                    return message
-        raise AssertionError(f"the stream ended before {kind.__name__}; seen {self.seen[-5:]}")
-
-    async def end_of_stream(self) -> None:
-        assert self.relay.stdout
-        async with asyncio.timeout(BOUND_S):
-            while await self.relay.stdout.readline():
-                continue
-
-    def processes(self) -> list[int]:
-        """Return the pids of this cluster's processes."""
-        mark = f"GPUTUI_CLUSTER={self.cluster_id}".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-        return found
-
-    async def nothing_left(self, bound_s: float = BOUND_S) -> None:
-        async with asyncio.timeout(bound_s):
-            while self.processes():
-                await asyncio.sleep(0.05)
-
-
-class Scheduler(distributed.Scheduler):
-    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-
-@pytest.fixture
-async def scheduler() -> AsyncIterator[tuple[distributed.Scheduler, Credentials]]:
-    """A scheduler over TLS, and what a worker needs to join it."""
-    made = make_certificate()
-    certificate, key = made.certificate_pem, made.key_pem
-    own = security(certificate, key)
-    async with Scheduler(host="127.0.0.1", port=0, protocol="tls", security=own) as one:
-        yield one, Credentials(certificate, key, json.dumps({}))
-
-
-@pytest.fixture
-async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
-    """An agent's head; whatever it left is ended."""
-    one = Driver(tmp_path)
-    yield one
-    for pid in one.processes():
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    await one.relay.wait()
-
-
-def spec(name: str = "host:cpu0", memory_limit_bytes: int = 2**31) -> WorkerSpec:
-    return WorkerSpec(name, "host", None, None, 1, memory_limit_bytes)
-
-
-async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:
-    """Start workers and wait until they have registered."""
-    one, credentials = scheduler
-    driver.send(credentials)
-    driver.send(StartWorkers(specs or (spec(),), one.address, "127.0.0.1"))
-    for _ in specs or (spec(),):
-        await driver.wait_for(WorkerReady)
-
-
-def client_of(scheduler: Any) -> Any:
-    one, credentials = scheduler
-    own = security(credentials.certificate_pem, credentials.key_pem)
-    return distributed.Client(one.address, security=own, asynchronous=True)
+from tests.agent.driving import BOUND_S, Driver, client_of, lives, spec, start_worker
 
 
 async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
@@ -220,19 +94,12 @@ async def test_killing_any_process_leaves_nothing_of_its_tasks(
         parents["nursery"] = int(Path(f"/proc/{started.pid}/stat").read_text().split()[3])
         os.kill(parents[victim], signal.SIGKILL)
         async with asyncio.timeout(5):
-            while Path(f"/proc/{started.pid}").exists() or _lives(sleeper):
+            while Path(f"/proc/{started.pid}").exists() or lives(sleeper):
                 await asyncio.sleep(0.02)
         busy.release()
     with contextlib.suppress(ProcessLookupError):
-        driver.relay.kill()
+        driver.cut()
     await driver.nothing_left()
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
-    except OSError:
-        return False
 
 
 async def test_a_crashed_worker_comes_back_and_says_why_it_went(
@@ -293,7 +160,6 @@ async def test_a_stopped_worker_stays_away_until_it_is_started(
 
 
 def print_much() -> None:
-    import sys
 
     for _ in range(1000):
         sys.stdout.write(("x" * 99 + "\n") * 1000)

@@ -1,0 +1,144 @@
+"""A head for one agent, played by a test: a real relay, and a scheduler over TLS to join."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import distributed
+
+from gputui.agent.worker import security
+from gputui.plan import WorkerSpec
+from gputui.protocol import (
+    MARKER,
+    VERSION,
+    Configure,
+    Facts,
+    Message,
+    Shutdown,
+    StartWorkers,
+    WorkerReady,
+    WorkerStarted,
+    decode,
+    encode,
+)
+
+BOUND_S = 30
+
+
+class Driver:
+    """Plays the head of one agent."""
+
+    def __init__(self, folder: Path, lease_s: float = 10.0) -> None:
+        self.cluster_id = f"test-{folder.name}-{os.getpid()}"
+        self.lease_s = lease_s
+        self.env = {
+            **os.environ,
+            "XDG_RUNTIME_DIR": "",
+            "TMPDIR": str(folder),
+            "GPUTUI_CLUSTER": self.cluster_id,
+        }
+        self.seen: list[Message] = []
+        self.relay: asyncio.subprocess.Process
+
+    async def connect(self) -> Facts:
+        """Start a relay and return the agent's facts."""
+        self.relay = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gputui.agent", "relay"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=self.env,
+            limit=2**24,
+        )
+        assert self.relay.stdout
+        assert await self.relay.stdout.readline() == MARKER + b"\n"
+        self.send(Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, ()))
+        return await self.wait_for(Facts)
+
+    def send(self, message: Message) -> None:
+        assert self.relay.stdin
+        self.relay.stdin.write(encode(message))
+
+    async def wait_for(self, kind: type, fits: Callable[[Any], bool] = lambda message: True) -> Any:
+        """Return the next message of a kind that fits."""
+        assert self.relay.stdout
+        async with asyncio.timeout(BOUND_S):
+            while line := await self.relay.stdout.readline():
+                message = decode(line)
+                self.seen.append(message)
+                if isinstance(message, kind) and fits(message):
+                    return message
+        raise AssertionError(f"the stream ended before {kind.__name__}; seen {self.seen[-5:]}")
+
+    async def end_of_stream(self) -> None:
+        assert self.relay.stdout
+        async with asyncio.timeout(BOUND_S):
+            while await self.relay.stdout.readline():
+                continue
+
+    def processes(self) -> list[int]:
+        """Return the pids of this cluster's processes."""
+        mark = f"GPUTUI_CLUSTER={self.cluster_id}".encode()
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
+        return found
+
+    async def nothing_left(self, bound_s: float = BOUND_S) -> None:
+        async with asyncio.timeout(bound_s):
+            while self.processes():
+                await asyncio.sleep(0.05)
+
+    async def shut_down(self) -> None:
+        """End the agent, and wait until nothing is left of it."""
+        self.send(Shutdown(2.0))
+        await self.end_of_stream()
+        await self.nothing_left(10)
+
+    def cut(self) -> None:
+        """End the relay, as a lost connection would."""
+        with contextlib.suppress(ProcessLookupError):
+            self.relay.kill()
+
+    def started(self) -> WorkerStarted:
+        """Return the first start of a worker that was seen."""
+        return next(each for each in self.seen if isinstance(each, WorkerStarted))
+
+
+class Scheduler(distributed.Scheduler):  # type: ignore[misc]
+    """Dask's scheduler without HTTP."""
+
+    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+
+def spec(name: str = "host:cpu0", memory_limit_bytes: int = 2**31) -> WorkerSpec:
+    return WorkerSpec(name, "host", None, None, 1, memory_limit_bytes)
+
+
+async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:
+    """Start workers and wait until they have registered."""
+    one, credentials = scheduler
+    driver.send(credentials)
+    driver.send(StartWorkers(specs or (spec(),), one.address, "127.0.0.1"))
+    for _ in specs or (spec(),):
+        await driver.wait_for(WorkerReady)
+
+
+def client_of(scheduler: Any) -> Any:
+    one, credentials = scheduler
+    own = security(credentials.certificate_pem, credentials.key_pem)
+    return distributed.Client(one.address, security=own, asynchronous=True)
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process runs, or ended and was not reaped."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,155 @@
+"""What is left of an agent, its workers, and what their tasks started, after any of them ended."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.protocol import (
+    Ping,
+    Pong,
+    StartWorkers,
+    StopWorkers,
+    Trouble,
+    WorkerExited,
+    WorkerReady,
+    WorkerStarted,
+)
+from tests.agent.driving import Driver, client_of, lives, spec, start_worker
+
+
+def start_a_session_of_its_own() -> int:
+    return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+
+def grandchildren() -> int:
+    return subprocess.Popen(["sh", "-c", "setsid sleep 600 & wait"], start_new_session=True).pid
+
+
+async def until_gone(*pids: int) -> None:
+    async with asyncio.timeout(5):
+        while any(lives(pid) for pid in pids):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
+async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker(
+    driver: Driver, scheduler: Any, victim: str
+) -> None:
+    driver.lease_s = 2.0
+    facts = await driver.connect()
+    await start_worker(driver, scheduler)
+    worker = driver.started().pid
+    async with client_of(scheduler) as client:
+        pids = [await client.submit(work) for work in (start_a_session_of_its_own, grandchildren)]
+        nursery = int(Path(f"/proc/{worker}/stat").read_text().split()[3])
+        os.kill({"agent": facts.agent_pid, "nursery": nursery, "worker": worker}[victim], 9)
+        await until_gone(worker, *pids)
+    driver.cut()
+    await driver.nothing_left()
+
+
+async def test_what_a_task_started_lives_as_long_as_its_worker_when_another_ends(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler, spec("host:cpu0"), spec("host:cpu1"))
+    async with client_of(scheduler) as client:
+        workers = {each["name"]: address for address, each in (await workers_of(client)).items()}
+        pid = await client.submit(start_a_session_of_its_own, workers=[workers["host:cpu1"]])
+        driver.send(StopWorkers(("host:cpu0",), 2.0))
+        await driver.wait_for(WorkerExited)
+        assert lives(pid)
+    await driver.shut_down()
+    assert not lives(pid)
+
+
+async def workers_of(client: Any) -> dict[str, Any]:
+    return dict((await client.scheduler.identity(n_workers=-1))["workers"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+async def test_an_agent_killed_before_it_had_workers_leaves_nothing_on_disk(
+    driver: Driver, tmp_path: Path, number: signal.Signals
+) -> None:
+    facts = await driver.connect()
+    os.kill(facts.agent_pid, number)
+    await driver.nothing_left()
+    assert not list(tmp_path.glob("gputui-*/*"))
+
+
+async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    first = driver.relay
+    facts = await driver.connect()
+    assert [each.name for each in facts.running] == ["host:cpu0"]
+    async with asyncio.timeout(5):
+        await first.wait()
+    driver.send(Ping(3))
+    assert (await driver.wait_for(Pong)).number == 3
+    await driver.shut_down()
+
+
+async def test_a_start_that_is_sent_twice_starts_one_process(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    one, credentials = scheduler
+    order = StartWorkers((spec(),), one.address, "127.0.0.1")
+    for message in (credentials, order, order):
+        driver.send(message)
+    await driver.wait_for(WorkerReady)
+    driver.send(order)
+    again = await driver.wait_for(WorkerStarted)
+    assert {each.pid for each in driver.seen if isinstance(each, WorkerStarted)} == {again.pid}
+    await driver.shut_down()
+
+
+async def test_a_worker_started_while_it_stops_comes_back_when_it_has(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    driver.send(StopWorkers(("host:cpu0",), 3.0))
+    driver.send(StartWorkers((spec(),), scheduler[0].address, "127.0.0.1"))
+    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
+    await driver.wait_for(WorkerReady)
+    await driver.shut_down()
+
+
+async def test_a_nursery_that_cannot_import_dask_is_given_up_with_what_it_said(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    broken = tmp_path / "path" / "distributed"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no such dask')")
+    driver.env["PYTHONPATH"] = str(broken.parent)
+    await driver.connect()
+    one, credentials = scheduler
+    driver.send(credentials)
+    driver.send(StartWorkers((spec(),), one.address, "127.0.0.1"))
+    exited = await driver.wait_for(WorkerExited)
+    assert (exited.kind, exited.parked) == ("import-error", True)
+    assert "no such dask" in exited.reason
+    assert len([each for each in driver.seen if isinstance(each, Trouble)]) == 3
+    await driver.shut_down()
+
+
+async def test_workers_of_one_nursery_draw_numbers_of_their_own(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler, spec("host:cpu0"), spec("host:cpu1"))
+    async with client_of(scheduler) as client:
+        for module in ("numpy.random", "random"):
+            drawn = await client.run(lambda name: import_module(name).random(), module)
+            assert len(set(drawn.values())) == 2
+    await driver.shut_down()
