@@ -388,6 +388,7 @@ class ConfigureHead:
     idle_timeout_s: float | None = None
     """End when nobody was attached and nothing ran for so long; None is never."""
     lease_s: float = 10.0
+    """How long workers live on without word of the head; pings go out five times as often."""
     stage_timeout_s: float = 10.0
     busy: str = "warn"
     """What to do about a GPU that somebody else uses: warn, skip or refuse."""

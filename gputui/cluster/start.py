@@ -25,8 +25,9 @@ END_S = 20.0
 class HeadProcess:
     """A head that was started here; unless its cluster stays, it ends with this hold on it."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", *, stays: bool) -> None:
         self._process = process
+        self._stays = stays
 
     @property
     def pid(self) -> int:
@@ -48,7 +49,9 @@ class HeadProcess:
         return _socket(line)
 
     def end(self) -> None:
-        """Let go of the head, and wait until it has ended everything; kill it if it does not."""
+        """Have the head stop its cluster, and wait until it has; kill it if it does not."""
+        if self._stays:
+            self._process.terminate()
         if self._process.stdin:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -80,7 +83,7 @@ def spawn_head(config: ConfigureHead) -> HeadProcess:
         process.stdin.flush()
         if config.stays:
             process.stdin.close()
-    return HeadProcess(process)
+    return HeadProcess(process, stays=config.stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,16 @@ async def bring_up(
         doing = asyncio.create_task(asyncio.to_thread(meanwhile))
         socket = await asyncio.to_thread(head.opened)
         link = await HeadLink.open(socket, face=face)
+    except BaseException:
+        await asyncio.shield(asyncio.to_thread(head.end))
+        raise
+    try:
         settled = await link.request(AwaitWorkers(0, config.workers))
         assert isinstance(settled, Settled)
         check_enough(settled, min_workers)
         await doing
     except BaseException:
+        await link.close()
         await asyncio.shield(asyncio.to_thread(head.end))
         raise
     return Running(link, head, settled.workers, settled.failed_hosts, settled.failed_workers)

@@ -318,6 +318,8 @@ def _fleet_settings(config: ConfigureHead, cluster_id: str) -> FleetSettings:
     return FleetSettings(
         cluster_id=cluster_id,
         lease_s=config.lease_s,
+        ping_interval_s=min(2.0, config.lease_s / 5),
+        silence_s=min(5.0, config.lease_s / 2),
         stage_timeout_s=config.stage_timeout_s,
         ssh_config=config.ssh_config,
         scheduler_host=config.scheduler_host,
