@@ -62,10 +62,22 @@ class LiveCluster:
         await self.until(lambda: self.snapshot and self.snapshot.workers_up >= (workers or 1))
 
     async def until(self, condition: Callable[[], object], bound_s: float = BOUND_S) -> None:
-        async with asyncio.timeout(bound_s):
-            while not condition():
-                self._heard.clear()
-                await self._heard.wait()
+        try:
+            async with asyncio.timeout(bound_s):
+                while not condition():
+                    self._heard.clear()
+                    await self._heard.wait()
+        except TimeoutError:
+            raise AssertionError(f"not within {bound_s} s: {self._told}") from None
+
+    @property
+    def _told(self) -> str:
+        """What explains a condition that did not come about."""
+        snapshot = self.snapshot
+        hosts = [(h.name, h.state, h.reason) for h in snapshot.hosts] if snapshot else []
+        workers = [(w.name, w.state, w.reason) for w in snapshot.workers] if snapshot else []
+        events = [(e.subject, e.kind, e.text) for e in self.events[-20:]]
+        return "\n".join(map(str, [*hosts, *workers, *events]))
 
     async def _listen(self) -> None:
         async for message in self.link.messages():

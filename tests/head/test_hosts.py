@@ -1,0 +1,190 @@
+"""A head with hosts over SSH: several addresses, hosts that fail, hosts that are lost."""
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gputui.errors import HeadError
+from gputui.protocol import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
+from gputui.snapshot import HostState
+from tests.clusters import Clusters, LiveCluster, nothing_left
+from tests.head.test_head import client_of
+from tests.sshd import Namespaces, SshHosts
+
+ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
+
+
+def host_states(cluster: LiveCluster) -> dict[str, HostState]:
+    return {host.name: host.state for host in cluster.snapshot.hosts}
+
+
+async def test_hosts_over_ssh_compute_together(clusters: Clusters, openssh_hosts: SshHosts) -> None:
+    cluster = await clusters.start(
+        openssh_hosts.text(ONE_WORKER), ssh_config=str(openssh_hosts.config)
+    )
+    await cluster.up(4)
+    async with client_of(cluster) as client:
+        assert await client.gather(client.map(abs, range(-20, 0))) == list(range(20, 0, -1))
+
+
+async def test_hosts_with_addresses_of_their_own_exchange_results(
+    clusters: Clusters, namespace_hosts: Namespaces
+) -> None:
+    text = f"localhost {ONE_WORKER}\n" + namespace_hosts.text(ONE_WORKER)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config))
+    await cluster.up(4)
+    listening = {name: worker.address for name, worker in cluster.workers.items()}
+    assert not [name for name, address in listening.items() if "127.0.0.1" in address]
+    async with client_of(cluster) as client:
+        parts = [
+            client.submit(bytes, 1000, workers=address, pure=False)
+            for address in listening.values()
+        ]
+        joined = client.submit(b"".join, parts, workers=listening["localhost:cpu0"])
+        assert len(await joined) == 4000
+
+
+async def test_a_host_that_fails_does_not_stop_the_others(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    hosts = openssh_hosts.text(ONE_WORKER).splitlines()[:2]
+    text = "\n".join([*hosts, f"nowhere.invalid {ONE_WORKER}"])
+    cluster = await clusters.start(text, ssh_config=str(openssh_hosts.config))
+    settled = await cluster.request(AwaitWorkers(0))
+    assert isinstance(settled, Settled)
+    assert len(settled.workers) == 2
+    assert [host.name for host in settled.failed_hosts] == ["nowhere.invalid"]
+
+
+async def test_hosts_are_added_and_removed_while_it_runs(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    first, second, *_ = openssh_hosts.text(ONE_WORKER).splitlines()
+    cluster = await clusters.start(first, ssh_config=str(openssh_hosts.config))
+    await cluster.up(1)
+    async with client_of(cluster) as client:
+        future = client.submit(sum, [1, 2])
+        assert await future == 3
+        await cluster.request(ChangeHosts(0, second))
+        await cluster.until(lambda: cluster.snapshot.workers_up == 2)
+        await cluster.request(ChangeHosts(0, remove=(first.split()[0],)))
+        await cluster.until(lambda: list(host_states(cluster)) == [second.split()[0]])
+        assert await future == 3
+        assert list(cluster.workers) == [f"{second.split()[0]}:cpu0"]
+
+
+async def test_replacing_the_hosts_keeps_those_in_both(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    one, two, three, _ = openssh_hosts.text(ONE_WORKER).splitlines()
+    cluster = await clusters.start(f"{one}\n{two}", ssh_config=str(openssh_hosts.config))
+    await cluster.up(2)
+    kept = cluster.workers[f"{two.split()[0]}:cpu0"].pid
+    await cluster.request(ChangeHosts(0, f"{two}\n{three}", replace=True))
+    await cluster.until(
+        lambda: len(host_states(cluster)) == 2 and one.split()[0] not in host_states(cluster)
+    )
+    await cluster.until(lambda: cluster.snapshot.workers_up == 2)
+    assert cluster.workers[f"{two.split()[0]}:cpu0"].pid == kept
+
+
+async def test_workers_are_spread_over_the_hosts(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    text = openssh_hosts.text("gpus=none workers=2 nthreads=1 memory=256MiB")
+    cluster = await clusters.start(text, ssh_config=str(openssh_hosts.config), workers=0)
+    await cluster.until(
+        lambda: cluster.snapshot and set(host_states(cluster).values()) == {HostState.READY}
+    )
+    await cluster.request(Scale(0, 4))
+    await cluster.up(4)
+    assert set(Counter(worker.host for worker in cluster.workers.values()).values()) == {1}
+
+
+async def test_a_killed_agent_is_met_again_and_its_workers_replaced(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    first, second, *_ = openssh_hosts.text(ONE_WORKER).splitlines()
+    cluster = await clusters.start(f"{first}\n{second}", ssh_config=str(openssh_hosts.config))
+    await cluster.up(2)
+    worker = cluster.workers[f"{first.split()[0]}:cpu0"]
+    os.kill(parent_of(parent_of(worker.pid)), signal.SIGKILL)
+    await cluster.until(lambda: cluster.snapshot.workers_up == 1)
+    await cluster.until(lambda: cluster.snapshot.workers_up == 2)
+    assert cluster.workers[worker.name].pid != worker.pid
+
+
+async def test_a_cut_network_loses_the_worker_and_gets_it_back(
+    clusters: Clusters, namespace_hosts: Namespaces
+) -> None:
+    text = namespace_hosts.text(ONE_WORKER)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), lease_s=2.0)
+    await cluster.up(3)
+    host = namespace_hosts.hosts[0]
+    namespace_hosts.cut(host)
+    try:
+        await cluster.until(lambda: f"{host.name}:cpu0" not in cluster.workers)
+        assert cluster.snapshot.workers_up == 2
+    finally:
+        namespace_hosts.mend(host)
+    await cluster.until(lambda: cluster.snapshot.workers_up == 3)
+
+
+async def test_a_question_of_a_host_key_reaches_the_screen(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    known = openssh_hosts.known_hosts.read_text()
+    first = openssh_hosts.text(ONE_WORKER).splitlines()[0]
+    openssh_hosts.known_hosts.write_text("")
+    try:
+        cluster = await clusters.start(
+            first, ssh_config=str(openssh_hosts.config), interactive=True
+        )
+        await cluster.until(lambda: cluster.asked)
+        await cluster.link.send(Answer(cluster.asked[0].question, "yes"))
+        await cluster.up(1)
+        assert cluster.asked[-1].withdrawn
+    finally:
+        openssh_hosts.known_hosts.write_text(known)
+
+
+async def test_a_refused_host_can_be_tried_again(
+    clusters: Clusters, openssh_hosts: SshHosts
+) -> None:
+    known = openssh_hosts.known_hosts.read_text()
+    first = openssh_hosts.text(ONE_WORKER).splitlines()[0]
+    openssh_hosts.known_hosts.write_text("")
+    try:
+        cluster = await clusters.start(first, ssh_config=str(openssh_hosts.config), face="command")
+        await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
+        assert (
+            "fingerprint" in cluster.snapshot.hosts[0].reason.lower()
+            or "key" in cluster.snapshot.hosts[0].reason
+        )
+    finally:
+        openssh_hosts.known_hosts.write_text(known)
+    await cluster.request(RetryHosts(0))
+    await cluster.up(1)
+
+
+async def test_an_unknown_host_is_refused_by_name(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    with pytest.raises(HeadError, match="no host elsewhere"):
+        await cluster.request(Scale(0, 1, host="elsewhere"))
+
+
+async def test_a_killed_head_leaves_nothing_on_any_host(
+    clusters: Clusters, namespace_hosts: Namespaces
+) -> None:
+    text = namespace_hosts.text(ONE_WORKER)
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config), lease_s=2.0)
+    await cluster.up(3)
+    os.kill(cluster.head.pid, signal.SIGKILL)
+    await nothing_left(cluster.id, 12)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
