@@ -142,7 +142,7 @@ class Workers:
         return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
 
     async def _see_end(self, ending: list[Running], grace_s: float) -> None:
-        """Wait for workers that were asked to end; kill those that do not, with all they started."""
+        """Wait for workers that were asked to end; kill those that do not, and all they started."""
         waits = [asyncio.create_task(worker.ended.wait()) for worker in ending]
         if waits:
             await asyncio.wait(waits, timeout=grace_s)
