@@ -8,7 +8,6 @@ import html
 import re
 from pathlib import Path
 
-import cairosvg
 from rich.cells import cell_len
 
 FONT, FALLBACK = "DejaVu Sans Mono", "DejaVu Sans"
@@ -20,7 +19,9 @@ _BRAILLE = re.compile("[\u2800-\u28ff ]+")
 
 
 def write_png(svg: str, path: Path) -> None:
-    """Write a picture beside its SVG."""
+    """Write a picture beside its SVG; needs the extra `pictures`."""
+    import cairosvg
+
     placed = _TEXT.sub(_placed, svg).replace("Fira Code", FONT)
     cairosvg.svg2png(bytestring=placed.encode(), write_to=str(path), scale=SCALE)
 
