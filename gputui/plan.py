@@ -41,6 +41,10 @@ class WorkerSpec:
     nthreads: int
     memory_limit_bytes: int
     env: tuple[tuple[str, str], ...] = ()
+    memory_share: float = 0.0
+    """Of the host's memory, where its line names no limit: what the limit grows with."""
+    device_share: float = 1.0
+    """Of the device's memory, where several workers have one device."""
 
     @property
     def resources(self) -> dict[str, float]:
@@ -157,6 +161,8 @@ def _workers_of(host: Host, capacity: HostCapacity, count: int) -> Iterator[Work
                 nthreads=nthreads,
                 memory_limit_bytes=memory,
                 env=host.env,
+                memory_share=0.0 if host.memory_bytes else 1 / count,
+                device_share=1 / host.workers_per_gpu,
             )
 
 

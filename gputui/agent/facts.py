@@ -77,6 +77,11 @@ def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
     return machine if limit is None or limit.total_bytes >= machine.total_bytes else limit
 
 
+def memory_limit(bytes_: int, share: float) -> int:
+    """Return a worker's limit now: what it was given, or its share where memory has grown."""
+    return max(bytes_, int(memory().total_bytes * share)) if share else bytes_
+
+
 def disk_free(folder: Path) -> int | None:
     """Return the bytes this user may still write in a folder, which need not exist yet."""
     for candidate in (folder, *folder.parents):

@@ -80,7 +80,7 @@ class Supervisor:
         self._watch = DeviceWatch(
             configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
         )
-        self._workers = Workers(environ, scratch, place, self.send)
+        self._workers = Workers(environ, scratch, place, self.send, self._watch.cpus_near)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve(self, listener: socket.socket) -> None:

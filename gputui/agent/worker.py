@@ -6,16 +6,21 @@ context is on. Certificates stay in memory. Exit status: 0 closed, 75 no schedul
 
 import asyncio
 import contextlib
+import importlib.util
 import json
+import math
 import os
 import signal
 from collections.abc import Mapping
 from typing import Any
 
+import dask.config
 import distributed
 import numpy
 from distributed.security import Security
 from distributed.worker import DEFAULT_METRICS
+
+from gputui.agent.facts import memory_limit
 
 NO_SCHEDULER = 75
 """Source: sysexits.h, EX_TEMPFAIL."""
@@ -44,7 +49,8 @@ def security(certificate_pem: str, key_pem: str) -> Security:
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
     """Be a worker until it is closed; returns the exit status.
 
-    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch.
+    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
+    lock (whose turn it is to make a CUDA context) and cpus (near the device; none is any).
     NumPy's own generator was forked with the rest, and is seeded anew.
     """
     for key, value in spec["env"]:
@@ -53,6 +59,8 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
         os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"]
     else:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if spec["cpus"]:
+        os.sched_setaffinity(0, spec["cpus"])
     numpy.random.seed()
     try:
         asyncio.run(_serve(spec, credentials, reports))
@@ -64,19 +72,19 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
     """Start, register, report, and serve until closed."""
-    device = Device(spec["device_uuid"])
+    device = Device(spec) if spec["device_uuid"] else None
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
         nthreads=spec["nthreads"],
-        resources={"GPU": 1.0} if spec["device_uuid"] else None,
+        resources={"GPU": 1.0} if device else None,
         memory_limit=spec["memory_limit_bytes"],
+        data=device.memory if device else None,
         local_directory=spec["scratch"],
         host=spec["listen_host"],
         protocol="tls",
         security=security(credentials["certificate_pem"], credentials["key_pem"]),
-        metrics={**DEFAULT_METRICS, "gputui": device.metric},
-        **_memory_settings(spec),
+        metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
     )
     loop = asyncio.get_running_loop()
     closing: set[asyncio.Task[None]] = set()
@@ -88,21 +96,10 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         loop.add_signal_handler(each, close)
     await worker
     _report(reports, address=worker.address)
-    if spec["device_uuid"]:
-        await asyncio.to_thread(device.open, spec["lock"])
+    if device:
+        await asyncio.to_thread(device.open)
         _report(reports, address=worker.address, device_uuid=device.uuid)
     await worker.finished()
-
-
-def _memory_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a GPU worker does about memory: nothing that counts device bytes as host bytes.
-
-    Dask counts a CuPy array's bytes against the host limit, and past 60 % of it writes device
-    arrays to disk. The process's own memory still pauses it, and the agent ends it at its limit.
-    """
-    if not spec["device_uuid"]:
-        return {}
-    return {"memory_target_fraction": False, "memory_spill_fraction": False}
 
 
 def _report(descriptor: int, **values: Any) -> None:
@@ -110,22 +107,59 @@ def _report(descriptor: int, **values: Any) -> None:
         os.write(descriptor, json.dumps(values).encode() + b"\n")
 
 
+class Metrics:
+    """What goes to the scheduler with each heartbeat, for gputui's reporter there."""
+
+    def __init__(self, spec: Mapping[str, Any], device: "Device | None") -> None:
+        self._spec = spec
+        self._device = device
+
+    def __call__(self, worker: distributed.Worker) -> dict[str, Any]:
+        """Return what this worker's device holds; meanwhile its limit grows with the host."""
+        self._grow(worker)
+        if self._device is None:
+            return {"device_uuid": None, "device_managed_bytes": None}
+        held = self._device.memory.device_bytes
+        return {"device_uuid": self._device.uuid, "device_managed_bytes": held}
+
+    def _grow(self, worker: distributed.Worker) -> None:
+        limit = memory_limit(self._spec["memory_limit_bytes"], self._spec["memory_share"])
+        if limit > worker.memory_manager.memory_limit:
+            worker.memory_manager.memory_limit = limit
+            if hasattr(worker.data, "fast"):
+                worker.data.fast.n = target_bytes(limit)
+
+
+def target_bytes(limit: int) -> float:
+    """Return how many bytes of values a worker keeps in host memory, by Dask's own setting."""
+    return limit * (dask.config.get("distributed.worker.memory.target") or math.inf)
+
+
 class Device:
-    """The GPU of this worker: its CUDA context, and the UUID of what the context is on."""
+    """The GPU of this worker: its CUDA context, the UUID of what that is on, and its memory."""
 
-    def __init__(self, pinned_uuid: str | None) -> None:
-        self.pinned_uuid = pinned_uuid
+    def __init__(self, spec: Mapping[str, Any]) -> None:
+        from gputui.agent.device_memory import DeviceMemory
+
+        self._spec = spec
         self.uuid: str | None = None
+        self.memory = DeviceMemory(spec["scratch"], target_bytes(spec["memory_limit_bytes"]))
 
-    def open(self, lock: str) -> None:
+    def open(self) -> None:
         """Make the CUDA context, in turn with the other workers of the host; blocks."""
         from gputui.agent.cuda import open_device
 
         try:
-            self.uuid = open_device(lock)
+            self.uuid = open_device(self._spec["lock"])
         except OSError as error:
-            print(f"CUDA: no context on {self.pinned_uuid}: {error}", flush=True)
+            print(f"CUDA: no context on {self._spec['device_uuid']}: {error}", flush=True)
+            return
+        if importlib.util.find_spec("cupy"):
+            self._prepare_cupy()
 
-    def metric(self, worker: distributed.Worker) -> dict[str, Any]:
-        """Return what the scheduler's reporter reads of this worker's device."""
-        return {"device_uuid": self.uuid, "device_managed_bytes": None}
+    def _prepare_cupy(self) -> None:
+        from gputui.agent import cupy_memory
+
+        self.memory.limit_bytes = cupy_memory.limit_pool(self._spec["device_share"])
+        cupy_memory.spill_before_failing(self.memory.make_room)
+        cupy_memory.send_without_numba()

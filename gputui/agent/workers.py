@@ -13,6 +13,7 @@ from typing import Any
 
 from gputui.agent import procfs
 from gputui.agent.exits import Exit, explain
+from gputui.agent.facts import memory_limit
 from gputui.agent.lifeline import Place, end_children, kill_group
 from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
@@ -82,7 +83,10 @@ class Workers:
         scratch: Path,
         place: Place,
         send: Callable[[Message], None],
+        cpus_near: Callable[[str], frozenset[int]],
     ) -> None:
+        """Start workers within `scratch`; `cpus_near` tells where those of a device run best."""
+        self._cpus_near = cpus_near
         self._scratch = scratch
         self._send = send
         self._workers: dict[str, Running] = {}
@@ -265,6 +269,7 @@ class Workers:
                     "listen_host": order.listen_host,
                     "scratch": str(folder),
                     "lock": str(self._scratch / "cuda.lock"),
+                    "cpus": sorted(self._cpus_near(spec.device_uuid)) if spec.device_uuid else [],
                 }
             },
             (printed, reports),
@@ -357,8 +362,11 @@ class Workers:
                 if worker.pid is None or worker.over_limit:
                     continue
                 stat = procfs.process_stat(worker.pid)
-                limit = worker.spec.memory_limit_bytes * MEMORY_SHARE
-                if stat is not None and limit and stat.rss_bytes >= limit:
+                spec = worker.spec
+                if stat is None or stat.rss_bytes < spec.memory_limit_bytes * MEMORY_SHARE:
+                    continue
+                limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
+                if limit and stat.rss_bytes >= limit * MEMORY_SHARE:
                     worker.over_limit = True
                     kill_group(worker.pid)
             await asyncio.sleep(MEMORY_CHECK_S)

@@ -8,6 +8,7 @@ the run, and any of them may cancel it.
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -80,6 +81,7 @@ async def compute(work: Work, hold: Hold) -> None:
         backend=work.backend,
         hosts=work.hosts,
         version=__version__,
+        id=os.environ.pop(runs.RUN_VARIABLE, ""),
     )
     try:
         with progress(work.output.quiet) as bars:
@@ -267,6 +269,8 @@ class Reporter:
 def _summary(result: "RunResult") -> str:
     """Return the first number of a result, in a line."""
     for key, value in result.result.items():
+        if isinstance(value, bool):
+            return f"{key.replace('_', ' ')}: {'yes' if value else 'no'}, {result.elapsed_s:.2f} s"
         if isinstance(value, int | float):
             return f"{key.replace('_', ' ')} {value:,.6g}, {result.elapsed_s:.2f} s"
     return f"{result.elapsed_s:.2f} s"

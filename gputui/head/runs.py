@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -20,6 +19,7 @@ from gputui.head.door import Face
 from gputui.head.journal import Journal
 from gputui.head.scheduler_process import ending
 from gputui.protocol import Cancelled, ReportRun, StartRun
+from gputui.runs import RUN_VARIABLE, new_id
 from gputui.snapshot import RunState, RunStatus, Severity
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,6 @@ KEPT = 50
 TAIL_BYTES = 4_000
 CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
-
-RUN_VARIABLE = "GPUTUI_RUN"
-"""Tells a run that the head started under which id to report."""
 
 
 @dataclass(slots=True)
@@ -104,7 +101,7 @@ class Runs:
 
     async def start(self, request: StartRun) -> str:
         """Start a preset as a command of its own, and return the run's id."""
-        id = uuid.uuid4().hex[:12]
+        id = new_id(request.preset)
         command = [sys.executable, "-m", "gputui", "--attach", self._name, "--run", request.preset]
         for key, value in request.parameters:
             command += ["-p", f"{key}={value}"]

@@ -7,16 +7,27 @@ No Dask is imported here, and each drawing library only where it draws.
 
 from gputui.runs.arrays import save_arrays
 from gputui.runs.figures import draw, draw_png
-from gputui.runs.records import RunRecord, begin, end, find, recorded, runs_dir
+from gputui.runs.records import (
+    RUN_VARIABLE,
+    RunRecord,
+    begin,
+    end,
+    find,
+    new_id,
+    recorded,
+    runs_dir,
+)
 from gputui.runs.text import text
 
 __all__ = [
+    "RUN_VARIABLE",
     "RunRecord",
     "begin",
     "draw",
     "draw_png",
     "end",
     "find",
+    "new_id",
     "recorded",
     "runs_dir",
     "save_arrays",

@@ -18,6 +18,9 @@ from gputui.snapshot import RunState
 
 FILE = "run.json"
 
+RUN_VARIABLE = "GPUTUI_RUN"
+"""In the environment of a run that a head started: the id that the head knows it by."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -57,21 +60,30 @@ def runs_dir() -> Path:
     return Path(state) / "gputui" / "runs"
 
 
-def begin(
-    preset: str, parameters: Mapping[str, Any], *, backend: str, hosts: str, version: str
-) -> RunRecord:
-    """Record that a run starts, by this process, and return the record."""
-    now = time.time()
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+def new_id(preset: str) -> str:
+    """Return the id of a run that starts now: its time, its preset, four random digits."""
     name = Path(preset.partition(":")[0]).stem
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
+
+
+def begin(
+    preset: str,
+    parameters: Mapping[str, Any],
+    *,
+    backend: str,
+    hosts: str,
+    version: str,
+    id: str = "",
+) -> RunRecord:
+    """Record that a run starts, by this process, and return the record; `id` is new without one."""
     record = RunRecord(
-        id=f"{stamp}-{name}-{secrets.token_hex(2)}",
+        id=id or new_id(preset),
         preset=preset,
         parameters=dict(parameters),
         backend=backend,
         hosts=hosts,
         state=RunState.RUNNING,
-        started_at=now,
+        started_at=time.time(),
         pid=os.getpid(),
         version=version,
     )

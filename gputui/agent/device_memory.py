@@ -1,0 +1,152 @@
+"""What a GPU worker holds: on the device, then in host memory, then on disk.
+
+Dask counts a CuPy array's bytes as host memory and, past 60 % of the host limit, writes device
+arrays to disk. Here each value counts where it lies: on the device by its bytes there, in host
+memory and on disk in Dask's own `SpillBuffer`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from dask.sizeof import sizeof
+from distributed.protocol.serialize import deserialize, serialize
+from distributed.spill import SpillBuffer
+
+DEVICE_LIBRARIES = frozenset({"cupy", "cupyx", "cudf"})
+"""Whose values lie on the device, and can be moved off it and back."""
+
+
+def device_bytes(value: object) -> int:
+    """Return the bytes that a value holds on the device, also inside lists, tuples and dicts.
+
+    >>> device_bytes([1, {"a": "text"}])
+    0
+    """
+    if isinstance(value, Mapping):
+        return sum(map(device_bytes, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(device_bytes, value))
+    if type(value).__module__.partition(".")[0] not in DEVICE_LIBRARIES:
+        return 0
+    return int(sizeof(value))
+
+
+class Moved:
+    """A value whose device arrays were copied to host memory."""
+
+    def __init__(self, value: object) -> None:
+        self.header, frames = serialize(value, serializers=("dask", "pickle"), on_error="raise")
+        self.frames = [np.asarray(memoryview(frame).cast("B")) for frame in frames]
+
+    def __sizeof__(self) -> int:
+        """Return its bytes, as `dask.sizeof` asks for them."""
+        return sum(frame.nbytes for frame in self.frames)
+
+    def back(self) -> object:
+        """Return the value, on the device again; raises the device's own out-of-memory error."""
+        return deserialize(self.header, [frame.data for frame in self.frames])
+
+
+class DeviceMemory(MutableMapping[Hashable, object]):
+    """Values by key. What was not used for longest leaves the device first.
+
+    Tasks allocate in a thread of their own and may call `make_room` there, so every method locks.
+    """
+
+    def __init__(
+        self, folder: str, host_bytes: float, measure: Callable[[object], int] = device_bytes
+    ) -> None:
+        """Keep so many bytes in host memory, and the rest in files in `folder`."""
+        self.limit_bytes: int | None = None
+        """On the device; None until the device is open."""
+        self.device_bytes = 0
+        self._measure = measure
+        self._device: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._host = SpillBuffer(str(Path(folder, "spilled")), target=host_bytes)
+        self._lock = threading.RLock()
+
+    def __setitem__(self, key: Hashable, value: object) -> None:
+        with self._lock:
+            self._forget(key)
+            size = self._measure(value)
+            if not size:
+                self._host[key] = value
+                return
+            self._device[key] = (value, size)
+            self.device_bytes += size
+            while self.limit_bytes and self.device_bytes > self.limit_bytes:
+                if not self.make_room(keep=key):
+                    break
+
+    def __getitem__(self, key: Hashable) -> object:
+        with self._lock:
+            if key in self._device:
+                self._device.move_to_end(key)
+                return self._device[key][0]
+            value = self._host[key]
+            if isinstance(value, Moved):
+                value = value.back()
+                self[key] = value
+            return value
+
+    def __delitem__(self, key: Hashable) -> None:
+        with self._lock:
+            if not self._forget(key):
+                raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        with self._lock:
+            return iter([*self._device, *self._host])
+
+    def __len__(self) -> int:
+        return len(self._device) + len(self._host)
+
+    def __contains__(self, key: object) -> bool:
+        with self._lock:
+            return key in self._device or key in self._host
+
+    def make_room(self, keep: Hashable = None) -> bool:
+        """Move the value that was not used for longest off the device; whether there was one."""
+        with self._lock:
+            oldest = next((key for key in self._device if key != keep), None)
+            if oldest is None:
+                return False
+            held = self._device.pop(oldest)
+            try:
+                self._host[oldest] = Moved(held[0])
+            except BaseException:
+                self._device[oldest] = held
+                raise
+            self.device_bytes -= held[1]
+            return True
+
+    @property
+    def fast(self) -> Any:
+        """The values in host memory, with `n`, the bytes that they may fill, as Dask's has it."""
+        return self._host.fast
+
+    def evict(self) -> int:
+        """Write one value from host memory to disk; its size in bytes, -1 where that failed."""
+        return int(self._host.evict())
+
+    @property
+    def spilled_total(self) -> tuple[int, int]:
+        """Bytes on disk: as they were in memory, and as they were written."""
+        memory, disk = self._host.spilled_total
+        return memory, disk
+
+    def _forget(self, key: Hashable) -> bool:
+        """Drop a key wherever it is; whether it was anywhere."""
+        if key in self._device:
+            self.device_bytes -= self._device.pop(key)[1]
+            return True
+        if key in self._host:
+            del self._host[key]
+            return True
+        return False
