@@ -24,6 +24,7 @@ from gputui.cli.progress import Progress, progress
 from gputui.cluster import HeadLink, check_enough, failures, security
 from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets import Preset, Value
+from gputui.presets.job import RunCancelledError
 from gputui.protocol import AwaitWorkers, Cancelled, ReportRun, SchedulerReady, Settled, Stopped
 from gputui.snapshot import HostStatus, RunState
 
@@ -90,7 +91,7 @@ async def compute(work: Work, hold: Hold) -> None:
         runs.end(record, RunState.CANCELLED)
         raise
     except GputuiError as error:
-        runs.end(record, RunState.FAILED, error=error)
+        runs.end(record, _end_of(error), error=error)
         if work.output.as_json:
             print(json.dumps(_failure(work, error)))
         raise
@@ -155,7 +156,7 @@ async def _computed(
         reporter.cancel.set()
         if not computing.done():
             await asyncio.wait({computing}, timeout=5)
-        await reporter.tell(RunState.FAILED, error=error)
+        await reporter.tell(_end_of(error), error=error)
         raise
     finally:
         watching.cancel()
@@ -163,15 +164,20 @@ async def _computed(
     return result
 
 
+def _end_of(error: GputuiError) -> RunState:
+    """Return how a run ended that raised this."""
+    return RunState.CANCELLED if isinstance(error, RunCancelledError) else RunState.FAILED
+
+
 async def _watch(link: HeadLink, run_id: str) -> None:
-    """Return never; raises RunError when the run is cancelled, HeadError when the cluster ends."""
+    """Return never; raises RunCancelledError, or HeadError or RunError when the cluster ends."""
     started = bool(link.attached.address)
     async for message in link.messages():
         match message:
             case SchedulerReady() if not started:
                 started = True
             case Cancelled(id=id_) if id_ == run_id:
-                raise RunError("cancelled from another face")
+                raise RunCancelledError("cancelled from another face")
             case Stopped(reason=reason):
                 raise HeadError(f"the cluster was stopped: {reason}")
             case SchedulerReady():
