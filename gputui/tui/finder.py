@@ -17,10 +17,12 @@ from gputui.tui.commands import Command, key_name
 def score(wanted: str, text: str) -> int:
     """Return how well a text fits what was typed; 0 is not at all.
 
-    >>> score("sc", "scale"), score("wrk", "Add a worker"), score("zz", "scale")
-    (100, 10, 0)
+    >>> score("run", "run"), score("run", "runs"), score("wrk", "Add a worker"), score("z", "run")
+    (150, 100, 10, 0)
     """
     wanted, text = wanted.lower(), text.lower()
+    if text == wanted:
+        return 150
     if text.startswith(wanted):
         return 100
     if wanted in text:

@@ -1,0 +1,182 @@
+"""Real terminals for tests: tmux's, whose screen is read as text, and a pty, whose bytes are.
+
+tmux runs as a server of its own for each test, on a socket in a folder of its own; only that
+server is ended.
+"""
+
+import contextlib
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fcntl import ioctl
+from pathlib import Path
+
+BOUND_S = 60.0
+STEP_S = 0.05
+TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+
+
+@dataclass
+class Tmux:
+    """A tmux server; each command runs in a session, that is in a terminal, of its own."""
+
+    folder: Path
+    terminals: int = 0
+
+    def run(self, *words: str) -> str:
+        """Have the server do something, and return what it prints."""
+        command = ["tmux", "-S", str(self.folder / "tmux"), "-f", "/dev/null", *words]
+        done = subprocess.run(
+            command, env=dict(os.environ), capture_output=True, text=True, timeout=BOUND_S
+        )  # with the environment named: readline puts COLUMNS into the one that is inherited
+        assert done.returncode == 0, f"tmux {' '.join(words)}: {done.stderr}"
+        return done.stdout
+
+    def open(
+        self, *arguments: str, env: Mapping[str, str], cells: tuple[int, int] = (100, 30)
+    ) -> "Window":
+        """Run `gputui` with these arguments in a new terminal of so many columns and lines."""
+        self.terminals += 1
+        name, (columns, lines) = f"t{self.terminals}", cells
+        variables = [word for pair in env.items() for word in ("-e", "=".join(pair))]
+        size = ["-x", str(columns), "-y", str(lines)]
+        command = [sys.executable, "-m", "gputui", *arguments]
+        self.run("new-session", "-d", "-s", name, *size, *variables, *command)
+        self.run("set-option", "-t", name, "remain-on-exit", "on")
+        return Window(self, name)
+
+    def end(self) -> None:
+        """End the server, and with it all terminals."""
+        with contextlib.suppress(AssertionError):
+            self.run("kill-server")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@dataclass
+class Window:
+    """A terminal in tmux with the screen in it."""
+
+    tmux: Tmux
+    name: str
+
+    @property
+    def text(self) -> str:
+        """What is seen."""
+        return self.tmux.run("capture-pane", "-p", "-t", self.name)
+
+    def press(self, *keys: str) -> None:
+        """Press keys by tmux's names of them: `Enter`, `C-p`, `q`."""
+        self.tmux.run("send-keys", "-t", self.name, *keys)
+
+    def type(self, text: str) -> None:
+        """Type a text as it is."""
+        self.tmux.run("send-keys", "-t", self.name, "-l", text)
+
+    def sees(self, *texts: str) -> None:
+        """Wait until all texts are seen."""
+        wait(lambda: all(text in self.text for text in texts), f"{texts} in\n", lambda: self.text)
+
+    def close(self) -> None:
+        """Close the terminal under the screen, as when a connection breaks."""
+        self.tmux.run("kill-session", "-t", self.name)
+
+    @property
+    def exit_status(self) -> int:
+        """How the command ended; waits for that."""
+        told = ("display-message", "-p", "-t", self.name, "#{pane_dead} #{pane_dead_status}")
+        wait(lambda: self.tmux.run(*told).startswith("1"), "an end in\n", lambda: self.text)
+        return int(self.tmux.run(*told).split()[1])
+
+
+@dataclass
+class Pty:
+    """A command in a pty, whose other end is read only when the test does."""
+
+    pid: int
+    terminal: int
+    taken: bytearray = field(default_factory=bytearray)
+
+    @classmethod
+    def start(
+        cls, *command: str, env: Mapping[str, str], cells: tuple[int, int] = (100, 30)
+    ) -> "Pty":
+        """Start a command in a terminal of so many columns and lines."""
+        read, written = os.pipe()
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.read(read, 1)
+            os.execve(command[0], command, {**os.environ, **TERMINAL, **env})
+        screen = cls(pid, terminal)
+        screen.resize(*cells)
+        os.write(written, b"!")
+        os.close(read), os.close(written)
+        return screen
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the terminal another size; the command gets SIGWINCH."""
+        ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def type(self, keys: bytes) -> None:
+        """Type keys as a terminal sends them."""
+        os.write(self.terminal, keys)
+
+    def read(self, seconds: float = 0.0) -> bytes:
+        """Return, and keep, what has arrived, and what does within so many seconds."""
+        ready, _, _ = select.select([self.terminal], [], [], seconds)
+        try:
+            fresh = os.read(self.terminal, 65536) if ready else b""
+        except OSError:
+            fresh = b""
+        self.taken += fresh
+        return fresh
+
+    def sees(self, *texts: str) -> None:
+        """Read until all texts have arrived, from now on; forget what arrived before."""
+        self.taken.clear()
+
+        def arrived() -> bool:
+            self.read(STEP_S)
+            return all(text.encode() in self.taken for text in texts)
+
+        wait(arrived, f"{texts} in\n", lambda: self.taken.decode(errors="replace")[-3000:])
+
+    @property
+    def resident_mib(self) -> float:
+        """How much memory the command holds."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def close(self) -> int:
+        """Close the terminal, and return how the command ended: a status, or a negative signal."""
+        os.close(self.terminal)
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+    def kill(self) -> None:
+        """End the command where it still runs."""
+        with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
+            os.kill(self.pid, signal.SIGKILL)
+            self.close()
+
+
+def new_tmux() -> Tmux:
+    """Return a server that starts with its first terminal."""
+    return Tmux(Path(tempfile.mkdtemp(prefix="gt-")))
+
+
+def wait(holds: Callable[[], object], what: str, seen: Callable[[], str] = lambda: "") -> None:
+    """Wait until a condition holds; fail after a bound, with what was seen instead."""
+    end = time.monotonic() + BOUND_S
+    while not holds():
+        assert time.monotonic() < end, f"not within {BOUND_S:.0f} s: {what}{seen()}"
+        time.sleep(STEP_S)
