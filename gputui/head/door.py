@@ -144,10 +144,10 @@ class Door:
         await asyncio.gather(*(face.finish(bound_s) for face in self.faces))
 
     def broadcast(self, message: Message) -> None:
-        """Send a message to every face that wants to see what happens."""
+        """Send a message to every face that looks on, or has a run that it happens to."""
         line: bytes | None = None
         for face in self.faces:
-            if face.snapshots:
+            if face.snapshots or face.kind == "run":
                 line = line or encode(message)
                 face.send_line(line)
 
