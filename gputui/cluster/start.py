@@ -62,8 +62,11 @@ class HeadProcess:
             self._process.wait()
 
 
-def spawn_head(config: ConfigureHead) -> HeadProcess:
-    """Start a head in a session of its own; it begins to reach its hosts at once."""
+def spawn_head(config: ConfigureHead, *, beside: Path | None = None) -> HeadProcess:
+    """Start a head in a session of its own; it begins to reach its hosts at once.
+
+    Modules in the folder `beside` are found by its scheduler and by the workers on this machine.
+    """
     config = replace(config, cluster_id=secrets.token_hex(8))
     process = subprocess.Popen(
         [sys.executable, "-m", "gputui.head"],
@@ -72,7 +75,7 @@ def spawn_head(config: ConfigureHead) -> HeadProcess:
         stderr=subprocess.PIPE,
         env={
             **os.environ,
-            "PYTHONPATH": _python_path(),
+            "PYTHONPATH": _python_path(beside),
             "GPUTUI_CLUSTER": config.cluster_id,
         },
         start_new_session=True,
@@ -159,7 +162,7 @@ def _socket(line: bytes) -> str:
     return message.socket
 
 
-def _python_path() -> str:
+def _python_path(beside: Path | None) -> str:
     """Return a PYTHONPATH with which modules beside a script are found on this machine, too.
 
     The scheduler and the local workers unpickle functions of such modules by name.
@@ -171,4 +174,5 @@ def _python_path() -> str:
         for path in map(os.path.abspath, sys.path)
         if Path(path).is_dir() and not any(Path(path).is_relative_to(p) for p in prefixes)
     ]
-    return os.pathsep.join(dict.fromkeys(path for path in (*given, *own) if path))
+    first = [str(beside)] if beside else []
+    return os.pathsep.join(dict.fromkeys(path for path in (*first, *given, *own) if path))
