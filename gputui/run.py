@@ -55,6 +55,8 @@ class RunResult:
     """Of the libraries on the workers; "a, b" where they differ."""
     arrays: Mapping[str, Any] = field(default_factory=dict)
     """Dask or NumPy arrays by name."""
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    """Where tasks on them may run: keywords of `Client.compute`."""
 
     def to_json(
         self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
@@ -75,11 +77,9 @@ class RunResult:
             "version": __version__,
         }
 
-    def to_record(
-        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
-    ) -> dict[str, Any]:
-        """Return what is kept of the run: the `--json` object, the figure and the versions."""
-        return self.to_json(failed_hosts, restarts) | {
+    def extras(self) -> dict[str, Any]:
+        """Return what a record keeps beside the `--json` object: the figure and the versions."""
+        return {
             "figure": asdict(self.figure) if self.figure else None,
             "versions": dict(self.versions),
         }
@@ -147,6 +147,7 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         figure=outcome.figure,
         versions=found,
         arrays=outcome.arrays,
+        placement=job.placement(),
     )
 
 

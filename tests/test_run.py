@@ -46,7 +46,7 @@ def test_the_json_object_is_json_and_has_the_documented_keys(client: Client) -> 
         "elapsed_s", "result", "restarts", "version",
     ]  # fmt: skip
     assert set(whole["workers"][0]) == {"name", "host", "device", "uuid"}
-    assert json.loads(json.dumps(result.to_record()))["figure"]["kind"] == "line"
+    assert json.loads(json.dumps(result.extras()))["figure"]["kind"] == "line"
 
 
 def test_only_the_named_workers_are_used(client: Client) -> None:

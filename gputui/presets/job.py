@@ -91,7 +91,7 @@ class Job:
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start one task on whichever worker is free and return its future."""
-        return self.client.submit(function, *arguments, key=_token(function), **self._placement())
+        return self.client.submit(function, *arguments, key=_token(function), **self.placement())
 
     def map(self, function: Callable[..., Any], *columns: Iterable[Any]) -> list[Any]:
         """Start one task for each row of the columns, as the built-in `map` would."""
@@ -101,7 +101,7 @@ class Job:
         token = _token(function)
         keys = [(token, index) for index in range(len(rows))]
         transposed = [list(column) for column in zip(*rows, strict=True)]
-        return list(self.client.map(function, *transposed, key=keys, **self._placement()))
+        return list(self.client.map(function, *transposed, key=keys, **self.placement()))
 
     def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
         """Wait for futures and return what they came to, here."""
@@ -131,14 +131,14 @@ class Job:
 
     def compute(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection on the workers and return its value here."""
-        future = self.client.compute(collection, **self._placement())
+        future = self.client.compute(collection, **self.placement())
         return self.results([future], stage)[0]
 
     def persist(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection and leave it on the workers; return the collection of it."""
         from distributed import futures_of
 
-        kept = self.client.persist(collection, **self._placement())
+        kept = self.client.persist(collection, **self.placement())
         self.wait(futures_of(kept), stage)
         return kept
 
@@ -174,7 +174,7 @@ class Job:
             done += 1
         self.report(RunProgress(stage, done, len(futures)))
 
-    def _placement(self) -> dict[str, Any]:
+    def placement(self) -> dict[str, Any]:
         """Return where tasks may run: on this run's workers, by resource where they have one."""
         if self.resources:
             return {"resources": dict(self.resources)} | self._chosen()

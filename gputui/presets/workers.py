@@ -124,7 +124,7 @@ def _worker(address: str, known: Mapping[str, Any], facts: Facts, room_bytes: in
         name=name,
         address=address,
         host=host or known["host"],
-        device=_device_label(label),
+        device=device_label(label),
         uuid=facts.uuid,
         device_name=facts.device_name,
         nthreads=known["nthreads"],
@@ -132,10 +132,10 @@ def _worker(address: str, known: Mapping[str, Any], facts: Facts, room_bytes: in
     )
 
 
-def _device_label(label: str) -> str | None:
+def device_label(label: str) -> str | None:
     """Return the device of a worker's name.
 
-    >>> _device_label("gpu3"), _device_label("gpu3.1"), _device_label("mig0.2")
+    >>> device_label("gpu3"), device_label("gpu3.1"), device_label("mig0.2")
     ('3', '3', '0.2')
     """
     if label.startswith("mig"):
