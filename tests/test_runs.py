@@ -25,15 +25,26 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "gputui" / "runs"
 
 
+def recording(preset: str = "svd", warned: Any = pytest.fail) -> runs.Recording:
+    record = runs.new_record(
+        preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0"
+    )
+    return runs.Recording(record, warned)
+
+
+def fetch(block: Any) -> Any:
+    return block.compute(scheduler="synchronous")
+
+
 def begun(preset: str = "svd") -> runs.RunRecord:
-    return runs.begin(preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0")
+    return recording(preset).record
 
 
 def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
-    record = begun()
-    assert runs.find(record.id).state is RunState.RUNNING
-    runs.end(record, RunState.DONE, result={"result": {"sum": 3}}, restarts=2)
-    found = runs.find(record.id)
+    run = recording()
+    assert runs.find(run.record.id).state is RunState.RUNNING
+    run.end(RunState.DONE, result={"result": {"sum": 3}}, restarts=2)
+    found = runs.find(run.record.id)
     assert (found.state, found.result, found.restarts) == (
         RunState.DONE, {"result": {"sum": 3}}, 2,
     )  # fmt: skip
@@ -48,7 +59,7 @@ def test_nobody_else_can_read_a_record(state: Path) -> None:
 
 
 def test_an_error_is_recorded_with_its_type() -> None:
-    runs.end(begun(), RunState.FAILED, error=RunError("too large", remedy="use less"))
+    recording().end(RunState.FAILED, error=RunError("too large", remedy="use less"))
     (found,) = runs.recorded()
     assert (found.error_type, found.error) == ("RunError", "too large\n  use less")
 
@@ -56,7 +67,8 @@ def test_an_error_is_recorded_with_its_type() -> None:
 def test_a_run_whose_process_is_gone_is_lost() -> None:
     code = (
         "from gputui import runs;"
-        "print(runs.begin('svd', {}, backend='auto', hosts='', version='1').id)"
+        "record = runs.new_record('svd', {}, backend='auto', hosts='', version='1');"
+        "print(runs.Recording(record, print).record.id)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert runs.find(shown.stdout.strip()).state is RunState.LOST
@@ -86,7 +98,8 @@ def test_a_broken_record_is_passed_over(state: Path) -> None:
 
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
-    paths = runs.save_arrays(tmp_path / "out", {"u": da.from_array(x, chunks=(3, 2)), "s": x[0]})
+    u = da.from_array(x, chunks=(3, 2))
+    paths = runs.save_arrays(tmp_path / "out", {"u": u, "s": x[0]}, fetch)
     assert [path.name for path in paths] == ["u.npy", "s.npy"]
     np.testing.assert_array_equal(np.load(paths[0]), x)
     np.testing.assert_array_equal(np.load(paths[1]), x[0])
@@ -103,7 +116,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(arrays.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
     with pytest.raises(RunError, match="800 bytes do not fit in the 10 that are free"):
-        runs.save_arrays(tmp_path, {"s": np.zeros(100)})
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []
 
 
@@ -111,16 +124,16 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 def test_a_disk_that_fills_up_is_one_error_without_half_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.npy").symlink_to("/dev/full")
     with pytest.raises(RunError, match=r"s\.npy: "):
-        runs.save_arrays(tmp_path, {"s": np.zeros(100)})
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []
 
 
 def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="no arrays to save"):
-        runs.save_arrays(tmp_path, {})
+        runs.save_arrays(tmp_path, {}, fetch)
     with pytest.raises(RunError, match="file: File exists"):
-        runs.save_arrays(tmp_path / "file", {"s": np.zeros(1)})
+        runs.save_arrays(tmp_path / "file", {"s": np.zeros(1)}, fetch)
 
 
 FIGURES = [

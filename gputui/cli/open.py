@@ -1,48 +1,87 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
+import os
 import re
+import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import HostsInput, read_hosts
+from gputui.cli.arguments import read_hosts
 from gputui.errors import PresetError, UsageError
+
+if TYPE_CHECKING:
+    from gputui.cli.course import Work
+    from gputui.cli.recorded import Hold
 
 
 def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
-    from gputui.presets import get, parse_parameters
-
     _refuse_together(options)
-    name: str = options["preset"]
     given = _pairs(options["parameters"])
-    if name.endswith(".py"):
-        raise UsageError(
-            f"{name}: name the preset in it, such as {name}:PRESET; a script of your own connects "
-            "with gputui.connect()"
-        )
+    if options["preset"].endswith(".py"):
+        return _run_script(script_arguments, given, options)
     if script_arguments:
         raise UsageError("what follows -- belongs to a script that --run names")
-    preset = get(name)
-    parameters = parse_parameters(preset, given)
-    hosts = None if options["attach"] else read_hosts(options["hosts"])
+    return _run_preset(given, options)
 
-    from gputui.cli.headless import Work, compute
+
+def _run_preset(given: dict[str, str], options: dict[str, Any]) -> int:
+    from gputui.presets import get, parse_parameters
+
+    preset = get(options["preset"])
+    parameters = parse_parameters(preset, given)
+    places = {name: _place(name, options[name]) for name in ("save", "report", "figure")}
+    hold = _hold(options)
+
+    from gputui.cli.headless import Computation, compute
     from gputui.cli.interrupts import run_until_interrupted
 
-    work = Work(
-        preset=preset,
-        preset_name=name,
+    computation = Computation(preset, parameters, **places)
+    work = _work(options, parameters, tuple(given.items()))
+    return run_until_interrupted(compute(computation, work, hold))
+
+
+def _run_script(arguments: tuple[str, ...], given: dict[str, str], options: dict[str, Any]) -> int:
+    path = Path(options["preset"]).expanduser()
+    for option in ("save", "report", "figure"):
+        if options[option]:
+            raise UsageError(f"--{option}: a script writes its own files; this is for presets")
+    if given:
+        raise UsageError(
+            f"-p is for presets; what stands behind -- is the script's: "
+            f"gputui --run {path} -- {next(iter(given.values()))}"
+        )
+    if not path.is_file():
+        raise UsageError(f"--run {path}: there is no such file")
+    hold = _hold(options, beside=path.resolve().parent, snapshots=True)
+
+    from gputui.cli.interrupts import run_until_interrupted
+    from gputui.cli.script import run_script
+
+    told = (("arguments", shlex.join(arguments)),) if arguments else ()
+    work = _work(options, {"arguments": list(arguments)}, told)
+    return run_until_interrupted(run_script(path, arguments, work, hold))
+
+
+def _work(
+    options: dict[str, Any], parameters: Mapping[str, Any], given: tuple[tuple[str, str], ...]
+) -> "Work":
+    from gputui.cli.course import Work
+
+    running = f"cluster {options['attach']}" if options["attach"] else ""
+    return Work(
+        name=options["preset"],
         parameters=parameters,
         given=given,
         backend=options["backend"],
-        hosts=options["attach"] or options["hosts"] or "",
+        hosts=running or options["hosts"] or "",
         workers=options["workers"],
         min_workers=options["min_workers"],
-        output=_output(options),
+        as_json=options["as_json"],
+        quiet=options["quiet"],
     )
-    run_until_interrupted(compute(work, _hold(hosts, options)))
-    return 0
 
 
 def _refuse_together(options: dict[str, Any]) -> None:
@@ -66,35 +105,43 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def _output(options: dict[str, Any]) -> Any:
-    from gputui.cli.headless import Output
+def _place(option: str, given: str | None) -> Path | None:
+    """Return where something is to be written; raises UsageError where it cannot be."""
+    if not given:
+        return None
+    path = Path(given).expanduser()
+    if option == "save":
+        exists = next(each for each in (path, *path.absolute().parents) if each.exists())
+        problem = "" if exists.is_dir() else "is no directory"
+    else:
+        exists = path.parent
+        problem = "is a directory; name a file" if path.is_dir() else ""
+        problem = problem if exists.is_dir() else f"there is no directory {exists}"
+    if not problem and not os.access(exists, os.W_OK):
+        problem = f"{exists} cannot be written to"
+    if problem:
+        raise UsageError(f"--{option} {given}: {problem}")
+    return path
 
-    def path(name: str) -> Path | None:
-        return Path(options[name]) if options[name] else None
 
-    return Output(
-        as_json=options["as_json"],
-        quiet=options["quiet"],
-        save=path("save"),
-        report=path("report"),
-        figure=path("figure"),
-    )
-
-
-def _hold(hosts: HostsInput | None, options: dict[str, Any]) -> Any:
+def _hold(
+    options: dict[str, Any], *, beside: Path | None = None, snapshots: bool = False
+) -> "Hold":
     """Return what takes hold of the cluster that the options mean."""
-    from gputui.cli.headless import attached_to
+    name, given = options["attach"], options["hosts"]
+    if name:
+        from gputui.cli.clusters import chosen_cluster
+        from gputui.cli.starting import attached
+
+        socket = chosen_cluster(name).socket
+        return lambda: attached(socket, snapshots=snapshots)
+    hosts = read_hosts(given)
+
     from gputui.cli.starting import head_configuration, started
 
-    if hosts is None:
-        return lambda: attached_to(options["attach"])
-    configuration = head_configuration(hosts, options, stays=False, fallback=_fallback(options))
-    return lambda: started(configuration)
-
-
-def _fallback(options: dict[str, Any]) -> bool:
-    """Whether CPU workers do where there is no GPU: bare `gputui`, or the CPU asked for."""
-    return options["hosts"] is None or options["backend"] == "numpy"
+    fallback = given is None or options["backend"] == "numpy"
+    configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
+    return lambda: started(configuration, beside=beside, snapshots=snapshots)
 
 
 def open_screen(**options: Any) -> int:

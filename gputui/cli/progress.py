@@ -24,6 +24,9 @@ class Progress(Protocol):
     def show(self, stage: str, done: int, total: int) -> None:
         """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
 
+    def stop(self) -> None:
+        """Show nothing from now on."""
+
 
 def progress(quiet: bool) -> Progress:
     """Return what fits: the terminal, lines, or silence."""
@@ -48,6 +51,9 @@ class Silence:
 
     def show(self, stage: str, done: int, total: int) -> None:
         """Show nothing."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
 
 
 class Lines(Silence):
@@ -95,6 +101,10 @@ class Bars:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bars as they are."""
         self._bars.stop()
 
     def show(self, stage: str, done: int, total: int) -> None:

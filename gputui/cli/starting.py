@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
@@ -44,14 +45,30 @@ def head_configuration(
 
 
 @asynccontextmanager
-async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
-    """Hold a cluster that lives as long as this does."""
-    head = spawn_head(configuration)
+async def started(
+    configuration: ConfigureHead, *, beside: Path | None = None, snapshots: bool = False
+) -> AsyncIterator[HeadLink]:
+    """Hold a cluster that lives as long as this does.
+
+    Modules in the folder `beside` are found by its scheduler and by the workers on this machine.
+    """
+    head = spawn_head(configuration, beside=beside)
     try:
-        link = await HeadLink.open(await asyncio.to_thread(head.opened), face="run")
+        socket = await asyncio.to_thread(head.opened)
+        link = await HeadLink.open(socket, face="run", snapshots=snapshots)
         try:
             yield link
         finally:
             await link.close()
     finally:
         await asyncio.shield(asyncio.to_thread(head.end))
+
+
+@asynccontextmanager
+async def attached(socket: str, *, snapshots: bool = False) -> AsyncIterator[HeadLink]:
+    """Hold the cluster behind a socket, and leave it running."""
+    link = await HeadLink.open(socket, face="run", snapshots=snapshots)
+    try:
+        yield link
+    finally:
+        await link.close()

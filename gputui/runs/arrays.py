@@ -1,7 +1,8 @@
 """`--save DIR`: a run's arrays as `.npy` files, fetched block by block."""
 
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from gputui.errors import RunError
 
 
-def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> tuple[Path, ...]:
+def save_arrays(
+    folder: Path, arrays: Mapping[str, Any], fetch: Callable[[Any], Any]
+) -> tuple[Path, ...]:
     """Write each array as `NAME.npy` and return the files.
 
-    Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory;
-    their client must still be open. A file that could not be finished is removed.
+    Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory:
+    `fetch` computes a block where it lies. A file that could not be finished is removed.
 
     Raises:
         RunError: nothing to save, no room on the disk, or a file that cannot be written.
@@ -31,24 +34,37 @@ def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> tuple[Path, ...]:
             f"--save {folder}: {needed:,} bytes do not fit in the {free:,} that are free",
             remedy="choose another folder, or fewer rows",
         )
-    return tuple(_save(folder / f"{name}.npy", array) for name, array in arrays.items())
+    return tuple(_save(folder / f"{name}.npy", array, fetch) for name, array in arrays.items())
 
 
-def _save(path: Path, array: Any) -> Path:
+def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> Path:
     import numpy as np
 
     try:
         out = np.lib.format.open_memmap(path, "w+", dtype=array.dtype, shape=array.shape)
-        for place, block in _blocks(array):
+        _reserve(path)
+        for place, block in _blocks(array, fetch):
             out[place] = block
         out.flush()
     except OSError as error:
         path.unlink(missing_ok=True)
         raise RunError(f"{path}: {error.strerror or error}") from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
     return path
 
 
-def _blocks(array: Any) -> Any:
+def _reserve(path: Path) -> None:
+    """Have the disk set aside what a file takes; raises OSError.
+
+    A write into a mapped file on a disk that has filled up ends the process (SIGBUS).
+    """
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+
+
+def _blocks(array: Any, fetch: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
     """Yield (slices, NumPy block) of an array; a NumPy array is one block."""
     if not hasattr(array, "dask"):
         yield ..., array
@@ -56,8 +72,7 @@ def _blocks(array: Any) -> Any:
     edges = [_edges(lengths) for lengths in array.chunks]
     for index in product(*(range(len(each)) for each in edges)):
         place = tuple(each[i] for each, i in zip(edges, index, strict=True))
-        block = array.blocks[index].map_blocks(_host, dtype=array.dtype).compute()
-        yield place, block
+        yield place, fetch(array.blocks[index].map_blocks(_host, dtype=array.dtype))
 
 
 def _edges(lengths: tuple[int, ...]) -> list[slice]:

@@ -37,7 +37,14 @@ class RunRecord:
     pid: int
     version: str
     ended_at: float | None = None
+    workers: tuple[str, ...] = ()
+    """Their names, once they are up."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Stage → seconds, in their order."""
     restarts: int = 0
+    """Of workers, during it."""
+    saved: tuple[str, ...] = ()
+    """Files that were written at its end."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The `--json` object of an ended run, with `figure` and `versions` beside it."""
     error_type: str = ""
@@ -66,7 +73,7 @@ def new_id(preset: str) -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
 
 
-def begin(
+def new_record(
     preset: str,
     parameters: Mapping[str, Any],
     *,
@@ -75,8 +82,8 @@ def begin(
     version: str,
     id: str = "",
 ) -> RunRecord:
-    """Record that a run starts, by this process, and return the record; `id` is new without one."""
-    record = RunRecord(
+    """Return the record of a run that starts, in this process; `id` is new without one."""
+    return RunRecord(
         id=id or new_id(preset),
         preset=preset,
         parameters=dict(parameters),
@@ -87,31 +94,40 @@ def begin(
         pid=os.getpid(),
         version=version,
     )
-    _private_folder(record.folder)
-    _write(record)
-    return record
 
 
-def end(
+def ended(
     record: RunRecord,
     state: RunState,
     *,
     result: Mapping[str, Any] | None = None,
     error: BaseException | None = None,
-    restarts: int = 0,
+    **more: Any,
 ) -> RunRecord:
-    """Record how a run ended: its `--json` object, or what went wrong."""
-    ended = replace(
+    """Return the record with how the run ended: its `--json` object, or what went wrong.
+
+    `more` are other fields: restarts, workers, timings, saved.
+    """
+    return replace(
         record,
         state=state,
         ended_at=time.time(),
-        restarts=restarts,
         result=dict(result or {}),
         error_type=type(error).__name__ if error else "",
         error=str(error) if error else "",
+        **more,
     )
-    _write(ended)
-    return ended
+
+
+def write(record: RunRecord) -> None:
+    """Write a record as a whole, into a folder of its own; raises OSError."""
+    record.folder.parent.mkdir(parents=True, exist_ok=True)
+    record.folder.mkdir(mode=0o700, exist_ok=True)
+    path = record.folder / FILE
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(asdict(record), indent=1))
+    draft.chmod(0o600)
+    draft.replace(path)
 
 
 def recorded() -> tuple[RunRecord, ...]:
@@ -143,25 +159,12 @@ def as_json(record: RunRecord) -> dict[str, Any]:
     return asdict(record)
 
 
-def _write(record: RunRecord) -> None:
-    path = record.folder / FILE
-    draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(asdict(record), indent=1))
-    draft.chmod(0o600)
-    draft.replace(path)
-
-
-def _private_folder(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(mode=0o700)
-
-
 def _read(path: Path) -> RunRecord | None:
     try:
         record = RunRecord(**json.loads(path.read_text()))
+        record = replace(record, state=RunState(record.state))
     except (OSError, ValueError, TypeError):
         return None
-    record = replace(record, state=RunState(record.state))
     if not record.state.ended and not _lives(record.pid):
         return replace(record, state=RunState.LOST)
     return record

@@ -1,0 +1,198 @@
+"""The course of one run: what its cluster says meanwhile, and who is told how far it is.
+
+The head is told, so that every face sees the run and any of them may cancel it; the terminal is
+told; the log is. In return the head tells of workers that crash, of restarts, and of its end.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gputui.cli.progress import Progress, Silence
+from gputui.cluster import HeadLink
+from gputui.errors import GputuiError, HeadError, RunError
+from gputui.presets.job import RunCancelledError
+from gputui.protocol import (
+    Cancelled,
+    EventHappened,
+    LogLines,
+    Message,
+    ReportRun,
+    SchedulerReady,
+    Settled,
+    SnapshotTaken,
+    Stopped,
+    SubscribeLogs,
+)
+from gputui.runs import Recording
+from gputui.snapshot import Event, RunState, Snapshot
+
+REPORT_EVERY_S = 0.5
+"""How often the head is told how far the run is."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far a run is; a `total` of 0 is not known."""
+
+    name: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done, and on how much of a cluster."""
+
+    name: str
+    """The preset or the script, as it was typed."""
+    parameters: Mapping[str, Any]
+    given: tuple[tuple[str, str], ...]
+    """The parameters as they were typed, for the head and for people."""
+    backend: str
+    hosts: str
+    """As they were given, for the record."""
+    workers: int | None
+    min_workers: int
+    as_json: bool = False
+    quiet: bool = False
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the cluster said while the run went on."""
+
+    restarts: int = 0
+    crashes: list[str] = field(default_factory=list)
+    """How workers ended that should not have."""
+    snapshot: Snapshot | None = None
+    """The newest, where the link asks for snapshots."""
+
+
+class Course:
+    """A run that goes on, on the cluster behind `link`."""
+
+    def __init__(
+        self, work: Work, link: HeadLink, settled: Settled, recording: Recording, bars: Progress
+    ) -> None:
+        self.work = work
+        self.link = link
+        self.settled = settled
+        self.recording = recording
+        self.heard = Heard()
+        self.looked: Callable[[Snapshot], None] = lambda snapshot: None
+        """Called with each snapshot, where the link asks for them."""
+        self._bars = bars
+        self._stage = Stage("")
+        self._told_at = 0.0
+        self._telling: asyncio.Task[None] | None = None
+
+    async def attend(self, doing: Awaitable[Result]) -> Result:
+        """Return what `doing` comes to, hearing what the cluster says meanwhile.
+
+        Raises RunCancelledError where a face cancels the run, HeadError where the cluster ends,
+        RunError where its scheduler is lost; `doing` goes on then.
+        """
+        task = asyncio.ensure_future(doing)
+        listening = asyncio.create_task(self._listen())
+        await self.link.send(SubscribeLogs(True))
+        try:
+            await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                listening.result()
+            return await task
+        finally:
+            listening.cancel()
+
+    def progressed(self, stage: Stage) -> None:
+        """Show how far the run is."""
+        self._bars.show(stage.name, stage.done, stage.total)
+        if stage.name != self._stage.name:
+            self.recording.stage(stage.name)
+        self._stage = stage
+        if time.monotonic() - self._told_at >= REPORT_EVERY_S:
+            self._told_at = time.monotonic()
+            self._telling = asyncio.create_task(self.tell(RunState.RUNNING))
+
+    def quieten(self) -> None:
+        """Leave the terminal to somebody else from now on."""
+        self._bars.stop()
+        self._bars = Silence()
+
+    async def tell(self, state: RunState, summary: str = "") -> None:
+        """Tell the head how the run is, and how it ended where that is recorded already."""
+        record = self.recording.record
+        await self.link.send(
+            ReportRun(
+                id=record.id,
+                preset=self.work.name,
+                parameters=self.work.given,
+                state=state.value,
+                started_at=record.started_at,
+                stage=self._stage.name,
+                done=self._stage.done,
+                total=self._stage.total,
+                summary=summary,
+                result_json=json.dumps(record.result) if record.result else "",
+                error_type=record.error_type,
+            )
+        )
+
+    async def end(
+        self,
+        state: RunState,
+        summary: str = "",
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: GputuiError | None = None,
+        saved: tuple[str, ...] = (),
+    ) -> None:
+        """Record how the run ended, then tell the head."""
+        self.recording.end(
+            state,
+            result=result,
+            error=error,
+            restarts=self.heard.restarts,
+            workers=self.settled.workers,
+            saved=saved,
+        )
+        await self.tell(state, summary or str(error or ""))
+
+    async def _listen(self) -> None:
+        """Return never: raise when the run is cancelled, or has no cluster any more."""
+        started = bool(self.link.attached.address)
+        async for message in self.link.messages():
+            if isinstance(message, SchedulerReady):
+                if started:
+                    raise RunError("the scheduler was lost, and with it what it had computed")
+                started = True
+            self._take(message)
+        raise HeadError("the cluster's head is gone")
+
+    def _take(self, message: Message) -> None:
+        match message:
+            case EventHappened(event):
+                self._take_event(event)
+            case LogLines(worker, lines, at):
+                self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
+            case SnapshotTaken(snapshot):
+                self.heard.snapshot = snapshot
+                self.looked(snapshot)
+            case Cancelled(id=id_) if id_ == self.recording.record.id:
+                raise RunCancelledError("cancelled from another face")
+            case Stopped(reason=reason):
+                raise HeadError(f"the cluster was stopped: {reason}")
+
+    def _take_event(self, event: Event) -> None:
+        if event.subject.startswith("run ") or event.at < self.recording.record.started_at:
+            return
+        self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
+        if event.kind == "restarted" and event.subject != "cluster":
+            self.heard.restarts += 1
+        if event.kind in ("crashed", "parked", "lost"):
+            self.heard.crashes.append(f"{event.subject} {event.kind}: {event.text}")

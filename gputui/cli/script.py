@@ -1,0 +1,184 @@
+"""`--run SCRIPT.py`: a cluster, the user's own Python file on it, and nothing left behind.
+
+The script is a process of its own (see `gputui.script`) on this terminal: what it prints, reads
+and exits with is what it would be with `python`.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import Process
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gputui import __version__
+from gputui.cli.course import Course, Stage, Work
+from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
+from gputui.errors import ExitCode, GputuiError, HeadError, RunError
+from gputui.presets.workers import device_label
+from gputui.script import Handover
+from gputui.snapshot import RunState, Snapshot, TaskGroupStatus
+
+RUNNING = "running"
+"""The only stage that a script has: nobody knows what it does."""
+
+GRACE_S = 5.0
+"""How long a script may go on after Ctrl-C, or without its cluster."""
+
+
+async def run_script(path: Path, arguments: tuple[str, ...], work: Work, hold: Hold) -> int:
+    """Run a script on a cluster; returns its exit code, raises GputuiError without one."""
+    return await recorded(work, hold, partial(_run, path, arguments))
+
+
+async def _run(path: Path, arguments: tuple[str, ...], course: Course) -> Outcome:
+    course.progressed(Stage(RUNNING))
+    course.quieten()
+    course.looked = Tasks(course).looked
+    started = time.monotonic()
+    process = await _start(path, arguments, course)
+    try:
+        status = await _attended(course, process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return _outcome(course, path, status, time.monotonic() - started)
+
+
+async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Process:
+    """Start the script's process, and hand the cluster over to it."""
+    reads, writes = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gputui.script",
+            str(reads),
+            str(path),
+            *arguments,
+            pass_fds=(reads,),
+            stdout=sys.stderr if course.work.as_json else None,
+        )
+    finally:
+        os.close(reads)
+    attached = course.link.attached
+    Handover(
+        address=course.link.address,
+        certificate_pem=attached.certificate_pem,
+        key_pem=attached.key_pem,
+        dask_config_json=attached.dask_config_json,
+        parent=os.getpid(),
+    ).write(writes)
+    return process
+
+
+async def _attended(course: Course, process: Process) -> int:
+    """Wait for the script, and end it where its run is over before it is."""
+    try:
+        return await course.attend(process.wait())
+    except asyncio.CancelledError:
+        await _ended(process, None if _has_terminal() else signal.SIGINT)
+        raise
+    except HeadError:
+        if await _ended(process, None) == 0:
+            return 0  # it shut its cluster down, and ended well
+        raise
+    except GputuiError:
+        await _ended(process, signal.SIGINT)
+        raise
+
+
+async def _ended(process: Process, number: signal.Signals | None) -> int | None:
+    """Send a signal, and wait for the end within bounds; returns the exit status."""
+    if number is not None:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), GRACE_S)
+    return process.returncode
+
+
+def _has_terminal() -> bool:
+    """Whether a Ctrl-C of the terminal has reached the script, too."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False
+
+
+def _outcome(course: Course, path: Path, status: int, elapsed_s: float) -> Outcome:
+    """Return what becomes known of a script that ended by itself, and print it as JSON if asked."""
+    code = status if status >= 0 else 128 - status
+    told: dict[str, Any] = {
+        "preset": course.work.name,
+        "parameters": dict(course.work.parameters),
+        "backend": course.work.backend,
+        "workers": _workers(course),
+        "failed_hosts": list(failed_hosts(course.settled)),
+        "elapsed_s": elapsed_s,
+        "result": {"exit_code": code},
+        "restarts": course.heard.restarts,
+        "version": __version__,
+    }
+    error = RunError(f"{path.name} {_words(status)}") if code else None
+    if course.work.as_json:
+        print(json.dumps(failure(course.work, error) if error else told), flush=True)
+    interrupted = code == ExitCode.INTERRUPTED
+    failed = RunState.CANCELLED if interrupted else RunState.FAILED
+    return Outcome(
+        kept=told,
+        summary=_words(status) if code else f"{elapsed_s:.2f} s",
+        exit_code=code,
+        state=failed if code else RunState.DONE,
+        error=error,
+    )
+
+
+def _words(status: int) -> str:
+    """Return how a process ended.
+
+    >>> _words(3), _words(-11)
+    ('ended with exit code 3', 'was ended by SIGSEGV')
+    """
+    if status >= 0:
+        return f"ended with exit code {status}"
+    return f"was ended by {signal.Signals(-status).name}"
+
+
+def _workers(course: Course) -> list[dict[str, Any]]:
+    """Return the workers that were up at the start, as `--json` prints them."""
+    snapshot = course.heard.snapshot
+    known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
+    return [
+        {
+            "name": name,
+            "host": name.rpartition(":")[0],
+            "device": device_label(name),
+            "uuid": known[name].device_uuid if name in known else None,
+        }
+        for name in course.settled.workers
+    ]
+
+
+class Tasks:
+    """Tells how far a script is by the tasks that its cluster has had since it began."""
+
+    def __init__(self, course: Course) -> None:
+        self._course = course
+        self._before: Mapping[str, TaskGroupStatus] | None = None
+
+    def looked(self, snapshot: Snapshot) -> None:
+        """Count the tasks of a snapshot."""
+        groups = {group.name: group for group in snapshot.groups}
+        if self._before is None:
+            self._before = groups
+        new = [group for name, group in groups.items() if name not in self._before]
+        done, total = sum(group.finished for group in new), sum(group.total for group in new)
+        self._course.progressed(Stage(RUNNING, done, total))
