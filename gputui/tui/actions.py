@@ -117,14 +117,22 @@ def _screenshot(app: "ScreenApp", argument: str) -> None:
 
 COMMANDS = (
     *(_visit(kind) for kind in VIEWS),
-    Command("command", "Type a command", _command_line, ("colon",), hint="command"),
     Command("filter", "Show only what matches", _filter_line, ("slash",), "", "FILTER", "filter"),
+    Command("command", "Type a command", _command_line, ("colon",), hint="command"),
     Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
-    Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
+    Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
     Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
+    Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
     Command("theme", "Change the colours", _theme, ("T",), usage="[NAME]"),
     Command("copy", "Copy the names that are marked", _copy, ("y",)),
     Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),
-    Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
-    Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
+    Command(
+        "answer",
+        "Answer the questions that were put off",
+        lambda app, _: app.person.ask_again(),
+        ("A",),
+        changes=True,
+        unavailable=lambda app: "" if app.watched.questions else "no question is open",
+    ),
+    Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
 )

@@ -5,50 +5,42 @@ the head told. Drawing is bounded to a few frames a second, and stands still whi
 taking in goes on.
 """
 
-import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 
 from textual import events
 from textual.app import App, ComposeResult
-from textual.containers import Container
 
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol import (
-    Answer,
     Asked,
-    Done,
     EventHappened,
     LogLines,
     Message,
-    Previewed,
     SnapshotTaken,
-    Stop,
     Stopped,
-    SubscribeLogs,
 )
 from gputui.snapshot import Snapshot
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
+from gputui.tui.bars import SAID_FOR_S, BottomBars, TopBars
 from gputui.tui.changes import COMMANDS as CHANGES
 from gputui.tui.commands import Command, Registry
-from gputui.tui.dialogs import Choice, Dialog, QuestionDialog
-from gputui.tui.format import safe
-from gputui.tui.link import Link, OpenLink
-from gputui.tui.pane import Line, Pane
+from gputui.tui.connection import Connection
+from gputui.tui.link import OpenLink
+from gputui.tui.pane import Pane
+from gputui.tui.person import Person
 from gputui.tui.prompt import Prompt
 from gputui.tui.running import COMMANDS as RUNS
+from gputui.tui.stage import Stage
 from gputui.tui.table import Table
 from gputui.tui.themes import OKABE_ITO, WITHOUT_COLOUR
 from gputui.tui.view import View
-from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.watched import Watched
 
 SHORTEST_FRAME_S = 0.2
-RECONNECT_S = 2.0
-SAID_FOR_S = 6.0
 SMALLEST = (60, 15)
 """A terminal that is smaller in either direction gets a summary in place of a view."""
 
@@ -59,9 +51,6 @@ class ScreenApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layers: base; }
-    .bar { height: 1; }
-    #banner { display: none; }
-    #body { height: 1fr; }
     #summary { height: 1fr; display: none; }
     App.-ascii Dialog > Vertical, App.-ascii Finder > Vertical { border: ascii $primary; }
     """
@@ -81,112 +70,77 @@ class ScreenApp(App[int]):
         self.clock = clock
         self.paused = False
         self.watched = Watched()
-        self.registry = Registry((*COMMANDS, *CHANGES, *RUNS))
-        self.link: Link | None = None
-        self._open_link = open_link
+        self.registry = Registry((*RUNS, *COMMANDS, *CHANGES))
+        self.head = Connection(self, open_link)
+        self.person = Person(self)
+        self.stage = Stage(self.registry)
+        self.prompt = Prompt()
         self._wanted_theme = theme or ""
-        self._views: dict[str, View] = {}
-        self._known: set[str] = set()
-        self._back_to_fleet = False
         self._launching = True
         """Whether the launch board gives way to the fleet by itself when all hosts are settled."""
-        self._current = ""
-        self.came_from = ""
-        """The view that was in sight before this one."""
         self._drawn_at = 0.0
         self._draw_waits = False
-        self._stopped: Stopped | None = None
-        self._wants_logs = False
-        self._said: Line = ()
-        self._silence_at = 0.0
-        self._leaving = False
-        self._question: int | None = None
-        """The question that is being asked."""
-        self._question_dialog: QuestionDialog | None = None
-        self._put_off: set[int] = set()
-        self._status, self._banner = Pane(classes="bar"), Pane(id="banner", classes="bar")
-        self._crumbs, self._keys = Pane(classes="bar"), Pane(classes="bar")
+        self._top, self._bottom = TopBars(), BottomBars()
         self._summary = Pane(id="summary")
-        self._body = Container(id="body")
-        self.prompt = Prompt()
+        self._summary.can_focus = False
 
     def compose(self) -> ComposeResult:
         """Lay out the frame."""
-        for pane in (self._status, self._banner, self._summary, self._crumbs, self._keys):
-            pane.can_focus = False
-        yield self._status
-        yield self._banner
-        yield self._body
+        yield self._top
+        yield self.stage
         yield self._summary
         yield self.prompt
-        yield self._crumbs
-        yield self._keys
+        yield self._bottom
 
     async def on_mount(self) -> None:
-        """Show the fleet and begin to listen."""
+        """Show the launch board and begin to listen."""
         self.set_class(self.ascii_only, "-ascii")
         self.register_theme(OKABE_ITO)
         if self._wanted_theme in self.available_themes:
             self.theme = self._wanted_theme
         self.theme_changed_signal.subscribe(self, self._draw_anew)
         await self.show_view("launch")
-        self.call_after_refresh(self._know_all)
-        self.run_worker(self._listen(), name="link", exit_on_error=True)
+        self.call_after_refresh(self.stage.know_all)
+        self.run_worker(self.head.listen(), name="link", exit_on_error=True)
 
     # What the link says
 
-    async def _listen(self) -> None:
-        """Take what the head says; when it is gone, look for it again."""
-        while True:
-            try:
-                self.link = await self._open_link()
-            except HeadError as error:
-                self.warn(f"{error}; trying again")
-            else:
-                self.watched.forget()
-                self.warn("")
-                if self._wants_logs:
-                    await self.link.send(SubscribeLogs(True))
-                async for message in self.link.messages():
-                    self._take(message)
-                if self._stopped is not None:
-                    return
-                self.link = None
-                self.warn("the cluster's head is gone; trying to reach it again")
-            await asyncio.sleep(RECONNECT_S)
+    def met_head(self) -> None:
+        """Begin anew: the head may be another than before."""
+        self.watched.forget()
+        self.warn("")
 
-    def _take(self, message: Message) -> None:
-        if isinstance(message, SnapshotTaken):
-            if self.watched.take(message.snapshot):
-                self._leave_launch(message.snapshot)
+    def take(self, message: Message) -> None:
+        """Take in what the head says."""
+        match message:
+            case SnapshotTaken(snapshot):
+                if self.watched.take(snapshot):
+                    self._leave_launch(snapshot)
+                    self.redraw()
+                return
+            case EventHappened(event):
+                self.watched.events.append(event)
+            case LogLines():
+                self.watched.logs.add(message)
                 self.redraw()
-            return
-        if isinstance(message, EventHappened):
-            self.watched.events.append(message.event)
-        elif isinstance(message, LogLines):
-            self.watched.logs.add(message)
-            self.redraw()
-        elif isinstance(message, Asked):
-            self.watched.ask(message)
-            if message.withdrawn:
-                self._withdraw(message.question)
-            self._ask_person()
-        elif isinstance(message, Stopped):
-            self._stopped = message
-            self._end(message)
-        for view in self._views.values():
+            case Asked():
+                self.watched.ask(message)
+                self.person.hear(message)
+            case Stopped(reason, failed):
+                self._end(reason, failed=failed)
+        for view in self.stage:
             view.take(message)
 
     def _leave_launch(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host has come to an end of its start, if nobody chose."""
         if self._launching and snapshot.hosts and all(host.state.final for host in snapshot.hosts):
             self._launching = False
-            if self._current == "launch":
+            if self.stage.current == "launch":
                 self.go_to("fleet")
 
-    def _end(self, message: Stopped) -> None:
-        if message.failed:
-            self.warn(f"the cluster failed: {message.reason}; q leaves")
+    def _end(self, reason: str, *, failed: bool) -> None:
+        if failed:
+            self.warn(f"the cluster failed: {reason}; q leaves")
         else:
             self.exit(ExitCode.DONE)
 
@@ -211,12 +165,13 @@ class ScreenApp(App[int]):
             return
         self.draw_status(paused=self.paused)
         small = self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
-        self._summary.display, self._body.display = small, not small
+        self._summary.display, self.stage.display = small, not small
         if small:
             self._summary.put(frame.summary(self.watched, self.size.width))
         else:
             view.show(self.watched)
         self.draw_crumbs()
+        self.person.show_question()
 
     def _draw_anew(self, _theme: object) -> None:
         """Draw everything in the colours of another theme."""
@@ -231,34 +186,22 @@ class ScreenApp(App[int]):
 
     def draw_status(self, *, paused: bool) -> None:
         """Draw the line above the body."""
-        snapshot = self.watched.snapshot
-        self._status.put([frame.status_line(snapshot, paused=paused, readonly=self.readonly)])
+        self._top.show(self.watched, paused=paused, readonly=self.readonly)
 
     def draw_crumbs(self) -> None:
         """Draw the lines below the body."""
-        view = self.view
-        if time.monotonic() >= self._silence_at:
-            self._said = ()
-        self._crumbs.put([self._said or (view.crumbs() if view else ())])
-        views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        commands = [
-            each
-            for each in self.registry.in_view(self._current)
-            if not (each.changes and self.readonly)
-        ]
-        self._keys.put([frame.keys_line(commands, views, self._current)])
+        commands = self.registry.in_view(self.stage.current)
+        allowed = [each for each in commands if not (each.changes and self.readonly)]
+        self._bottom.show(self.view, sorted(allowed, key=lambda each: each.name == "help"))
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
-        self._banner.display = bool(text)
-        self._banner.put([((f" {text}", "bad"),)])
+        self._top.warn(text)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Tell of something for some seconds, in the line below the body."""
         if text:
-            self._said = ((safe(text.replace("\n", "; ")), "warn" if bad else "accent"),)
-            self._silence_at = time.monotonic() + SAID_FOR_S
-            self._crumbs.put([self._said])
+            self._bottom.say(text, bad=bad)
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
 
     # Views
@@ -266,16 +209,14 @@ class ScreenApp(App[int]):
     @property
     def view(self) -> View | None:
         """The view in sight."""
-        return self._views.get(self._current)
+        return self.stage.view
 
     async def show_view(self, name: str, key: str = "") -> View:
         """Bring a view into sight, and in it what bears this key."""
-        view = self._views.get(name) or await self._load(_kind(name))
-        for other in self._views.values():
-            other.display = other is view
-        if name != self._current:
-            self.came_from, self._current = self._current, name
-        view.focus_body()
+        self._launching = self._launching and name == "launch"
+        view = await self.stage.bring(name)
+        if view is self.view and not self.prompt.active:
+            view.focus_body()
         self.call_after_refresh(self._enter, view, key)
         return view
 
@@ -291,29 +232,10 @@ class ScreenApp(App[int]):
         if self.view is not None:
             self.view.focus_body()
 
-    async def _load(self, kind: ViewKind) -> View:
-        view_class = kind.load()
-        view = self._views[kind.name] = view_class()
-        self._know(kind)
-        await self._body.mount(view)
-        return view
-
-    def _know(self, kind: ViewKind) -> None:
-        """Take in a view's commands, once."""
-        if kind.name not in self._known:
-            self._known.add(kind.name)
-            self.registry.add(kind.load().COMMANDS)
-
-    def _know_all(self) -> None:
-        """Take in every view's commands, for the palette and the `:` line."""
-        for kind in VIEWS:
-            self._know(kind)
-
     def go_back(self) -> None:
         """Return to the view that was left last, once; then to the fleet."""
-        if self._current != "fleet":
-            back, self._back_to_fleet = self.came_from, not self._back_to_fleet
-            self.go_to(back if self._back_to_fleet and back else "fleet")
+        if name := self.stage.way_back():
+            self.go_to(name)
 
     def go_to(self, name: str, key: str = "") -> None:
         """Bring a view into sight soon; for use where nothing can be awaited."""
@@ -321,14 +243,19 @@ class ScreenApp(App[int]):
 
     # Commands
 
-    async def on_key(self, event: events.Key) -> None:
-        """Call the command of a key that no widget took."""
-        if len(self.screen_stack) > 1 or self.prompt.active:
-            return
-        command = self.registry.by_key(event.key, self._current)
-        if command is not None:
-            event.stop()
-            await self.call_command(command)
+    @property
+    def busy_asking(self) -> bool:
+        """Whether a dialog is open or something is typed into the line."""
+        return len(self.screen_stack) > 1 or self.prompt.active
+
+    async def on_event(self, event: events.Event) -> None:
+        """Call the command of a key at once: what is typed ahead after `:` belongs to its line."""
+        if isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
+            command = self.registry.by_key(event.key, self.stage.current)
+            if command is not None:
+                await self.call_command(command)
+                return
+        await super().on_event(event)
 
     async def call_command(self, command: Command, argument: str = "") -> None:
         """Carry out a command, or say why it is not to be had."""
@@ -336,112 +263,37 @@ class ScreenApp(App[int]):
         if why_not:
             self.say(f"{command.name}: {why_not}", bad=True)
             return
-        target = self._views[command.view] if command.view else self
         try:
-            waiting = command.run(target, argument)
+            waiting = command.run(self._target(command), argument)
             if waiting is not None:
                 self.run_worker(self._settle(command, waiting))
         except HeadError as error:
             self.say(f"{command.name}: {error}", bad=True)
 
-    async def _settle(self, command: Command, waiting: object) -> None:
+    async def _settle(self, command: Command, waiting: Awaitable[None]) -> None:
         try:
-            await waiting  # type: ignore[misc]
+            await waiting
         except HeadError as error:
             self.say(f"{command.name}: {error}", bad=True)
+
+    def _target(self, command: Command) -> "ScreenApp | View":
+        return self.stage.visited(command.view) if command.view else self
 
     def why_not(self, command: Command) -> str:
         """Return why a command is not to be had now, "" when it is."""
         if command.changes and self.readonly:
             return "this screen is read-only"
-        if command.view and command.view != self._current:
+        if command.view and command.view != self.stage.current:
             return f"in the {command.view} view only"
-        return command.unavailable(self._views[command.view] if command.view else self)
-
-    async def ask_head(self, request: Message) -> Done | Previewed:
-        """Have the head carry out a request; raises HeadError when it cannot."""
-        if self.link is None:
-            raise HeadError("the head is not reached now")
-        reply: Done | Previewed = await self.link.request(request)
-        return reply
-
-    def send(self, message: Message) -> None:
-        """Send the head a message that asks for no answer; lost where there is no head."""
-        if self.link is not None:
-            self.run_worker(self.link.send(message))
-
-    def follow_logs(self) -> None:
-        """Have the head send what workers print, from now on and from any head met later."""
-        if not self._wants_logs:
-            self._wants_logs = True
-            if self.link is not None:
-                self.run_worker(self.link.send(SubscribeLogs(True)))
-
-    # What a person is asked
-
-    async def confirm(self, title: str, lines: Sequence[str], *, dangerous: bool = False) -> bool:
-        """Ask whether to go on; for use in a command that is awaited."""
-        choices = (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous))
-        return await self.push_screen_wait(Dialog(title, lines, choices)) == "y"
+        return command.unavailable(self._target(command))
 
     async def action_quit(self) -> None:
         """Ask what is to become of the cluster, also on Textual's own way out."""
-        if not self._leaving:
-            self._leaving = True
-            self.run_worker(self._leave())
+        self.run_worker(self.person.leave())
 
-    async def _leave(self) -> None:
-        """Leave the cluster running, stop it, or stay."""
-        try:
-            if self.link is None:
-                self.exit(ExitCode.NO_CLUSTER)
-                return
-            name = self.link.attached.name
-            choices = [Choice("l", "leave it running"), Choice("s", "stop it", dangerous=True)]
-            if self.readonly:
-                choices.pop()
-            choices.append(Choice("c", "cancel"))
-            lines = (f"gputui attach {name} comes back to it.",)
-            chosen = await self.push_screen_wait(Dialog(f"Leave {name}?", lines, choices))
-            if chosen == "l":
-                self.exit(ExitCode.DONE)
-            elif chosen == "s":
-                self.warn("stopping the cluster …")
-                await self.link.request(Stop(0))
-        except HeadError as error:
-            self.say(str(error), bad=True)
-        finally:
-            self._leaving = False
-
-    def _ask_person(self) -> None:
-        """Show the oldest open question, one at a time; take it away when it was withdrawn."""
-        if self._question is not None or self.readonly or not self.watched.questions:
-            return
-        asked = next(iter(self.watched.questions.values()))
-        if asked.question not in self._put_off:
-            self._question = asked.question
-            self._question_dialog = QuestionDialog(asked)
-            self.push_screen(self._question_dialog, self._answered)
-
-    def _answered(self, text: str | None) -> None:
-        number, self._question = self._question, None
-        if number is None:
-            return
-        if text is None:
-            self._put_off.add(number)
-        elif number in self.watched.questions:
-            del self.watched.questions[number]
-            self.send(Answer(number, text or None))
-        self._ask_person()
-
-    def _withdraw(self, number: int) -> None:
-        """Take away the dialog of a question that another face has answered."""
-        if self._question == number and self._question_dialog is self.screen:
-            self._question_dialog.dismiss(None)
-
-
-def _kind(name: str) -> ViewKind:
-    return next(kind for kind in VIEWS if kind.name == name)
+    def action_help_quit(self) -> None:
+        """Say how to leave, to whoever pressed ctrl+c."""
+        self.say("q leaves")
 
 
 def run_screen(

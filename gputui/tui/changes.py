@@ -90,16 +90,16 @@ def free_seats(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
 
 async def change(app: "ScreenApp", request: Change, title: str) -> None:
     """Show what a request would do, ask, and have it done."""
-    previewed = await app.ask_head(replace(request, preview=True))
+    previewed = await app.head.request(replace(request, preview=True))
     assert isinstance(previewed, Previewed)
-    if await app.confirm(title, preview_lines(previewed)):
+    if await app.person.confirm(title, preview_lines(previewed)):
         await _do(app, request)
 
 
 async def _do(
     app: "ScreenApp", request: Change | Adapt | Restart | RetryHosts, text: str = ""
 ) -> None:
-    done = await app.ask_head(request)
+    done = await app.head.request(request)
     app.say(text or (done.text if isinstance(done, Done) else ""))
 
 
@@ -133,7 +133,7 @@ def _number(word: str) -> int | None:
 async def _scale_by(app: "ScreenApp", more: int) -> None:
     async def preview(workers: int) -> Sequence[str]:
         try:
-            previewed = await app.ask_head(Scale(0, workers, preview=True))
+            previewed = await app.head.request(Scale(0, workers, preview=True))
         except HeadError as error:
             return (str(error),)
         assert isinstance(previewed, Previewed)
@@ -181,7 +181,7 @@ async def _restart(app: "ScreenApp", argument: str) -> None:
         raise HeadError("no worker there; :restart all for all of them")
     whom = "all workers" if everything else by_host(names)
     lines = ("What they hold and compute is lost, and computed again where it is needed.",)
-    if await app.confirm(f"Restart {whom}?", lines):
+    if await app.person.confirm(f"Restart {whom}?", lines):
         await _do(app, Restart(0, names))
 
 
@@ -209,7 +209,7 @@ async def _reload(app: "ScreenApp", _argument: str) -> None:
 
 
 def _hosts_source(app: "ScreenApp") -> str:
-    return app.link.attached.hosts_source if app.link else ""
+    return app.head.link.attached.hosts_source if app.head.link else ""
 
 
 async def _retry(app: "ScreenApp", argument: str) -> None:
@@ -218,8 +218,8 @@ async def _retry(app: "ScreenApp", argument: str) -> None:
 
 async def _stop(app: "ScreenApp", _argument: str) -> None:
     lines = ("Every worker ends, and what they hold is lost.",)
-    if await app.confirm("Stop the cluster?", lines, dangerous=True):
-        await app.ask_head(Stop(0))
+    if await app.person.confirm("Stop the cluster?", lines, dangerous=True):
+        await app.head.request(Stop(0))
 
 
 def _snapshot(app: "ScreenApp") -> Snapshot:

@@ -178,7 +178,8 @@ class QuestionDialog(Dialog):
     """
 
     def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+        self.number = asked.question
+        self._secret = asked.secret
         self._yes_or_no = asked.kind == "host-key"
         choices = (
             (Choice("n", "no"), Choice("y", "yes, and remember it"))
@@ -190,7 +191,7 @@ class QuestionDialog(Dialog):
     def middle(self) -> ComposeResult:
         """Give a line to type a secret into."""
         if not self._yes_or_no:
-            yield Input(password=self._asked.secret, compact=True)
+            yield Input(password=self._secret, compact=True)
 
     def begin(self) -> None:
         """Put the focus on the line to type into."""

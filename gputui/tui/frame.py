@@ -12,8 +12,9 @@ from gputui.tui.slots import MARKS
 from gputui.tui.watched import Watched
 
 
-def status_line(snapshot: Snapshot | None, *, paused: bool, readonly: bool) -> Line:
-    """Return the line that says whose cluster this is and how it is."""
+def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
+    """Return the line that says whose cluster this is, how it is, and what calls for a person."""
+    snapshot = watched.snapshot
     if snapshot is None:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
     parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
@@ -24,14 +25,32 @@ def status_line(snapshot: Snapshot | None, *, paused: bool, readonly: bool) -> L
     parts += _state(snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))
-    parts += _workers(snapshot)
+    return [*parts, *_workers(snapshot), *_calls(watched), *_tasks(snapshot)]
+
+
+def _calls(watched: Watched) -> list[Part]:
+    """Return how much calls for a person: alarms, and questions that are open."""
+    alarms, questions = list(watched.alarms), len(watched.questions)
+    parts: list[Part] = []
+    if alarms:
+        parts.append((f"  ▴ {len(alarms)}", "bad" if alarms[0].serious else "warn"))
+    if questions:
+        parts.append((f"  {_many(questions, 'question')}", "accent"))
+    return parts
+
+
+def _tasks(snapshot: Snapshot) -> list[Part]:
     tasks = snapshot.scheduler
-    parts.append((f"  tasks {fmt.count(tasks.tasks)}", ""))
+    parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
     if tasks.queued:
         parts.append((f" ({fmt.count(tasks.queued)} queued)", "dim"))
     if snapshot.faces > 1:
         parts.append((f"  screens {snapshot.faces}", "dim"))
     return parts
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _workers(snapshot: Snapshot) -> list[Part]:
@@ -59,16 +78,32 @@ def _state(snapshot: Snapshot) -> list[Part]:
     return [(f"  {snapshot.state.value}", role)]
 
 
-def keys_line(commands: Iterable[Command], views: Iterable[tuple[str, str]], current: str) -> Line:
-    """Return the line of keys: the views with the present one marked, then what can be done."""
+def keys_line(
+    commands: Iterable[Command], views: Iterable[tuple[str, str]], current: str, width: int
+) -> Line:
+    """Return the line of keys: the views, the present one marked, then commands that fit whole.
+
+    The last of the commands is shown in any case: it is the way to all others.
+    """
     parts: list[Part] = []
     for key, name in views:
-        role = "found" if name == current else ""
-        parts += [(key, "key"), (name, role), (" ", "")]
-    for command in commands:
-        if command.hint and command.keys:
-            parts += [(f" {key_name(command.keys[0])}", "key"), (f" {command.hint}", "dim")]
-    return parts
+        parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
+    *hints, last = [_hint(each) for each in commands if each.hint and each.keys] or [()]
+    room = width - _width(parts) - _width(last)
+    for hint in hints:
+        if _width(hint) > room:
+            break
+        parts += hint
+        room -= _width(hint)
+    return [*parts, *last]
+
+
+def _hint(command: Command) -> Line:
+    return [(f" {key_name(command.keys[0])}", "key"), (f" {command.hint}", "dim")]
+
+
+def _width(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
 
 
 def summary(watched: Watched, width: int) -> list[Line]:

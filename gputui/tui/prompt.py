@@ -57,7 +57,7 @@ class Prompt(Input):
         self.value = value
         self.display = True
         self.cursor_position = len(value)
-        self.focus()
+        self.screen.set_focus(self)  # at once: the keys behind the one that called are next
 
     def _close(self) -> None:
         self._asking = None

@@ -33,7 +33,7 @@ def parse_run(argument: str) -> StartRun:
 
 async def start_run(app: "ScreenApp", request: StartRun) -> None:
     """Have the head start a run, and go where it is seen."""
-    done = await app.ask_head(request)
+    done = await app.head.request(request)
     key = done.text if isinstance(done, Done) else ""
     await app.show_view("runs", key)
     app.say(f"{request.preset} started")

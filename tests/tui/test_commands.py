@@ -29,7 +29,7 @@ ENDING = ("quit", "stop")
 
 def registry_of_all() -> Registry:
     app = Demo().app
-    app._know_all()
+    app.stage.know_all()
     return app.registry
 
 
@@ -60,7 +60,7 @@ async def test_every_command_can_be_called(
     async with app.run_test(size=(120, 40)) as pilot:
         await up(pilot)
         for command in [each for each in registry_of_all() if each.view == view]:
-            if view and app.view is not app._views.get(view):
+            if view and app.view is not app.stage._views.get(view):
                 await app.show_view(view)
             if command.name in ENDING:
                 continue

@@ -28,9 +28,9 @@ class DeviceView(View):
     def go_to(self, key: str) -> None:
         """Show the slot, or the worker, of this name."""
         self._key = key
-        if self.screen_app.came_from not in ("", "logs", self.NAME):
-            self._origin = self.screen_app.came_from
-        self.screen_app.follow_logs()
+        if self.screen_app.stage.came_from not in ("", "logs", self.NAME):
+            self._origin = self.screen_app.stage.came_from
+        self.screen_app.head.follow_logs()
         self.screen_app.draw()
 
     def show(self, watched: Watched) -> None:

@@ -116,7 +116,7 @@ class FleetView(View):
             self.rail.display = wide
         if wide and key is not None:
             slots = self._by_host.get(key)
-            self.screen_app.follow_logs()
+            self.screen_app.head.follow_logs()
             self.rail.show(self.screen_app.watched, slots[0].key if slots else key)
 
     def _choose_slots(self, slots: Sequence[Slot]) -> None:

@@ -141,7 +141,7 @@ class LaunchView(View):
     async def retry(self) -> None:
         """Try the host under the cursor again."""
         for name in self.targets():
-            await self.screen_app.ask_head(RetryHosts(0, (name,)))
+            await self.screen_app.head.request(RetryHosts(0, (name,)))
             self.screen_app.say(f"trying {name} again")
 
 

@@ -29,7 +29,7 @@ class LogsView(View):
 
     def show(self, watched: Watched) -> None:
         """Ask for lines when first in sight, and draw what came."""
-        self.screen_app.follow_logs()
+        self.screen_app.head.follow_logs()
         self.pane.read(watched.logs)
 
     def on_log_pane_moved(self) -> None:
@@ -50,7 +50,7 @@ class LogsView(View):
 
     def go_to(self, key: str) -> None:
         """Show one worker's lines, or all with ""; `esc` then leads back to its device."""
-        self._from_device = self.screen_app.came_from == "device"
+        self._from_device = self.screen_app.stage.came_from == "device"
         self.pane.pager.follow()
         self.pane.choose(key or None, self.pane.filter_text)
 

@@ -150,8 +150,8 @@ class RunsView(Listing[RunRow]):
         if row is None:
             return
         lines = ("Its tasks are forgotten; the cluster stays.",)
-        if await app.confirm(f"Cancel {row.run.preset} ({row.run.id})?", lines):
-            reply = await app.ask_head(CancelRun(0, row.run.id))
+        if await app.person.confirm(f"Cancel {row.run.preset} ({row.run.id})?", lines):
+            reply = await app.head.request(CancelRun(0, row.run.id))
             app.say(getattr(reply, "text", ""))
 
     def cannot_cancel(self) -> str:

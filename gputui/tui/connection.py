@@ -1,0 +1,64 @@
+"""The screen's connection to the head: opened, opened again when it was lost, spoken over."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gputui.errors import HeadError
+from gputui.protocol import Done, Message, Previewed, Stopped, SubscribeLogs
+from gputui.tui.link import Link, OpenLink
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+RECONNECT_S = 2.0
+
+
+class Connection:
+    """A link while there is one; what comes over it is for the app to take."""
+
+    def __init__(self, app: "ScreenApp", open_link: OpenLink) -> None:
+        self.link: Link | None = None
+        self._app = app
+        self._open_link = open_link
+        self._wants_logs = False
+        self._stopped = False
+
+    async def listen(self) -> None:
+        """Take what the head says until it says that it stopped; look for a lost one again."""
+        while not self._stopped:
+            try:
+                self.link = await self._open_link()
+            except HeadError as error:
+                self._app.warn(f"{error}; trying again")
+            else:
+                await self._listen_to(self.link)
+                self.link = None
+                if not self._stopped:
+                    self._app.warn("the cluster's head is gone; trying to reach it again")
+            await asyncio.sleep(0 if self._stopped else RECONNECT_S)
+
+    async def _listen_to(self, link: Link) -> None:
+        self._app.met_head()
+        if self._wants_logs:
+            await link.send(SubscribeLogs(True))
+        async for message in link.messages():
+            self._stopped = self._stopped or isinstance(message, Stopped)
+            self._app.take(message)
+
+    async def request(self, message: Message) -> Done | Previewed:
+        """Have the head carry out a request; raises HeadError when it cannot."""
+        if self.link is None:
+            raise HeadError("the head is not reached now")
+        reply: Done | Previewed = await self.link.request(message)
+        return reply
+
+    def send(self, message: Message) -> None:
+        """Send a message that asks for no answer; lost where there is no head."""
+        if self.link is not None:
+            self._app.run_worker(self.link.send(message))
+
+    def follow_logs(self) -> None:
+        """Have the head send what workers print, from now on and from any head met later."""
+        if not self._wants_logs:
+            self._wants_logs = True
+            self.send(SubscribeLogs(True))

@@ -1,0 +1,94 @@
+"""What the screen asks a person, and when: questions of the head, and the line to type into."""
+
+from textual.events import Key
+
+from gputui.protocol import Answer, Asked
+from gputui.tui.dialogs import QuestionDialog
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, sees, until
+
+HOST_KEY = Asked(7, "gpu-b", "host-key", "ED25519 SHA256:abc\nIs this the host?", secret=False)
+PASSWORD = Asked(8, "gpu-c", "password", "alice@gpu-c's password", secret=True)
+
+
+def still() -> Still:
+    return Still(snapshot(host("h", device()), workers=(worker(),)))
+
+
+def asks(app: Still) -> bool:
+    return isinstance(app.app.screen, QuestionDialog)
+
+
+async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        for character in ":filter xq\r":
+            key = {":": "colon", " ": "space", "\r": "enter"}.get(character, character)
+            on.app.post_message(Key(key, character))
+        await sees(pilot, "0 GPUs", "/xq")
+
+
+async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(HOST_KEY)
+        await sees(pilot, "gpu-b", "SHA256:abc")
+        await pilot.press("y")
+        await until(pilot, lambda: on.link.sent == [Answer(7, "yes")])
+
+
+async def test_a_password_is_typed_unseen() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(PASSWORD)
+        await sees(pilot, "alice@gpu-c's password")
+        await pilot.press(*"s3cret")
+        await sees(pilot, "••••••")
+        await pilot.press("enter")
+        await until(pilot, lambda: on.link.sent == [Answer(8, "s3cret")])
+
+
+async def test_questions_are_asked_one_after_the_other() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(HOST_KEY, PASSWORD)
+        await sees(pilot, "gpu-b")
+        await pilot.press("n")
+        await sees(pilot, "gpu-c")
+        assert on.link.sent == [Answer(7, None)]
+
+
+async def test_an_answer_given_on_another_screen_takes_the_question_away() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(HOST_KEY)
+        await until(pilot, lambda: asks(on))
+        on.link.put(Asked(7, "gpu-b", "host-key", "", False, withdrawn=True))
+        await until(pilot, lambda: not asks(on))
+        assert not on.link.sent
+
+
+async def test_a_question_waits_until_what_is_typed_is_done() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("slash")
+        on.link.put(HOST_KEY)
+        await until(pilot, lambda: on.app.watched.questions)
+        await pilot.press(*"yyy")
+        assert not asks(on) and not on.link.sent
+        await pilot.press("escape")
+        await until(pilot, lambda: asks(on))
+
+
+async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(HOST_KEY)
+        await until(pilot, lambda: asks(on))
+        await pilot.press("escape")
+        await until(pilot, lambda: not asks(on))
+        await sees(pilot, "1 question")
+        await pilot.press("A")
+        await until(pilot, lambda: asks(on))
