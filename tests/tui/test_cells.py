@@ -1,0 +1,118 @@
+"""The cells that changed, sent to a terminal that is not the screen's own work: pyte's."""
+
+import random
+
+import pyte
+import pytest
+from rich.cells import cell_len, set_cell_size
+
+from gputui.tui.cells import Cells
+from gputui.tui.pen import Pen, change, codes
+
+WIDTH, HEIGHT = 24, 6
+STYLES = ("", "1", "2", "31", "1;38;2;0;128;255;48;2;9;9;9", "48;2;9;9;9", "7;31", "2;4;32;45")
+TEXTS = ("busy", "  ", "98▇", "名古屋", "⣿⣿⡇", "e\u0301t", "●")
+
+
+def terminal() -> tuple[pyte.Screen, pyte.Stream]:
+    screen = pyte.Screen(WIDTH, HEIGHT)
+    screen.reset_mode(pyte.modes.DECAWM)
+    return screen, pyte.Stream(screen)
+
+
+def shown(screen: pyte.Screen) -> list[list[pyte.screens.Char]]:
+    return [[screen.buffer[y][x] for x in range(WIDTH)] for y in range(HEIGHT)]
+
+
+def blank() -> str:
+    return "\n".join(f"\x1b[{y + 1};1H" + " " * WIDTH for y in range(HEIGHT)) + "\x1b[1;1H"
+
+
+def frame(rng: random.Random) -> str:
+    """Return what Textual would write for some changed lines."""
+    chosen = sorted(rng.sample(range(HEIGHT), rng.randint(1, HEIGHT)))
+    return "\n".join(line(y, rng) for y in chosen) + "\x1b[1;1H"
+
+
+def line(y: int, rng: random.Random) -> str:
+    pieces, room = [f"\x1b[{y + 1};1H"], WIDTH
+    while room:
+        style, text = rng.choice(STYLES), set_cell_size(rng.choice(TEXTS), rng.randint(1, room))
+        pieces.append(f"\x1b[{style}m{text}\x1b[0m" if style else text)
+        room -= cell_len(text)
+    return "".join(pieces)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_terminal_shows_the_same_as_if_it_got_whole_frames(seed: int) -> None:
+    rng = random.Random(seed)
+    cells = Cells(WIDTH, HEIGHT)
+    (whole, to_whole), (changed, to_changed) = terminal(), terminal()
+    for step in range(30):
+        made = frame(rng) if step else blank()
+        to_whole.feed(made)
+        assert cells.take(made)
+        to_changed.feed(cells.changes())
+        assert shown(changed) == shown(whole), f"step {step}"
+
+
+def test_a_frame_that_changes_nothing_sends_nothing() -> None:
+    cells = Cells(WIDTH, HEIGHT)
+    made = "\x1b[1;1H\x1b[31mbusy\x1b[0m 98\x1b[1;1H"
+    assert cells.take(made) and cells.changes()
+    assert cells.take(made) and cells.changes() == ""
+
+
+def test_only_the_cell_that_changed_is_sent() -> None:
+    cells = Cells(WIDTH, HEIGHT)
+    cells.take("\x1b[3;2H\x1b[31mutil 97\x1b[0m\x1b[1;1H")
+    cells.changes()
+    cells.take("\x1b[3;2H\x1b[31mutil 98\x1b[0m\x1b[1;1H")
+    assert cells.changes() == "\x1b[31m\x1b[3;8H8\x1b[m"
+
+
+def test_a_colour_is_said_once_however_many_places_it_is_in() -> None:
+    cells = Cells(WIDTH, HEIGHT)
+    cells.take("\x1b[1;1H\x1b[31ma\x1b[0mb\x1b[31mc\x1b[0m\n\x1b[2;1H\x1b[31md\x1b[0me\x1b[1;1H")
+    assert cells.changes().count("\x1b[31m") == 1
+
+
+def test_after_somebody_else_wrote_every_cell_is_sent_again() -> None:
+    cells = Cells(WIDTH, HEIGHT)
+    cells.take(blank())
+    cells.changes()
+    cells.forget()
+    cells.take("\x1b[1;1H \x1b[1;1H")
+    assert cells.changes().count(" ") == WIDTH * HEIGHT
+
+
+@pytest.mark.parametrize(
+    "data", ["\x1b[?1049h", "\x1b]2;title\x07", "text", "\x1b[1;1Ha\x07", "\x1b[1;1H\x1b[2J"]
+)
+def test_what_is_no_frame_is_not_taken(data: str) -> None:
+    assert not Cells(WIDTH, HEIGHT).take(data)
+
+
+def test_every_style_is_reached_from_every_other() -> None:
+    for before in STYLES:
+        for after in STYLES:
+            assert written_in(before, change(before, after)) == Pen.read(after)
+
+
+def written_in(style: str, sent: str) -> Pen:
+    """Return what a terminal that writes in a style writes in after what it is sent."""
+    undone = {"22": {"1", "2"}, "24": {"4"}, "27": {"7"}}
+    pen = Pen.read(style)
+    for code in codes(sent.removeprefix("\x1b[").removesuffix("m") or "0") if sent else ():
+        if code == "0":
+            pen = Pen()
+        elif code in ("39", "49"):
+            ink, paper = ("", pen.paper) if code == "39" else (pen.ink, "")
+            pen = Pen(ink, paper, pen.attributes)
+        elif code in undone:
+            pen = Pen(pen.ink, pen.paper, pen.attributes - undone[code])
+        else:
+            more = Pen.read(code)
+            attributes = pen.attributes | more.attributes
+            pen = Pen(more.ink or pen.ink, more.paper or pen.paper, attributes)
+    return pen
