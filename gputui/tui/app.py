@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from textual import events
 from textual.app import App, ComposeResult
+from textual.driver import Driver
 
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol import (
@@ -29,6 +30,7 @@ from gputui.tui.bars import SAID_FOR_S, BottomBars, TopBars
 from gputui.tui.changes import COMMANDS as CHANGES
 from gputui.tui.commands import Command, Registry
 from gputui.tui.connection import Connection
+from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
 from gputui.tui.pane import Pane
 from gputui.tui.person import Person
@@ -83,6 +85,10 @@ class ScreenApp(App[int]):
         self._top, self._bottom = TopBars(), BottomBars()
         self._summary = Pane(id="summary")
         self._summary.can_focus = False
+
+    def get_driver_class(self) -> type[Driver]:
+        """Return what sends the terminal only the cells that changed."""
+        return CellDriver
 
     def compose(self) -> ComposeResult:
         """Lay out the frame."""
