@@ -90,9 +90,11 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     closing: set[asyncio.Task[None]] = set()
 
     def close() -> None:
-        closing.add(loop.create_task(worker.close(reason="stopped by gputui")))
+        # A task that runs cannot be ended, and nobody will take its result: wait for none.
+        leaving = worker.close(executor_wait=False, reason="stopped by gputui")
+        closing.add(loop.create_task(leaving))
 
-    for each in (signal.SIGTERM, signal.SIGINT):
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(each, close)
     await worker
     _report(reports, address=worker.address)
@@ -158,8 +160,9 @@ class Device:
             self._prepare_cupy()
 
     def _prepare_cupy(self) -> None:
+        from gputui import cupy_arrays
         from gputui.agent import cupy_memory
 
         self.memory.limit_bytes = cupy_memory.limit_pool(self._spec["device_share"])
         cupy_memory.spill_before_failing(self.memory.make_room)
-        cupy_memory.send_without_numba()
+        cupy_arrays.register()

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
+from gputui import cupy_arrays
 from gputui.cluster.link import GONE, HeadLink, Reply, security
 from gputui.cluster.start import check_enough
 from gputui.errors import HeadError
@@ -144,6 +145,7 @@ class RunningCluster:
 
         self._link = await HeadLink.open(socket, face="python")
         self.security = security(self._link)
+        cupy_arrays.register()
         self._address = self._link.attached.address
         listens = asyncio.Event()
         self._watching = asyncio.create_task(self._watch(self._link, listens))
