@@ -55,7 +55,7 @@ def _run_script(arguments: tuple[str, ...], given: dict[str, str], options: dict
         )
     if not path.is_file():
         raise UsageError(f"--run {path}: there is no such file")
-    hold = _hold(options, beside=path.resolve().parent, snapshots=True)
+    hold = _hold(options, snapshots=True)
 
     from gputui.cli.interrupts import run_until_interrupted
     from gputui.cli.script import run_script
@@ -124,9 +124,7 @@ def _place(option: str, given: str | None) -> Path | None:
     return path
 
 
-def _hold(
-    options: dict[str, Any], *, beside: Path | None = None, snapshots: bool = False
-) -> "Hold":
+def _hold(options: dict[str, Any], *, snapshots: bool = False) -> "Hold":
     """Return what takes hold of the cluster that the options mean."""
     name, given = options["attach"], options["hosts"]
     if name:
@@ -141,7 +139,7 @@ def _hold(
 
     fallback = given is None or options["backend"] == "numpy"
     configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
-    return lambda: started(configuration, beside=beside, snapshots=snapshots)
+    return lambda: started(configuration, snapshots=snapshots)
 
 
 def open_screen(**options: Any) -> int:

@@ -21,6 +21,7 @@ from gputui import __version__
 from gputui.cli.course import Course, Stage, Work
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError
+from gputui.presets.job import RunCancelledError
 from gputui.presets.workers import device_label
 from gputui.script import Handover
 from gputui.snapshot import RunState, Snapshot, TaskGroupStatus
@@ -29,7 +30,7 @@ RUNNING = "running"
 """The only stage that a script has: nobody knows what it does."""
 
 GRACE_S = 5.0
-"""How long a script may go on after Ctrl-C, or without its cluster."""
+"""How long a script may go on after Ctrl-C."""
 
 
 async def run_script(path: Path, arguments: tuple[str, ...], work: Work, hold: Hold) -> int:
@@ -74,25 +75,39 @@ async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Proc
         certificate_pem=attached.certificate_pem,
         key_pem=attached.key_pem,
         dask_config_json=attached.dask_config_json,
+        folder=str(path.resolve().parent),
         parent=os.getpid(),
     ).write(writes)
     return process
 
 
 async def _attended(course: Course, process: Process) -> int:
-    """Wait for the script, and end it where its run is over before it is."""
+    """Wait for the script, and end it where its run is cancelled."""
     try:
-        return await course.attend(process.wait())
+        return await _told(course, process)
     except asyncio.CancelledError:
         await _ended(process, None if _has_terminal() else signal.SIGINT)
         raise
-    except HeadError:
-        if await _ended(process, None) == 0:
-            return 0  # it shut its cluster down, and ended well
-        raise
-    except GputuiError:
+    except RunCancelledError:
         await _ended(process, signal.SIGINT)
         raise
+
+
+async def _told(course: Course, process: Process) -> int:
+    """Return a script's exit status; what becomes of its cluster is told, and its own affair.
+
+    It may have shut the cluster down itself, and draw its pictures now.
+    """
+    while True:
+        try:
+            return await course.attend(process.wait())
+        except RunCancelledError:
+            raise
+        except RunError as error:
+            _say(error)
+        except HeadError as error:
+            _say(error)
+            return await process.wait()
 
 
 async def _ended(process: Process, number: signal.Signals | None) -> int | None:
@@ -128,6 +143,8 @@ def _outcome(course: Course, path: Path, status: int, elapsed_s: float) -> Outco
         "version": __version__,
     }
     error = RunError(f"{path.name} {_words(status)}") if code else None
+    if error and status < 0:
+        _say(error)
     if course.work.as_json:
         print(json.dumps(failure(course.work, error) if error else told), flush=True)
     interrupted = code == ExitCode.INTERRUPTED
@@ -150,6 +167,10 @@ def _words(status: int) -> str:
     if status >= 0:
         return f"ended with exit code {status}"
     return f"was ended by {signal.Signals(-status).name}"
+
+
+def _say(error: GputuiError) -> None:
+    print(f"gputui: {error}", file=sys.stderr, flush=True)
 
 
 def _workers(course: Course) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
@@ -46,13 +45,10 @@ def head_configuration(
 
 @asynccontextmanager
 async def started(
-    configuration: ConfigureHead, *, beside: Path | None = None, snapshots: bool = False
+    configuration: ConfigureHead, *, snapshots: bool = False
 ) -> AsyncIterator[HeadLink]:
-    """Hold a cluster that lives as long as this does.
-
-    Modules in the folder `beside` are found by its scheduler and by the workers on this machine.
-    """
-    head = spawn_head(configuration, beside=beside)
+    """Hold a cluster that lives as long as this does."""
+    head = spawn_head(configuration)
     try:
         socket = await asyncio.to_thread(head.opened)
         link = await HeadLink.open(socket, face="run", snapshots=snapshots)

@@ -62,11 +62,8 @@ class HeadProcess:
             self._process.wait()
 
 
-def spawn_head(config: ConfigureHead, *, beside: Path | None = None) -> HeadProcess:
-    """Start a head in a session of its own; it begins to reach its hosts at once.
-
-    Modules in the folder `beside` are found by its scheduler and by the workers on this machine.
-    """
+def spawn_head(config: ConfigureHead) -> HeadProcess:
+    """Start a head in a session of its own; it begins to reach its hosts at once."""
     config = replace(config, cluster_id=secrets.token_hex(8))
     process = subprocess.Popen(
         [sys.executable, "-m", "gputui.head"],
@@ -75,7 +72,7 @@ def spawn_head(config: ConfigureHead, *, beside: Path | None = None) -> HeadProc
         stderr=subprocess.PIPE,
         env={
             **os.environ,
-            "PYTHONPATH": _python_path(beside),
+            "PYTHONPATH": _python_path(),
             "GPUTUI_CLUSTER": config.cluster_id,
         },
         start_new_session=True,
@@ -162,7 +159,7 @@ def _socket(line: bytes) -> str:
     return message.socket
 
 
-def _python_path(beside: Path | None) -> str:
+def _python_path() -> str:
     """Return a PYTHONPATH with which modules beside a script are found on this machine, too.
 
     The scheduler and the local workers unpickle functions of such modules by name.
@@ -174,5 +171,4 @@ def _python_path(beside: Path | None) -> str:
         for path in map(os.path.abspath, sys.path)
         if Path(path).is_dir() and not any(Path(path).is_relative_to(p) for p in prefixes)
     ]
-    first = [str(beside)] if beside else []
-    return os.pathsep.join(dict.fromkeys(path for path in (*first, *given, *own) if path))
+    return os.pathsep.join(dict.fromkeys(path for path in (*given, *own) if path))

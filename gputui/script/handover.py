@@ -2,10 +2,11 @@
 
 Nothing secret is in argv, in the environment, in a file or in Dask's configuration (which Dask
 writes into the environment of processes that it starts): the configuration names the scheduler
-and `security` below, and `Client` asks that for the certificate.
+and `security` below, which `Client` asks for the certificate, and `gputui.script.preload`.
 """
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -26,6 +27,8 @@ class Handover:
     certificate_pem: str
     key_pem: str
     dask_config_json: str
+    folder: str
+    """Where the script lies; the cluster gets the modules beside it."""
     parent: int
     """The pid of the command: the script ends with it."""
 
@@ -45,14 +48,22 @@ class Handover:
         import dask
         import distributed  # noqa: F401 - its defaults come before the settings of this cluster
 
+        logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
         dask.config.update_defaults(json.loads(self.dask_config_json))
+        preload = [*dask.config.get("distributed.client.preload"), "gputui.script.preload"]
         dask.config.set(
             {
                 "scheduler-address": self.address,
                 "distributed.client.security-loader": "gputui.script.security",
+                "distributed.client.preload": preload,
             }
         )
         _taken[self.address] = self
+
+
+def taken(address: str) -> Handover | None:
+    """Return the cluster at an address, where this process was handed it."""
+    return _taken.get(address)
 
 
 def security(info: Mapping[str, Any]) -> "Security | None":
@@ -60,7 +71,7 @@ def security(info: Mapping[str, Any]) -> "Security | None":
 
     Source: Dask's configuration reference, `distributed.client.security-loader`.
     """
-    handover = _taken.get(info["address"])
+    handover = taken(info["address"])
     if handover is None:
         return None
     from distributed.security import Security

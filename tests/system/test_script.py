@@ -1,0 +1,258 @@
+"""`--run SCRIPT.py`: a plain Python file on a cluster, as if `python` ran it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.cluster import HeadLink
+from gputui.protocol import CancelRun
+from tests.sshd import SshHosts
+from tests.system.conftest import GONE_S, Command, wait_until
+
+HERE = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
+CLIENT = "import os, sys, time\nfrom distributed import Client\nclient = Client()\n"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    """A running cluster called lab, and the command with its folders."""
+    folder = tmp_path_factory.mktemp("lab")
+    for name in ("state", "run", "cache"):
+        (folder / name).mkdir(mode=0o700)
+    env = {
+        "XDG_STATE_HOME": str(folder / "state"),
+        "XDG_RUNTIME_DIR": str(folder / "run"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "GPUTUI_TEST": str(folder),
+    }
+    command = Command(folder, runtime=folder / "run", env=env)
+    done = command("up", HERE, "--name", "lab")
+    assert done.returncode == 0, done.stderr
+    yield command
+    command("down", "--all")
+    command.assert_nothing_left()
+
+
+def written(path: Path, *lines: str) -> str:
+    """Write a script that begins with a client, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(CLIENT + "\n".join(lines) + "\n")
+    return str(path)
+
+
+def last_run(command: Command) -> Any:
+    return json.loads(command("runs", "show", "last", "--json").stdout)
+
+
+def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -> None:
+    script = written(
+        gputui.folder / "mine.py",
+        "total = client.submit(sum, [1, 2]).result()",
+        "print(__name__, sys.argv[1:], sys.stdin.read(), total)",
+        "sys.exit(7)",
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "gputui", HERE, "--run", script, "--", "-v", "a b"],
+        input="from a pipe",
+        capture_output=True,
+        text=True,
+        cwd=gputui.folder,
+        env={**os.environ, **gputui.env},
+        timeout=90,
+    )
+    assert done.stdout == "__main__ ['-v', 'a b'] from a pipe 3\n"
+    assert done.returncode == 7
+    gputui.assert_nothing_left()
+
+
+def test_a_script_that_shuts_its_cluster_down_has_ended_well(gputui: Command) -> None:
+    script = written(gputui.folder / "mine.py", "client.shutdown()", "print('after')")
+    done = gputui(HERE, "--run", script)
+    assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
+
+
+def test_modules_beside_a_script_are_found_on_hosts_that_do_not_have_them(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    script = written(
+        gputui.folder / "folder" / "mine.py",
+        "import dask.array as da, beside.deep",
+        "x = da.ones((4, 4), chunks=2).map_blocks(beside.deep.triple)",
+        "print(x.sum().compute())",
+    )
+    package = gputui.folder / "folder" / "beside"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "deep.py").write_text("def triple(x):\n    return 3 * x\n")
+    name = openssh_hosts.hosts[0].name
+    done = gputui(f"{name} gpus=none workers=1", "--run", script)
+    assert (done.returncode, done.stdout) == (0, "48.0\n"), done.stderr
+
+
+def test_a_module_that_was_edited_is_new_in_the_next_run(lab: Command) -> None:
+    folder = lab.folder / "edited"
+    script = written(
+        folder / "mine.py", "import values", "print(client.submit(values.get).result())"
+    )
+    for value in ("1", "2"):
+        (folder / "values.py").write_text(f"def get():\n    return {value}\n")
+        done = lab("--attach", "lab", "--run", script)
+        assert done.stdout == f"{value}\n", done.stderr
+
+
+def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> None:
+    script = written(lab.folder / "mine.py", "print('before')", "{}['no such key']")
+    done = lab("--attach", "lab", "--run", script, "--quiet")
+    assert (done.returncode, done.stdout) == (1, "before\n")
+    assert done.stderr.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{script}", line 5, in <module>',
+        "    {}['no such key']",
+        "    ~~^^^^^^^^^^^^^^^",
+        "KeyError: 'no such key'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("last_words", "code", "said"),
+    [
+        ("os._exit(3)", 3, ""),
+        ("os.abort()", 128 + signal.SIGABRT, "gputui: mine.py was ended by SIGABRT\n"),
+        ("sys.exit('no data')", 1, "no data\n"),
+    ],
+)
+def test_however_a_script_ends_its_exit_code_is_the_commands(
+    lab: Command, last_words: str, code: int, said: str
+) -> None:
+    done = lab("--attach", "lab", "--run", written(lab.folder / "mine.py", last_words), "--quiet")
+    assert (done.returncode, done.stderr) == (code, said)
+    assert last_run(lab)["state"] == "failed"
+
+
+def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab: Command) -> None:
+    script = written(lab.folder / "mine.py", "print('a word')", "client.restart()")
+    done = lab("--attach", "lab", "--run", script, "--json")
+    printed = json.loads(done.stdout)
+    assert printed["result"] == {"exit_code": 0}
+    assert [worker["host"] for worker in printed["workers"]] == ["localhost"] * 2
+    assert printed["restarts"] == 2
+    assert "a word" in done.stderr
+
+
+def test_a_run_of_a_script_is_recorded_with_what_its_workers_printed(lab: Command) -> None:
+    script = written(
+        lab.folder / "mine.py", "client.submit(print, 'said by a task').result()", "time.sleep(1)"
+    )
+    lab("--attach", "lab", "--run", script)
+    record = last_run(lab)
+    assert record["state"] == "done"
+    assert record["hosts"] == "cluster lab"
+    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
+    assert "said by a task" in log.read_text()
+
+
+def test_nothing_secret_is_where_other_programs_would_see_it(lab: Command) -> None:
+    script = written(
+        lab.folder / "mine.py",
+        "import dask, json",
+        "print(json.dumps([dask.config.config, dict(os.environ), sys.argv], default=str))",
+    )
+    done = lab("--attach", "lab", "--run", script)
+    assert done.returncode == 0, done.stderr
+    assert "PRIVATE KEY" not in done.stdout
+    assert "CERTIFICATE" not in done.stdout
+
+
+LASTS = (
+    "import signal",
+    "client.submit(time.sleep, 60)",
+    "print('at work', flush=True)",
+    "try:",
+    "    time.sleep(60)",
+    "finally:",
+    "    print('cleaned up', flush=True)",
+)
+DEAF = ("import signal", "signal.signal(signal.SIGINT, signal.SIG_IGN)", *LASTS)
+
+
+@pytest.mark.parametrize(("lines", "last_words"), [(LASTS, "cleaned up\n"), (DEAF, "")])
+def test_ctrl_c_ends_a_script_and_its_run(
+    lab: Command, lines: tuple[str, ...], last_words: str
+) -> None:
+    process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *lines))
+    assert process.stdout
+    assert process.stdout.readline() == "at work\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=GONE_S)
+    assert (process.returncode, out) == (130, last_words), err
+    assert last_run(lab)["state"] == "cancelled"
+
+
+def test_a_script_ends_with_its_command(lab: Command) -> None:
+    process = lab.start(
+        "--attach", "lab", "--run", written(lab.folder / "mine.py", "print(os.getpid())", *LASTS)
+    )
+    assert process.stdout
+    script = int(process.stdout.readline())
+    process.kill()
+    process.communicate(timeout=GONE_S)
+    wait_until(lambda: not Path(f"/proc/{script}").exists(), GONE_S)
+
+
+def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) -> None:
+    assert gputui("up", HERE, "--name", "short").returncode == 0
+    script = written(
+        gputui.folder / "mine.py",
+        "print('at work', flush=True)",
+        "while not os.path.exists('go'):",
+        "    time.sleep(0.05)",
+        "print('went on')",
+    )
+    process = gputui.start("--attach", "short", "--run", script)
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == "at work\n"
+    gputui("down", "short")
+    while "the cluster was stopped" not in process.stderr.readline():
+        assert process.poll() is None
+    (gputui.folder / "go").touch()
+    out, _ = process.communicate(timeout=GONE_S)
+    assert (process.returncode, out) == (0, "went on\n")
+
+
+async def test_a_script_that_another_face_cancels_ends_as_cancelled(lab: Command) -> None:
+    process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
+    assert process.stdout
+    assert process.stdout.readline() == "at work\n"
+    socket = next(Path(lab.env["XDG_RUNTIME_DIR"]).rglob("*.sock"))
+    link = await HeadLink.open(socket, face="screen")
+    await link.request(CancelRun(0, last_run(lab)["id"]))
+    await link.close()
+    out, err = await asyncio.to_thread(process.communicate, timeout=GONE_S)
+    assert (process.returncode, out) == (1, "cleaned up\n"), err
+    assert last_run(lab)["state"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nowhere.py",), "there is no such file"),
+        (("mine.py", "-p", "rows=3"), "gputui --run mine.py -- 3"),
+        (("mine.py", "--save", "out"), "a script writes its own files"),
+    ],
+)
+def test_what_is_for_presets_is_refused_for_a_script(
+    gputui: Command, arguments: tuple[str, ...], says: str
+) -> None:
+    (gputui.folder / "mine.py").touch()
+    done = gputui("--run", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
