@@ -29,7 +29,7 @@ def up(**options: Any) -> int:
         for problem in failures(settled):
             print(f"gputui: {problem}", file=sys.stderr)
         name = configuration.name
-        print(f"{name}: {len(settled.workers)} workers at {link.attached.address}")
+        print(f"{name}: {len(settled.workers)} workers at {link.address}")
         print(f"gputui attach {name}; gputui down {name}", file=sys.stderr)
         await link.close()
         return int(ExitCode.DONE if settled.workers else ExitCode.NO_CLUSTER)
