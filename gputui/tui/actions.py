@@ -97,6 +97,7 @@ def _theme(app: "ScreenApp", argument: str) -> None:
         return
     place = THEMES.index(app.theme) if app.theme in THEMES else -1
     app.theme = argument or THEMES[(place + 1) % len(THEMES)]
+    app.prefer(theme=app.theme)
     app.say(app.theme)
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -34,6 +35,7 @@ from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
 from gputui.tui.pane import Pane
 from gputui.tui.person import Person
+from gputui.tui.preferences import Remembered, location
 from gputui.tui.prompt import Prompt
 from gputui.tui.running import COMMANDS as RUNS
 from gputui.tui.stage import Stage
@@ -65,8 +67,10 @@ class ScreenApp(App[int]):
         theme: str | None = None,
         ascii_only: bool = False,
         clock: Callable[[], float] = time.time,
+        remembered: Remembered | None = None,
     ) -> None:
         super().__init__()
+        self.remembered = remembered or Remembered()
         self.readonly = readonly
         self.ascii_only = ascii_only
         self.clock = clock
@@ -77,7 +81,7 @@ class ScreenApp(App[int]):
         self.person = Person(self)
         self.stage = Stage(self.registry)
         self.prompt = Prompt()
-        self._wanted_theme = theme or ""
+        self._wanted_theme = theme or self.remembered.now.theme
         self._launching = True
         """Whether the launch board gives way to the fleet by itself when all hosts are settled."""
         self._drawn_at = 0.0
@@ -210,6 +214,13 @@ class ScreenApp(App[int]):
             self._bottom.say(text, bad=bad)
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
 
+    def prefer(self, **chosen: Any) -> None:
+        """Remember a choice of theme, zoom or columns for later sessions."""
+        try:
+            self.remembered.change(**chosen)
+        except OSError as error:
+            self.say(f"this choice holds for now only: {error}", bad=True)
+
     # Views
 
     @property
@@ -318,6 +329,9 @@ def run_screen(
         return ExitCode.WRONG_USAGE
     if theme is None and os.environ.get("NO_COLOR"):
         theme = WITHOUT_COLOUR
-    app = ScreenApp(open_link, readonly=readonly, theme=theme, ascii_only=ascii)
+    remembered = Remembered(location())
+    app = ScreenApp(
+        open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered
+    )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
     return int(code or app.return_code or 0)

@@ -65,7 +65,12 @@ def _memory_fraction(slot: Slot) -> float | None:
 
 def _memory(slot: Slot) -> Part:
     device = slot.device
-    text = fmt.memory(device.memory_used_bytes, device.memory_total_bytes) if device else "–"
+    used, total = (
+        (device.memory_used_bytes, device.memory_total_bytes)
+        if device
+        else (slot.total("rss_bytes"), slot.total("memory_limit_bytes"))
+    )
+    text = fmt.memory(_whole(used), _whole(total))
     full = (_memory_fraction(slot) or 0) > MEMORY_ALARM
     return _right(text, 10, "bad" if full else "")
 
@@ -153,6 +158,22 @@ COLUMNS: tuple[Column, ...] = (
     Column("owner", "OTHERS", 16, 14, _owner, lambda s: s.foreign, False),
 )
 BY_KEY = {column.key: column for column in COLUMNS}
+DOES = {
+    "state": "what the worker on it does, or what is the matter",
+    "util": "share of time in which the GPU computed",
+    "mem": "GPU memory used and there; of a CPU worker, its own",
+    "temp": "temperature in °C",
+    "power": "power drawn and its cap, in W",
+    "clock": "clock of its multiprocessors in MHz; ▾ is throttled",
+    "cpu": "CPU of its workers; 100 is one core",
+    "rss": "host memory of its workers",
+    "tasks": "tasks executing, ready, and results in memory",
+    "spill": "what its workers wrote to disk for want of memory",
+    "restarts": "restarts of its workers",
+    "ecc": "uncorrected memory errors",
+    "owner": "processes on it that are not this cluster's",
+}
+"""What each column says."""
 HISTORY_CELLS = 12
 HISTORY_RANK = 8
 

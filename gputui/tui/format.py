@@ -92,6 +92,15 @@ def count(value: int | None) -> str:
     return str(value)
 
 
+def many(number: int, noun: str) -> str:
+    """Return how many of something there are.
+
+    >>> many(1, "host"), many(1250, "GPU")
+    ('1 host', '1,250 GPUs')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def age(seconds: float | None) -> str:
     """Return a span of time in its largest unit.
 

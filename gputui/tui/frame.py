@@ -35,7 +35,7 @@ def _calls(watched: Watched) -> list[Part]:
     if alarms:
         parts.append((f"  ▴ {len(alarms)}", "bad" if alarms[0].serious else "warn"))
     if questions:
-        parts.append((f"  {_many(questions, 'question')}", "accent"))
+        parts.append((f"  {fmt.many(questions, 'question')}", "accent"))
     return parts
 
 
@@ -47,10 +47,6 @@ def _tasks(snapshot: Snapshot) -> list[Part]:
     if snapshot.faces > 1:
         parts.append((f"  screens {snapshot.faces}", "dim"))
     return parts
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _workers(snapshot: Snapshot) -> list[Part]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from textual.pilot import Pilot
 
@@ -61,10 +62,11 @@ class StillLink:
 class Still:
     """A screen and what it is told."""
 
-    def __init__(self, snapshot: Snapshot, *, ascii_only: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, **options: Any) -> None:
+        """`options` are those of the screen: `ascii_only`, `readonly`, `remembered`, …"""
         self.link = StillLink()
         self.snapshot = snapshot
-        self.app = ScreenApp(self._open, ascii_only=ascii_only, clock=lambda: EPOCH)
+        self.app = ScreenApp(self._open, clock=lambda: EPOCH, **options)
         self.copied: list[str] = []
         self.link.put(SnapshotTaken(snapshot))
 

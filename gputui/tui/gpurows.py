@@ -1,0 +1,81 @@
+"""A row per GPU, under its host: name, chosen columns that fit, and a history where there is room.
+
+Pure but for the histories, which the watched cluster keeps.
+"""
+
+from collections.abc import Sequence
+
+from gputui.tui import format as fmt
+from gputui.tui.columns import HISTORY_CELLS, Column, fitting
+from gputui.tui.hostrows import MARK, group_row
+from gputui.tui.pane import Line, Part, fitted
+from gputui.tui.selection import Selection, alarm_role
+from gputui.tui.slots import Slot
+from gputui.tui.watched import Watched
+
+NAME_MOST = 24
+HISTORY_FROM = 108
+"""Columns of the terminal from which there is room for a history."""
+OF_WORKERS = frozenset({"state", "mem", "cpu", "rss", "tasks", "spill", "restarts"})
+"""The columns that say something of a worker without a GPU."""
+
+
+class GpuRows:
+    """The rows of one drawing."""
+
+    def __init__(
+        self, selection: Selection, watched: Watched, columns: Sequence[Column], width: int
+    ) -> None:
+        self._selection, self._watched = selection, watched
+        self._name_width = min(NAME_MOST, max(map(len, selection.slots), default=8))
+        self._history = width >= HISTORY_FROM and selection.on_gpus
+        taken = self._name_width + 1 + (HISTORY_CELLS + 1 if self._history else 0)
+        if not selection.on_gpus:
+            columns = [column for column in columns if column.key in OF_WORKERS]
+        self.columns = fitting(columns, width - taken)
+
+    @property
+    def heading(self) -> Line:
+        """The titles, with an arrow at the one that is sorted by."""
+        titles = [column.heading(self._arrow(column)) for column in self.columns]
+        if self._history:
+            titles.append(fitted("HISTORY", HISTORY_CELLS))
+        first = fitted("GPU" if self._selection.on_gpus else "WORKER", self._name_width)
+        return ((" ".join([" " + first, *titles]), "title"),)
+
+    def _arrow(self, column: Column) -> str:
+        if self._selection.sorted_by is not column:
+            return ""
+        return "▼" if column.falling != self._selection.backwards else "▲"
+
+    def row(self, key: str) -> Line:
+        """Return the row of a slot, or the heading over a host's slots."""
+        slot = self._selection.slots.get(key)
+        if slot is None:
+            return self._host(key)
+        parts: list[Part] = [*self._name_of(slot)]
+        for column in self.columns:
+            parts += [(" ", ""), column.cell(slot)]
+        if self._history:
+            parts += [(" ", ""), (self._history_of(slot), "busy")]
+        return [(text, "dim") for text, _ in parts] if slot.dead else parts
+
+    def _host(self, name: str) -> Line:
+        selection = self._selection
+        return group_row(
+            selection.hosts[name],
+            selection.by_host[name],
+            self._name_width,
+            selection.now,
+            folded=name in selection.folded,
+            marked=name in selection.marked,
+        )
+
+    def _name_of(self, slot: Slot) -> tuple[Part, Part]:
+        mark = (MARK, "accent") if slot.key in self._selection.marked else (" ", "")
+        role = alarm_role(self._selection.alarms.get(slot.key, ()))
+        return mark, (fitted(fmt.safe(slot.key), self._name_width), role)
+
+    def _history_of(self, slot: Slot) -> str:
+        steps = self._watched.history_steps(slot.device.uuid) if slot.device else ()
+        return fmt.braille([None if v < 0 else v / 100 for v in steps], HISTORY_CELLS)

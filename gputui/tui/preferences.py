@@ -1,0 +1,58 @@
+"""What a person chose of the screen, remembered from one session to the next.
+
+A small JSON file in the state folder; one that cannot be read, or is of another version, is as
+good as none, and what it says of things that are no more is let be.
+"""
+
+import json
+import os
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """The choices; "" and () leave it to the screen."""
+
+    theme: str = ""
+    zoom: str = ""
+    columns: tuple[str, ...] = ()
+
+
+def location() -> Path:
+    """Return the file: $XDG_STATE_HOME/gputui/screen.json."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gputui" / "screen.json"
+
+
+def load(path: Path) -> Preferences:
+    """Return what was remembered."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        columns = tuple(str(name) for name in known["columns"])
+        return Preferences(str(known["theme"]), str(known["zoom"]), columns)
+    except (OSError, ValueError, KeyError, TypeError):
+        return Preferences()
+
+
+def save(path: Path, preferences: Preferences) -> None:
+    """Remember these in place of what was there; raises OSError."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    fresh.write_text(json.dumps(asdict(preferences)), encoding="utf-8")
+    fresh.replace(path)
+
+
+class Remembered:
+    """The choices of a session, kept in a file; without one, as long as the session."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.now = load(path) if path else Preferences()
+
+    def change(self, **chosen: Any) -> None:
+        """Choose otherwise; raises OSError when it cannot be kept."""
+        self.now = replace(self.now, **chosen)
+        if self._path is not None:
+            save(self._path, self.now)

@@ -1,0 +1,131 @@
+"""Which slots of the fleet are shown, and in what order: filter, order, folded hosts, marks.
+
+Pure: it takes in what was watched and answers the fleet's view.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from gputui.snapshot import HostStatus
+from gputui.tui import format as fmt
+from gputui.tui.alarms import SERIOUS, AlarmKind
+from gputui.tui.columns import Column, ordered
+from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.pane import Line, Part
+from gputui.tui.slotfields import SLOT_FIELDS
+from gputui.tui.slots import Slot
+from gputui.tui.watched import Watched
+
+
+class Zoom(StrEnum):
+    """How close the fleet is looked at."""
+
+    GPU = "gpu"
+    HOST = "host"
+    HEAT = "heat"
+
+
+class Selection:
+    """The slots that are shown now, and what a person chose of them."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.by_host: dict[str, list[Slot]] = {}
+        self.hosts: dict[str, HostStatus] = {}
+        self.alarms: dict[str, list[AlarmKind]] = {}
+        self.now = 0.0
+        self.sorted_by: Column | None = None
+        self.backwards = False
+        self.marked: set[str] = set()
+        self.folded: set[str] = set()
+        self.filter_text = ""
+        self._matches: Matches[Slot] | None = None
+
+    def look(self, watched: Watched) -> bool:
+        """Take in the newest snapshot; return whether there is one."""
+        snapshot = watched.snapshot
+        if snapshot is None:
+            return False
+        self.now = snapshot.taken_at
+        self.alarms = watched.alarms.by_subject()
+        self.hosts = {host.name: host for host in snapshot.hosts}
+        self._choose(watched.slots)
+        self.marked &= self.slots.keys() | self.hosts.keys()
+        return True
+
+    def _choose(self, slots: Sequence[Slot]) -> None:
+        matches = self._matches
+        chosen = slots if matches is None else [slot for slot in slots if matches(slot)]
+        self.slots = {slot.key: slot for slot in chosen}
+        self.by_host = {} if matches else {name: [] for name in self.hosts}
+        for slot in chosen:
+            self.by_host.setdefault(slot.host.name, []).append(slot)
+
+    def filter(self, text: str) -> None:
+        """Show only what matches from the next look on; raises FilterError."""
+        self._matches = parse(text, self._fields) if text.strip() else None
+        self.filter_text = text.strip()
+
+    @property
+    def _fields(self) -> Fields[Slot]:
+        """What a slot can be asked for: its own, and what is the matter with it or its host."""
+        words = {**SLOT_FIELDS.words, "alarm": self._alarm_of}
+        return Fields(
+            lambda slot: f"{SLOT_FIELDS.everything(slot)} {self._alarm_of(slot)}",
+            words,
+            SLOT_FIELDS.numbers,
+        )
+
+    def _alarm_of(self, slot: Slot) -> str:
+        kinds = (*self.alarms.get(slot.key, ()), *self.alarms.get(slot.host.name, ()))
+        return ", ".join(kinds)
+
+    def fitting(self, room: int) -> Zoom:
+        """Return the closest zoom at which all rows fit into so many lines."""
+        if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= room:
+            return Zoom.GPU
+        return Zoom.HOST if len(self.by_host) <= room else Zoom.HEAT
+
+    def keys(self) -> list[str]:
+        """Return the rows of the GPU zoom: hosts over their slots, or slots in another order."""
+        if self.sorted_by is not None:
+            return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
+        return list(self._grouped())
+
+    def _grouped(self) -> Iterable[str]:
+        for name, slots in self.by_host.items():
+            yield name
+            if name not in self.folded:
+                yield from (slot.key for slot in slots)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether anything shown is a GPU; else they are CPU workers."""
+        return not self.slots or any(slot.device is not None for slot in self.slots.values())
+
+    def crumbs(self) -> Line:
+        """Say what is shown, what is marked and what calls for a person."""
+        slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")
+        hosts = fmt.many(len(self.by_host), "host")
+        parts: list[Part] = [(f"  {slots} on {hosts}", "dim")]
+        if self.filter_text:
+            parts.append((f"  /{self.filter_text}", "accent"))
+        if self.marked:
+            parts.append((f"  {len(self.marked)} marked", "accent"))
+        if self.alarms:
+            subject, kinds = next(iter(self.alarms.items()))
+            more = f" and {len(self.alarms) - 1} more" if len(self.alarms) > 1 else ""
+            text = f"  {fmt.safe(subject)}: {kinds[0].value}{more}"
+            parts.append((text, alarm_role(kinds)))
+        return parts
+
+
+def alarm_role(kinds: Sequence[AlarmKind]) -> str:
+    """Return the role of what has these alarms, the serious first.
+
+    >>> alarm_role([]), alarm_role([AlarmKind.IDLE]), alarm_role([AlarmKind.ECC, AlarmKind.IDLE])
+    ('', 'warn', 'bad')
+    """
+    if not kinds:
+        return ""
+    return "bad" if kinds[0] in SERIOUS else "warn"

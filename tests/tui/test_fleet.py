@@ -1,0 +1,159 @@
+"""The fleet view on built snapshots: columns, zooms, marks, filters, and what is remembered."""
+
+from pathlib import Path
+
+from gputui.snapshot import DeviceProcess, Owner, Snapshot, WorkerState, WorkerStatus
+from gputui.tui.app import ScreenApp
+from gputui.tui.picker import Picker
+from gputui.tui.preferences import Preferences, Remembered, load, save
+from tests.tui.build import GIB, device, host, snapshot, worker
+from tests.tui.still import Still, sees, sees_not, until
+
+
+def two_hosts(**values: object) -> Snapshot:
+    hosts = [host(name, device(0, name, **values), device(1, name)) for name in ("a", "b")]
+    return snapshot(*hosts, workers=tuple(worker(n, on) for on in ("a", "b") for n in (0, 1)))
+
+
+def on_cpus() -> Snapshot:
+    workers = tuple(
+        WorkerStatus(
+            f"h:cpu{n}", "h", WorkerState.IDLE, rss_bytes=GIB, memory_limit_bytes=4 * GIB, ready=3
+        )
+        for n in (0, 1)
+    )
+    return snapshot(host("h"), workers=workers)
+
+
+async def test_columns_are_picked_from_a_list() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "a:gpu0", "TEMP")
+        await pilot.press("C")
+        await sees(pilot, "temperature in °C")
+        await pilot.press("down", "down", "down", "space", "enter")
+        await sees_not(pilot, "TEMP")
+        await sees(pilot, "UTIL")
+
+
+async def test_leaving_the_list_of_columns_changes_nothing() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(on.app.screen, Picker))
+        await pilot.press("down", "space", "escape")
+        await sees(pilot, "UTIL", "TEMP")
+        assert on.app.remembered.now == Preferences()
+
+
+async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "screen.json"
+    on = Still(two_hosts(), remembered=Remembered(path))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z", *":columns util mem", "enter", *":theme okabe-ito", "enter")
+        await until(pilot, lambda: load(path).theme == "okabe-ito")
+    again = Still(two_hosts(), remembered=Remembered(path))
+    async with again.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "host zoom")
+        assert again.app.theme == "okabe-ito"
+        await pilot.press("z")
+        await sees(pilot, "UTIL", "MEM")
+        await sees_not(pilot, "TEMP")
+
+
+def test_a_broken_file_of_choices_is_as_good_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "screen.json"
+    assert load(path) == Preferences()
+    path.write_text('{"theme": ')
+    assert load(path) == Preferences()
+    path.write_text("[1]")
+    assert load(path) == Preferences()
+    save(path, Preferences("textual-light", "host", ("util",)))
+    assert load(path) == Preferences("textual-light", "host", ("util",))
+
+
+async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
+    path = tmp_path / "screen.json"
+    save(path, Preferences("no-such-theme", "galaxy", ("wings", "util")))
+    on = Still(two_hosts(), remembered=Remembered(path))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "gpu zoom", "UTIL")
+
+
+async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    on = Still(two_hosts(), remembered=Remembered(tmp_path / "file" / "screen.json"))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z")
+        await sees(pilot, "CPU%", "for now only")
+
+
+async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
+    on = Still(on_cpus())
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:cpu0", "WORKER", "1.0/4.0G", "2 workers on 1 host")
+        await sees_not(pilot, "UTIL", "TEMP", "PWR", "HISTORY")
+
+
+async def test_a_wide_host_row_sums_up_its_gpus() -> None:
+    on = Still(two_hosts(utilization_percent=50.0, power_w=330.0))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z")
+        await sees(pilot, "UTIL%", "   25 ", "2G/160G", "0.4kW")
+
+
+async def test_folding_a_host_leaves_its_glyphs() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "▸a", "○○")
+        await sees_not(pilot, "a:gpu0")
+
+
+async def test_a_filter_finds_what_is_the_matter() -> None:
+    on = Still(two_hosts(ecc_errors=2))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu1")
+        await pilot.press("slash", *"alarm:ecc*", "enter")
+        await sees(pilot, "a:gpu0", "b:gpu0", "2 GPUs on 2 hosts")
+        await sees_not(pilot, "a:gpu1")
+
+
+async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
+    on = Still(two_hosts(utilization_percent=80.0))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        for text, count in (
+            ("a: !gpu1", "1 GPU on 1 host"),
+            ("util<20", "2 GPUs on 2 hosts"),
+            ("a:gpu*", "2 GPUs on 1 host"),
+            ("state:idle host:b", "2 GPUs on 1 host"),
+            ("!state:idle", "0 GPUs on 0 hosts"),
+        ):
+            await pilot.press("slash", *text, "enter")
+            await sees(pilot, count)
+            await pilot.press("escape")
+
+
+async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
+    theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
+    on = Still(snapshot(host("h", device(0, processes=(theirs,)))))
+    async with on.app.run_test(size=(160, 24)) as pilot:
+        await sees(pilot, "h:gpu0", "foreign", "mira python", "OTHERS")
+        await pilot.press("down", "enter")
+        await sees(pilot, "99", "other", "mira", "python train.py")
+
+
+async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("enter", *":fleet a:gpu1", "enter")
+        await sees(pilot, "a:gpu1")
+        assert isinstance(on.app, ScreenApp) and on.app.view is not None
+        await until(pilot, lambda: on.app.view.targets() == ("a:gpu1",))
