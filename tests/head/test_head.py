@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -176,14 +177,24 @@ async def test_a_cluster_on_loopback_refuses_another_machine(clusters: Clusters)
         await cluster.request(ChangeHosts(0, "gpu-a"))
 
 
-async def test_a_busy_scheduler_is_shown_and_loses_nobody(clusters: Clusters) -> None:
-    cluster = await clusters.start()
+async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_path: Path) -> None:
+    cluster = await clusters.start(lease_s=2.0)
     await cluster.up(2)
+    over = tmp_path / "over"
+
+    def stall() -> None:
+        while not over.exists():
+            time.sleep(0.05)
+
     async with client_of(cluster) as client:
-        stall = asyncio.ensure_future(client.run_on_scheduler(lambda: __import__("time").sleep(5)))
+        stalled = asyncio.ensure_future(client.run_on_scheduler(stall))
         await cluster.until(lambda: cluster.snapshot.scheduler.state is SchedulerState.BUSY)
-        assert cluster.snapshot and cluster.snapshot.hosts[0].state is HostState.READY
-        await stall
+        read_at = cluster.snapshot.hosts[0].read_at
+        await cluster.until(lambda: cluster.snapshot.hosts[0].read_at > read_at + 3.0)
+        assert cluster.snapshot.hosts[0].state is HostState.READY
+        assert cluster.snapshot.scheduler.busy_s > 3.0
+        over.touch()
+        await stalled
     await cluster.until(lambda: cluster.snapshot.scheduler.state is SchedulerState.RUNNING)
     assert cluster.snapshot.workers_up == 2
     assert any(event.kind == "busy" for event in cluster.events)
