@@ -78,8 +78,9 @@ class RunResult:
         }
 
     def extras(self) -> dict[str, Any]:
-        """Return what a record keeps beside the `--json` object: the figure and the versions."""
+        """Return what a record keeps beside the `--json` object: figure, units and versions."""
         return {
+            "units": dict(self.units),
             "figure": asdict(self.figure) if self.figure else None,
             "versions": dict(self.versions),
         }

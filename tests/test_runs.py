@@ -4,6 +4,7 @@ import json
 import stat
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from gputui import runs
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
 from gputui.runs import arrays
-from gputui.runs.records import as_json
 from gputui.snapshot import RunState
 
 
@@ -48,7 +48,7 @@ def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
     assert (found.state, found.result, found.restarts) == (
         RunState.DONE, {"result": {"sum": 3}}, 2,
     )  # fmt: skip
-    assert json.loads(json.dumps(as_json(found)))["preset"] == "svd"
+    assert json.loads(json.dumps(asdict(found)))["preset"] == "svd"
 
 
 def test_nobody_else_can_read_a_record(state: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
 
 def test_an_id_that_names_no_run_or_several_is_refused() -> None:
     begun(), begun()
-    with pytest.raises(UsageError, match="names no run"):
+    with pytest.raises(UsageError, match="no run is called 'nothing'"):
         runs.find("nothing")
     with pytest.raises(UsageError, match="names 2 runs"):
         runs.find("2")

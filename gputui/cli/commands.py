@@ -172,13 +172,13 @@ def down(name: str | None, everything: bool) -> int:
 
 
 @gputui.command()
-@click.argument("name", required=False)
+@click.argument("words", nargs=-1, metavar="[NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
-def presets(name: str | None, as_json: bool) -> int:
+def presets(words: tuple[str, ...], as_json: bool) -> int:
     """List what can be run, or the parameters of one."""
     from gputui.cli.listing import presets
 
-    return presets(name, as_json)
+    return presets(words, as_json)
 
 
 @gputui.group(invoke_without_command=True)
@@ -186,7 +186,7 @@ def presets(name: str | None, as_json: bool) -> int:
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
     """List what was run; `gputui runs show ID` shows one."""
-    from gputui.cli.listing import list_runs
+    from gputui.cli.history import list_runs
 
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
 
@@ -195,8 +195,8 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @click.argument("id_", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
 def show_run(id_: str, as_json: bool) -> int:
-    """Show one run; ID may be its end, or `last`."""
-    from gputui.cli.listing import show_run
+    """Show one run; ID may be its beginning or its end, or `last`."""
+    from gputui.cli.history import show_run
 
     return show_run(id_, as_json)
 

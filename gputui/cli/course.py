@@ -25,6 +25,7 @@ from gputui.protocol import (
     Settled,
     SnapshotTaken,
     Stopped,
+    Stopping,
     SubscribeLogs,
 )
 from gputui.runs import Recording
@@ -32,6 +33,9 @@ from gputui.snapshot import Event, RunState, Snapshot
 
 REPORT_EVERY_S = 0.5
 """How often the head is told how far the run is."""
+
+TELLING_S = 5.0
+"""How long the head may take to tell why a run lost its tasks."""
 
 Result = TypeVar("Result")
 
@@ -96,7 +100,8 @@ class Course:
         """Return what `doing` comes to, hearing what the cluster says meanwhile.
 
         Raises RunCancelledError where a face cancels the run, HeadError where the cluster ends,
-        RunError where its scheduler is lost; `doing` goes on then.
+        RunError where its scheduler is lost; `doing` goes on then. It also goes on when this is
+        cancelled.
         """
         task = asyncio.ensure_future(doing)
         listening = asyncio.create_task(self._listen())
@@ -105,7 +110,11 @@ class Course:
             await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
             if not task.done():
                 listening.result()
-            return await task
+            try:
+                return await task
+            except RunError as error:
+                await _told_why(listening, error)
+                raise
         finally:
             listening.cancel()
 
@@ -160,6 +169,7 @@ class Course:
             restarts=self.heard.restarts,
             workers=self.settled.workers,
             saved=saved,
+            summary="" if error else summary,
         )
         await self.tell(state, summary or str(error or ""))
 
@@ -185,7 +195,7 @@ class Course:
                 self.looked(snapshot)
             case Cancelled(id=id_) if id_ == self.recording.record.id:
                 raise RunCancelledError("cancelled from another face")
-            case Stopped(reason=reason):
+            case Stopping(reason=reason) | Stopped(reason=reason):
                 raise HeadError(f"the cluster was stopped: {reason}")
 
     def _take_event(self, event: Event) -> None:
@@ -196,3 +206,11 @@ class Course:
             self.heard.restarts += 1
         if event.kind in ("crashed", "parked", "lost"):
             self.heard.crashes.append(f"{event.subject} {event.kind}: {event.text}")
+
+
+async def _told_why(listening: "asyncio.Task[None]", error: RunError) -> None:
+    """Raise what the cluster says of tasks that were lost; return where it has nothing to say."""
+    if error.lost:
+        await asyncio.wait({listening}, timeout=TELLING_S)
+        if listening.done():
+            listening.result()

@@ -1,26 +1,35 @@
-"""`presets` and `runs`: what can be computed, and what was."""
+"""`presets`: what can be computed, and with which parameters."""
 
 import json
 import sys
-import time
+import textwrap
 from dataclasses import asdict
 from typing import Any
 
-from gputui.presets import Parameter, Preset, get, names
+from gputui.errors import UsageError
+from gputui.presets import Parameter, Preset, Value, get, names
+
+WIDTH = 80
+
+MORE = """
+gputui presets NAME     its parameters
+gputui --run NAME       run it
+gputui --run mine.py    run a script of your own; its Client() finds the cluster"""
 
 
-def presets(name: str | None, as_json: bool) -> int:
+def presets(words: tuple[str, ...], as_json: bool) -> int:
     """Print all presets, or one with its parameters; raises PresetError for an unknown name."""
-    chosen = [get(name)] if name else [get(each) for each in names()]
+    chosen = words[1:] if words[:1] == ("show",) else words
+    if len(chosen) > 1 or (words and not chosen):
+        raise UsageError("gputui presets NAME shows one preset")
+    found = [get(each) for each in chosen or names()]
     if as_json:
-        print(json.dumps([preset_object(preset) for preset in chosen], indent=1))
-    elif name:
-        print(described(chosen[0]))
+        print(json.dumps([preset_object(preset) for preset in found], indent=1))
+    elif chosen:
+        print(described(found[0], chosen[0]))
     else:
-        width = max(len(preset.name) for preset in chosen)
-        for preset in chosen:
-            print(f"{preset.name:<{width}}  {preset.summary}")
-        print("\ngputui presets NAME shows its parameters.", file=sys.stderr)
+        print(listed(found))
+        print(MORE, file=sys.stderr)
     return 0
 
 
@@ -37,57 +46,46 @@ def preset_object(preset: Preset) -> dict[str, Any]:
     }
 
 
-def described(preset: Preset) -> str:
-    """Return a preset and its parameters, for people."""
-    width = max((len(parameter.name) for parameter in preset.parameters), default=0)
-    lines = [f"{preset.name}: {preset.summary}", ""]
-    for parameter in preset.parameters:
-        lines.append(f"  {parameter.name:<{width}}  {parameter.help}")
-        lines.append(f"  {'':<{width}}  {parameter.bounds}; default {_default(parameter)}")
-    return "\n".join(lines)
+def listed(found: list[Preset]) -> str:
+    """Return presets, each with what it does."""
+    width = max(len(preset.name) for preset in found)
+    return "\n".join(_beside(preset.name, width, preset.summary) for preset in found)
+
+
+def described(preset: Preset, name: str) -> str:
+    """Return a preset, called `name` on the command line, with its parameters and needs."""
+    written = [f"  -p {each.name}={_default(each)}" for each in preset.parameters]
+    width = max(map(len, written), default=0)
+    lines = [_beside(f"{preset.name}:", len(preset.name), preset.summary), ""]
+    for shown, parameter in zip(written, preset.parameters, strict=True):
+        lines += [_beside(shown, width, parameter.help), _beside("", width, _takes(parameter))]
+    lines += [""] * bool(written)
+    for library in preset.requires:
+        lines.append(f"needs {library.module} on every worker: {library.install}")
+    return "\n".join([*lines, f"gputui --run {name}"])
+
+
+def _beside(left: str, width: int, right: str) -> str:
+    """Return a text beside another, its lines below each other."""
+    first = f"{left:<{width}}".ljust(width + 2)
+    return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
 
 
 def _default(parameter: Parameter) -> str:
-    """Return the default, and the one on CPUs where that is another."""
-    shown = "auto" if parameter.default is None else str(parameter.default)
+    """Return the default, as it would be typed."""
+    if parameter.default is None:
+        return "auto"
+    if isinstance(parameter.default, bool):
+        return str(parameter.default).lower()
+    return _number(parameter.default)
+
+
+def _takes(parameter: Parameter) -> str:
+    """Return what a parameter may be, and its default on CPUs where that is another."""
     on_cpu = parameter.cpu_default
-    return shown if on_cpu is None else f"{shown} on GPUs, {on_cpu} on CPUs"
+    return parameter.bounds + ("" if on_cpu is None else f"; {_number(on_cpu)} on CPUs")
 
 
-def list_runs(as_json: bool) -> int:
-    """Print every recorded run, the newest first."""
-    from gputui.runs import recorded
-
-    found = recorded()
-    if as_json:
-        print(json.dumps([asdict(record) for record in found], indent=1))
-        return 0
-    if not found:
-        print("no run yet; gputui --run svd makes one", file=sys.stderr)
-    for record in found:
-        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
-        elapsed = "-" if record.elapsed_s is None else f"{record.elapsed_s:.1f} s"
-        print(f"{record.id:<36} {record.state:<10} {started} {elapsed:>10}  {record.error[:60]}")
-    return 0
-
-
-def show_run(id_: str, as_json: bool) -> int:
-    """Print one run; raises UsageError when the id names none, or several."""
-    from gputui.runs import find, text
-
-    record = find(id_)
-    if as_json:
-        print(json.dumps(asdict(record), indent=1))
-        return 0
-    facts = {
-        "id": record.id,
-        "preset": record.preset,
-        "parameters": ", ".join(f"{key}={value}" for key, value in record.parameters.items()),
-        "state": str(record.state),
-        "hosts": record.hosts or "this machine",
-        "error": record.error or "-",
-    }
-    print(text(facts))
-    if result := record.result.get("result"):
-        print("\n" + text(result))
-    return 0
+def _number(value: Value) -> str:
+    """Return a value as it may be typed, an integer with its thousands apart."""
+    return f"{value:_}" if isinstance(value, int) else str(value)

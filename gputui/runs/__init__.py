@@ -6,7 +6,7 @@ No Dask is imported here, and each drawing library only where it draws.
 """
 
 from gputui.runs.arrays import save_arrays
-from gputui.runs.figures import draw, draw_png
+from gputui.runs.figures import draw, draw_png, has_matplotlib, has_plotext
 from gputui.runs.recording import Recording
 from gputui.runs.records import (
     RUN_VARIABLE,
@@ -26,6 +26,8 @@ __all__ = [
     "draw",
     "draw_png",
     "find",
+    "has_matplotlib",
+    "has_plotext",
     "new_id",
     "new_record",
     "recorded",

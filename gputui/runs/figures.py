@@ -1,10 +1,21 @@
 """A figure → text for the terminal (plotext) or a PNG (matplotlib)."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
 from gputui.presets import Figure
+
+
+def has_plotext() -> bool:
+    """Whether a figure can be drawn in the terminal."""
+    return importlib.util.find_spec("plotext") is not None
+
+
+def has_matplotlib() -> bool:
+    """Whether a figure can be drawn as a PNG."""
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
@@ -30,7 +41,8 @@ def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
         plotext.plot(list(figure.x), list(figure.y), marker="braille")
         if figure.logarithmic and min(figure.y, default=0) > 0:
             plotext.yscale("log")
-    return str(plotext.uncolorize(plotext.build()))
+    lines = str(plotext.uncolorize(plotext.build())).splitlines()
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _on_scale(figure: Figure) -> list[float]:

@@ -4,7 +4,6 @@ import os
 import time
 from pathlib import Path
 
-FILE = "log.txt"
 MOST_BYTES = 10 * 2**20
 """What is written past this is left out: a task may print for ever."""
 
@@ -12,8 +11,8 @@ MOST_BYTES = 10 * 2**20
 class RunLog:
     """Appends lines to a log that only this user can read; open only while it writes."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / FILE
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._room = MOST_BYTES
 
     def write(self, *lines: str, at: float | None = None) -> None:

@@ -24,7 +24,7 @@ class Recording:
         self._timings: dict[str, float] = {}
         self._stage = ""
         self._stage_from = 0.0
-        self._log = RunLog(record.folder)
+        self._log = RunLog(record.log)
         with self._writing():
             write(record)
 

@@ -4,6 +4,7 @@ A record is written when its run starts and again when it ends, each time as a w
 reader never sees half of one. A run whose process is gone without an end is shown as lost.
 """
 
+import difflib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ from gputui.errors import UsageError
 from gputui.snapshot import RunState
 
 FILE = "run.json"
+LOG = "log.txt"
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by."""
@@ -45,8 +47,10 @@ class RunRecord:
     """Of workers, during it."""
     saved: tuple[str, ...] = ()
     """Files that were written at its end."""
+    summary: str = ""
+    """Its result in a few words."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The `--json` object of an ended run, with `figure` and `versions` beside it."""
+    """The `--json` object of an ended run, with `figure`, `units` and `versions` beside it."""
     error_type: str = ""
     error: str = ""
 
@@ -59,6 +63,11 @@ class RunRecord:
     def folder(self) -> Path:
         """Where its record, log and saved arrays lie."""
         return runs_dir() / self.id
+
+    @property
+    def log(self) -> Path:
+        """What happened in it, line by line."""
+        return self.folder / LOG
 
 
 def runs_dir() -> Path:
@@ -106,7 +115,7 @@ def ended(
 ) -> RunRecord:
     """Return the record with how the run ended: its `--json` object, or what went wrong.
 
-    `more` are other fields: restarts, workers, timings, saved.
+    `more` are other fields: restarts, workers, timings, saved, summary.
     """
     return replace(
         record,
@@ -150,13 +159,20 @@ def find(id_: str) -> RunRecord:
     ]
     if len(found) == 1:
         return found[0]
-    which = "no run" if not found else f"{len(found)} runs:\n  " + "\n  ".join(r.id for r in found)
-    raise UsageError(f"'{id_}' names {which}; `gputui runs` lists them")
+    if found:
+        listed = "\n  ".join(record.id for record in found)
+        raise UsageError(f"'{id_}' names {len(found)} runs:\n  {listed}")
+    raise UsageError(f"no run is called '{id_}'{_nearest(id_, every)}")
 
 
-def as_json(record: RunRecord) -> dict[str, Any]:
-    """Return what `gputui runs --json` prints of a run."""
-    return asdict(record)
+def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
+    """Return the ids, or the presets of ids, that were perhaps meant."""
+    if not every:
+        return ": none is recorded yet"
+    close = difflib.get_close_matches(id_, [record.id for record in every], n=3, cutoff=0.5)
+    of_preset = [record.id for record in every if id_ and id_ in record.id]
+    meant = close or of_preset[:3]
+    return f" (did you mean {' or '.join(meant)}?)" if meant else "; `gputui runs` lists them"
 
 
 def _read(path: Path) -> RunRecord | None:

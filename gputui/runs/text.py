@@ -1,11 +1,15 @@
 """A result → lines for people: one line a value, tables for lists of rows, long lists cut."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 MOST_ITEMS = 12
 """Of a list that are printed; `--json` has them all."""
+
+WIDTH = 80
+"""Where long values are broken; tables are not."""
 
 
 def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
@@ -22,9 +26,19 @@ def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> s
         if _is_table(value):
             lines += ["", *_table(value), ""]
         else:
-            unit = units.get(key, "")
-            lines.append(f"{_words(key):<{width}}  {_cell(value)} {unit}".rstrip())
+            shown = f"{_cell(value)} {units.get(key, '')}".rstrip()
+            lines.append(f"{_words(key):<{width}}  {_hanging(shown, width + 2)}".rstrip())
     return "\n".join(lines).strip("\n")
+
+
+def _hanging(shown: str, indent: int) -> str:
+    """Return what stands behind a key: more lines begin below the first one."""
+    pieces = [piece for line in shown.splitlines() for piece in _wrap(line, WIDTH - indent)]
+    return f"\n{' ' * indent}".join(pieces)
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 def _words(key: str) -> str:

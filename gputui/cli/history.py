@@ -1,0 +1,94 @@
+"""`runs`: what was run, and one run with all that is recorded of it."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from gputui.presets import Figure
+from gputui.runs import RunRecord, draw, find, has_plotext, recorded, text
+
+SHOWN = 30
+"""Runs that are listed for people; `--json` has them all."""
+
+
+def list_runs(as_json: bool) -> int:
+    """Print the recorded runs, the newest first."""
+    found = recorded()
+    if as_json:
+        print(json.dumps([asdict(record) for record in found], indent=1))
+        return 0
+    if not found:
+        print("no run yet; gputui --run svd makes one", file=sys.stderr)
+        return 0
+    cut = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(line[:cut] for line in table(found[:SHOWN])))
+    if len(found) > SHOWN:
+        print(f"… and {len(found) - SHOWN:,} older; --json has them all", file=sys.stderr)
+    return 0
+
+
+def table(found: tuple[RunRecord, ...]) -> list[str]:
+    """Return runs, a line each under a head."""
+    width = max(len(record.id) for record in found)
+    lines = [f"{'run':<{width}}  {'state':<9}  {'took':>9}  result"]
+    for record in found:
+        words = (record.error or record.summary).partition("\n")[0]
+        lines.append(f"{record.id:<{width}}  {record.state:<9}  {_took(record):>9}  {words}")
+    return [line.rstrip() for line in lines]
+
+
+def show_run(id_: str, as_json: bool) -> int:
+    """Print one run; raises UsageError when the id names none, or several."""
+    record = find(id_)
+    if as_json:
+        print(json.dumps(asdict(record), indent=1))
+    else:
+        print("\n\n".join(_parts(record)))
+    return 0
+
+
+def _parts(record: RunRecord) -> list[str]:
+    """Return what is known of a run: the facts, its result, its figure."""
+    kept = record.result
+    parts = [text({key: value for key, value in facts(record).items() if value != ""})]
+    if result := kept.get("result"):
+        parts.append(text(result, kept.get("units")))
+    if kept.get("figure") and has_plotext():
+        parts.append(draw(Figure(**kept["figure"])))
+    return parts
+
+
+def facts(record: RunRecord) -> dict[str, Any]:
+    """Return all but the result of a run, for people; "" for what there is not."""
+    kept = record.result
+    stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))
+    return {
+        "run": record.id,
+        "preset": record.preset,
+        "parameters": _pairs(record.parameters),
+        "state": str(record.state),
+        "error": record.error.replace("\n", "\n    "),
+        "hosts": record.hosts or "this machine",
+        "failed hosts": ", ".join(each["host"] for each in kept.get("failed_hosts", ())),
+        "workers": ", ".join(record.workers),
+        "backend": kept.get("backend", record.backend),
+        "started": started,
+        "took": _took(record) + (f": {', '.join(stages)}" if stages else ""),
+        "restarts": str(record.restarts or ""),
+        "versions": _pairs({"gputui": record.version} | kept.get("versions", {}), " "),
+        "saved": "\n".join(record.saved),
+        "log": str(record.log) if record.log.exists() else "",
+    }
+
+
+def _pairs(mapping: Mapping[str, Any], between: str = "=") -> str:
+    return ", ".join(f"{key}{between}{value}" for key, value in mapping.items() if value != [])
+
+
+def _took(record: RunRecord) -> str:
+    return "–" if record.elapsed_s is None else f"{record.elapsed_s:,.1f} s"

@@ -1,0 +1,142 @@
+"""What `presets` and `runs` print, as a newcomer reads it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui import presets, runs
+from gputui.cli import run_command
+from gputui.cli.history import facts, table
+from gputui.errors import RunError
+from gputui.runs.records import ended, write
+from gputui.snapshot import RunState
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def record(preset: str = "svd", id: str = "") -> runs.RunRecord:
+    return runs.new_record(
+        preset, {"rows": 10}, backend="auto", hosts="lab.txt", version="0.1.0", id=id
+    )
+
+
+def test_every_preset_is_listed_within_80_columns(capsys: Capture) -> None:
+    assert run_command(["presets"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 80
+    assert [
+        name for name in presets.names() if not any(line.startswith(name) for line in printed)
+    ] == []
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_is_shown_with_each_parameter_as_it_is_typed(name: str, capsys: Capture) -> None:
+    assert run_command(["presets", "show", name]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    for parameter in presets.get(name).parameters:
+        assert f"  -p {parameter.name}=" in printed
+    assert printed.endswith(f"gputui --run {name}\n")
+
+
+def test_a_default_that_is_printed_is_one_that_may_be_typed(capsys: Capture) -> None:
+    run_command(["presets", "dataframe"])
+    words = dict(word.split("=") for word in capsys.readouterr().out.split() if "=" in word)
+    preset = presets.get("dataframe")
+    defaults = {each.name: each.default for each in preset.parameters}
+    assert presets.parse_parameters(preset, words) == defaults
+
+
+def test_an_unknown_preset_is_exit_2_with_the_nearest_names(capsys: Capture) -> None:
+    assert run_command(["presets", "sdv"]) == 2
+    assert "did you mean 'svd'" in capsys.readouterr().err
+
+
+def test_presets_as_json_have_their_parameters_with_bounds(capsys: Capture) -> None:
+    run_command(["presets", "--json"])
+    (svd,) = [each for each in json.loads(capsys.readouterr().out) if each["name"] == "svd"]
+    (rows,) = [each for each in svd["parameters"] if each["name"] == "rows"]
+    assert (rows["type"], rows["default"], rows["minimum"]) == ("int", 10_000, 1)
+
+
+def test_without_any_run_it_is_said_how_to_make_one(capsys: Capture) -> None:
+    assert run_command(["runs"]) == 0
+    assert "no run yet" in capsys.readouterr().err
+    assert run_command(["runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_runs_are_a_table_with_how_each_ended() -> None:
+    good = ended(record(id="20260101-120000-svd-aaaa"), RunState.DONE, summary="condition 3")
+    bad = ended(record(id="20260101-120000-mean-bbbb"), RunState.FAILED, error=RunError("full\nx"))
+    assert table(
+        (replace(good, ended_at=good.started_at + 2), replace(bad, ended_at=bad.started_at))
+    ) == [
+        "run                        state           took  result",
+        "20260101-120000-svd-aaaa   done           2.0 s  condition 3",
+        "20260101-120000-mean-bbbb  failed         0.0 s  full",
+    ]
+
+
+def test_a_run_is_shown_by_the_beginning_of_its_id_with_result_and_log(capsys: Capture) -> None:
+    begun = record(id="20260101-120000-svd-aaaa")
+    recording = runs.Recording(begun, pytest.fail)
+    recording.stage("adding")
+    kept = {"result": {"sum": 2.5}, "units": {"sum": "m"}, "versions": {"numpy": "2"}}
+    recording.end(RunState.DONE, result=kept, workers=("a:gpu0",), restarts=1)
+    assert run_command(["runs", "show", "20260101"]) == 0
+    printed = capsys.readouterr().out
+    for words in (
+        "rows=10",
+        "lab.txt",
+        "a:gpu0",
+        "adding 0.0 s",
+        "numpy 2",
+        "sum  2.5 m",
+        "log.txt",
+    ):
+        assert words in printed
+    assert begun.log.read_text().endswith("done\n")
+
+
+def test_what_a_run_has_not_is_left_out() -> None:
+    shown = {key for key, value in facts(record()).items() if value}
+    assert shown == {
+        "run", "preset", "parameters", "state", "hosts", "backend", "started", "took", "versions",
+    }  # fmt: skip
+
+
+def test_an_unknown_id_is_exit_2_with_the_nearest_ones(capsys: Capture) -> None:
+    write(record(id="20260101-120000-svd-aaaa"))
+    write(record("mean", id="20260102-120000-mean-bbbb"))
+    for wrong in ("20260101-120000-svd-aaab", "sv"):
+        assert run_command(["runs", "show", wrong]) == 2
+        assert "did you mean 20260101-120000-svd-aaaa" in capsys.readouterr().err
+
+
+def test_a_log_of_a_task_that_prints_for_ever_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = runs.Recording(record(), pytest.fail)
+    for _ in range(12):
+        recording.note("x" * 2**20)
+    log = recording.record.log
+    assert log.stat().st_size < 11 * 2**20
+    assert log.read_text().endswith("this log is full\n")
+
+
+def test_a_run_goes_on_where_it_cannot_be_recorded(state: Path) -> None:
+    state.touch()
+    warned: list[str] = []
+    recording = runs.Recording(record(), warned.append)
+    recording.stage("adding")
+    recording.end(RunState.DONE)
+    assert len(warned) == 1
+    assert "this run is not recorded" in warned[0]
+    assert recording.record.timings.keys() == {"adding"}
