@@ -7,8 +7,9 @@ written against Dask's synchronous client.
 import asyncio
 import contextlib
 import json
+import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import runs
 from gputui.cli.course import Course, Stage, Work
+from gputui.cli.output import Output, write
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
 from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError
@@ -37,9 +39,7 @@ class Computation:
 
     preset: Preset
     parameters: Mapping[str, Value]
-    save: Path | None = None
-    report: Path | None = None
-    figure: Path | None = None
+    output: Output
 
 
 async def compute(computation: Computation, work: Work, hold: Hold) -> int:
@@ -57,6 +57,9 @@ def _load_distributed() -> None:
 
     import gputui.run  # noqa: F401
 
+    # A lost connection is told by the head, in better words than the client's traceback.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+
 
 async def _compute(computation: Computation, course: Course) -> Outcome:
     """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone."""
@@ -70,7 +73,7 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
         asyncio.to_thread(_compute_here, computation, course, report, cancel)
     )
     try:
-        return await course.attend(asyncio.shield(computing))
+        return await course.attend(computing)
     except (asyncio.CancelledError, GputuiError):
         cancel.set()
         with contextlib.suppress(GputuiError, TimeoutError):
@@ -98,8 +101,8 @@ def _compute_here(
             backend=course.work.backend,
             report=report,
             cancel=cancel,
-            keep_arrays=computation.save is not None,
-            report_file=computation.report,
+            keep_arrays=computation.output.save is not None,
+            report_file=computation.output.report,
         )
 
         def fetch(block: Any) -> Any:
@@ -116,11 +119,12 @@ def _put_out(
     saved: list[Path] = []
     error = None
     if not course.work.as_json:
-        _print(result)
+        _print(result, draws=computation.output.draws)
     try:
-        for path in _save(computation, result, fetch):
-            saved.append(path)
-            print(f"gputui: wrote {path}", file=sys.stderr)
+        with explained("saving"):
+            for path in write(computation.output, result, fetch):
+                saved.append(path)
+                print(f"gputui: wrote {path}", file=sys.stderr)
     except GputuiError as failed:
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)
@@ -136,22 +140,10 @@ def _put_out(
     )
 
 
-def _save(
-    computation: Computation, result: "RunResult", fetch: Callable[[Any], Any]
-) -> Iterator[Path]:
-    """Write the files that were asked for; raises GputuiError."""
-    if computation.report:
-        yield computation.report
-    if computation.figure and result.figure:
-        runs.draw_png(result.figure, computation.figure)
-        yield computation.figure
-    if computation.save:
-        with explained("saving"):
-            yield from runs.save_arrays(computation.save, result.arrays, fetch)
-
-
-def _print(result: "RunResult") -> None:
+def _print(result: "RunResult", *, draws: bool) -> None:
     print(runs.text(result.result, result.units))
+    if draws and result.figure:
+        print(f"\n{runs.draw(result.figure)}\n")
     where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
     print(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s", flush=True)
 

@@ -1,6 +1,5 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
-import os
 import re
 import shlex
 import sys
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.output import checked
 from gputui.errors import PresetError, UsageError
 
 if TYPE_CHECKING:
@@ -32,13 +32,13 @@ def _run_preset(given: dict[str, str], options: dict[str, Any]) -> int:
 
     preset = get(options["preset"])
     parameters = parse_parameters(preset, given)
-    places = {name: _place(name, options[name]) for name in ("save", "report", "figure")}
+    output = checked(options["save"], options["report"], options["figure"])
     hold = _hold(options)
 
     from gputui.cli.headless import Computation, compute
     from gputui.cli.interrupts import run_until_interrupted
 
-    computation = Computation(preset, parameters, **places)
+    computation = Computation(preset, parameters, output)
     work = _work(options, parameters, tuple(given.items()))
     return run_until_interrupted(compute(computation, work, hold))
 
@@ -103,25 +103,6 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
             raise PresetError(f"-p {word}: {key} is given twice")
         pairs[key] = value
     return pairs
-
-
-def _place(option: str, given: str | None) -> Path | None:
-    """Return where something is to be written; raises UsageError where it cannot be."""
-    if not given:
-        return None
-    path = Path(given).expanduser()
-    if option == "save":
-        exists = next(each for each in (path, *path.absolute().parents) if each.exists())
-        problem = "" if exists.is_dir() else "is no directory"
-    else:
-        exists = path.parent
-        problem = "is a directory; name a file" if path.is_dir() else ""
-        problem = problem if exists.is_dir() else f"there is no directory {exists}"
-    if not problem and not os.access(exists, os.W_OK):
-        problem = f"{exists} cannot be written to"
-    if problem:
-        raise UsageError(f"--{option} {given}: {problem}")
-    return path
 
 
 def _hold(options: dict[str, Any], *, snapshots: bool = False) -> "Hold":

@@ -1,0 +1,93 @@
+"""Where a result goes beside stdout: checked before anything starts, written when it is there."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gputui import runs
+from gputui.errors import UsageError
+
+if TYPE_CHECKING:
+    from gputui.run import RunResult
+
+TERMINAL = "-"
+"""`--figure -`: draw it in the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The files that were asked for."""
+
+    save: Path | None = None
+    report: Path | None = None
+    figure: Path | None = None
+    draws: bool = False
+    """Whether the figure is drawn below the result."""
+
+
+def checked(save: str | None, report: str | None, figure: str | None) -> Output:
+    """Return where to write; raises UsageError where that cannot be, or a library is missing."""
+    in_terminal = figure == TERMINAL
+    if report:
+        _need("bokeh", "--report", "report")
+    if figure:
+        _need(
+            *("plotext", "--figure -", "plot")
+            if in_terminal
+            else ("matplotlib", "--figure", "figure")
+        )
+    return Output(
+        save=_folder(save) if save else None,
+        report=_file("--report", report) if report else None,
+        figure=_file("--figure", figure) if figure and not in_terminal else None,
+        draws=in_terminal or (sys.stdout.isatty() and runs.has_plotext()),
+    )
+
+
+def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
+    """Write the files, and yield each; raises GputuiError. `fetch` computes where blocks lie."""
+    if output.report:
+        yield output.report
+    if output.figure and result.figure:
+        runs.draw_png(result.figure, output.figure)
+        yield output.figure
+    if output.save:
+        yield from runs.save_arrays(output.save, result.arrays, fetch)
+
+
+def _need(module: str, option: str, extra: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise UsageError(f"{option} needs {module}: pip install 'gputui[{extra}]'")
+
+
+def _folder(given: str) -> Path:
+    """Return the folder for arrays, made now; nothing in it is ever overwritten."""
+    path = Path(given).expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UsageError(f"--save {given}: is no directory") from None
+    except OSError as error:
+        raise UsageError(f"--save {given}: {error.strerror}") from error
+    if there := sorted(each.name for each in path.glob("*.npy")):
+        raise UsageError(f"--save {given}: has {', '.join(there)} already; name another folder")
+    return _writable("--save", given, path, path)
+
+
+def _file(option: str, given: str) -> Path:
+    path = Path(given).expanduser()
+    if path.is_dir():
+        raise UsageError(f"{option} {given}: is a directory; name a file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {given}: there is no directory {path.parent}")
+    return _writable(option, given, path, path if path.exists() else path.parent)
+
+
+def _writable(option: str, given: str, path: Path, checked: Path) -> Path:
+    if not os.access(checked, os.W_OK):
+        raise UsageError(f"{option} {given}: {checked} cannot be written to")
+    return path
