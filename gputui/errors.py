@@ -88,11 +88,15 @@ class HeadError(ClusterError):
 
 
 class RunError(GputuiError):
-    """The computation itself failed; `remedy` says what to change, where that is known."""
+    """The computation itself failed; `remedy` says what to change, where that is known.
 
-    def __init__(self, message: str, *, remedy: str = "") -> None:
+    `lost` where its tasks were lost rather than failed: then the cluster may be gone, too.
+    """
+
+    def __init__(self, message: str, *, remedy: str = "", lost: bool = False) -> None:
         super().__init__(message + (f"\n  {remedy}" if remedy else ""))
         self.remedy = remedy
+        self.lost = lost
 
 
 class ProtocolError(GputuiError):

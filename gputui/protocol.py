@@ -658,6 +658,13 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopping:
+    """The cluster begins to end, and why; what runs on it need not be waited for."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The cluster has ended; nothing is left of it. The last message."""
 

@@ -45,6 +45,7 @@ from gputui.protocol import (
     ReportRun,
     SchedulerReady,
     Stopped,
+    Stopping,
     SubscribeLogs,
 )
 from gputui.snapshot import ClusterState, Event, Severity
@@ -106,6 +107,8 @@ class Head:
             severity = Severity.ERROR if failed else Severity.INFO
             self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
             self._ending.set_result(Stopped(reason, failed))
+            for face in self.door.faces:
+                face.send(Stopping(reason))
             self.fleet_changed()
 
     async def until(self, condition: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from gputui.errors import GputuiError, RunError
 
 SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
+GONE = "the scheduler or all its workers are gone"
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def explained(what: str, remedies: Mapping[str, Callable[[], str]] | None = None
         message, remedy = _explanation(what, error)
         if remedy == SMALLER and remedies and "memory" in remedies:
             remedy = remedies["memory"]() or SMALLER
-        raise RunError(message, remedy=remedy) from error
+        raise RunError(message, remedy=remedy, lost=remedy == GONE) from error
 
 
 def _explanation(what: str, error: Exception) -> tuple[str, str]:
@@ -42,7 +43,7 @@ def _explanation(what: str, error: Exception) -> tuple[str, str]:
             "its log says why; where memory ran out, " + SMALLER,
         )
     if name in ("CommClosedError", "FutureCancelledError", "CancelledError"):
-        return f"{what} lost its tasks: {said}", "the scheduler or all its workers are gone"
+        return f"{what} lost its tasks: {said}", GONE
     if name == "LinAlgError":
         return f"{what} does not converge: {said}", "look for NaN, inf or a singular matrix"
     return f"{what} failed: {name}: {said}", ""

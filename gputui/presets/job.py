@@ -191,7 +191,7 @@ def _raise_if_failed(future: Any) -> None:
         return
     if future.status == "error":
         future.result()
-    raise RunError(f"the cluster dropped task {future.key} ({future.status})")
+    raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
 
 
 def _token(function: Callable[..., Any]) -> str:
