@@ -17,10 +17,10 @@ from typing import Any
 import dask.config
 import distributed
 import numpy
-from distributed.security import Security
 from distributed.worker import DEFAULT_METRICS
 
 from gputui.agent.facts import memory_limit
+from gputui.tls import security
 
 NO_SCHEDULER = 75
 """Source: sysexits.h, EX_TEMPFAIL."""
@@ -31,20 +31,6 @@ class Worker(distributed.Worker):  # type: ignore[misc]
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Start none: whoever wants to see the worker asks its agent or its scheduler."""
-
-
-def security(certificate_pem: str, key_pem: str) -> Security:
-    """Return mutual TLS with one certificate for all, from PEM text."""
-    return Security(
-        require_encryption=True,
-        tls_ca_file=certificate_pem,
-        **{
-            f"tls_{role}_{part}": pem
-            for role in ("client", "worker", "scheduler")
-            for part, pem in (("cert", certificate_pem), ("key", key_pem))
-        },
-    )
-
 
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
     """Be a worker until it is closed; returns the exit status.

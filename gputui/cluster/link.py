@@ -186,12 +186,6 @@ def _why_turned_away(answer: Message | None) -> str:
 
 def security(link: HeadLink) -> "Security":
     """Return the cluster's TLS for a Dask client; imports distributed."""
-    from distributed.security import Security
+    from gputui import tls
 
-    attached = link.attached
-    return Security(
-        require_encryption=True,
-        tls_ca_file=attached.certificate_pem,
-        tls_client_cert=attached.certificate_pem,
-        tls_client_key=attached.key_pem,
-    )
+    return tls.security(link.attached.certificate_pem, link.attached.key_pem)

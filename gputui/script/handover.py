@@ -74,11 +74,6 @@ def security(info: Mapping[str, Any]) -> "Security | None":
     handover = taken(info["address"])
     if handover is None:
         return None
-    from distributed.security import Security
+    from gputui import tls
 
-    return Security(
-        require_encryption=True,
-        tls_ca_file=handover.certificate_pem,
-        tls_client_cert=handover.certificate_pem,
-        tls_client_key=handover.key_pem,
-    )
+    return tls.security(handover.certificate_pem, handover.key_pem)

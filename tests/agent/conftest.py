@@ -13,9 +13,9 @@ import distributed
 import pytest
 
 from gputui.agent.watch import DeviceWatch
-from gputui.agent.worker import security
 from gputui.head.certificate import make_certificate
 from gputui.protocol import Credentials
+from gputui.tls import security
 from tests.agent.driving import Driver, Scheduler
 
 FAKES = Path(__file__).parent.parent / "fakes"

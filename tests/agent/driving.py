@@ -10,7 +10,6 @@ from typing import Any
 
 import distributed
 
-from gputui.agent.worker import security
 from gputui.plan import WorkerSpec
 from gputui.protocol import (
     MARKER,
@@ -25,6 +24,7 @@ from gputui.protocol import (
     decode,
     encode,
 )
+from gputui.tls import security
 
 BOUND_S = 30
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import dask
 from distributed.scheduler import Scheduler
-from distributed.security import Security
 from distributed.utils import key_split
 
+from gputui import tls
 from gputui.protocol import ConfigureScheduler
 from gputui.snapshot import TaskSpan
 
@@ -28,7 +28,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
                 host=config.host,
                 port=config.port,
                 protocol="tls",
-                security=_security(config),
+                security=tls.security(config.certificate_pem, config.key_pem),
                 dashboard=self._serves_http,
                 dashboard_address=config.dashboard_address or None,
             )
@@ -69,15 +69,3 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
                 duration = action["stop"] - start
                 self._spans_left[worker] -= 1
                 self._spans.append(TaskSpan(state.name, key_split(key), start, duration, erred))
-
-
-def _security(config: ConfigureScheduler) -> Security:
-    """Return TLS with the cluster's one certificate on both sides."""
-    return Security(
-        require_encryption=True,
-        tls_ca_file=config.certificate_pem,
-        tls_scheduler_cert=config.certificate_pem,
-        tls_scheduler_key=config.key_pem,
-        tls_client_cert=config.certificate_pem,
-        tls_client_key=config.key_pem,
-    )
