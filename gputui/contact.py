@@ -9,9 +9,9 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -41,12 +41,13 @@ class Contact:
 class Claim:
     """A cluster's name, held by the lock on its contact file until `release` or this process ends.
 
-    `numbered` takes `NAME-2`, `NAME-3` and so on where the name is in use. Raises HeadError when
-    a running cluster has it, UsageError when it is none.
+    `numbered` takes `NAME-2`, `NAME-3` and so on where the name is in use. What dead clusters left
+    is swept. Raises HeadError when a running cluster has it, UsageError when it is none.
     """
 
     def __init__(self, name: str, *, numbered: bool = False) -> None:
         folder = runtime_folder()
+        _sweep(folder)
         names = [check_name(name), *(f"{name}-{number}" for number in range(2, 1000) if numbered)]
         for self.name in names:
             self._path = folder / f"{self.name}.json"
@@ -74,13 +75,20 @@ class Claim:
 
 def running_clusters() -> tuple[Contact, ...]:
     """Return the clusters of this user on this machine by name, and sweep what dead ones left."""
-    folder = runtime_folder()
-    return tuple(sorted(_running(folder), key=lambda contact: contact.name))
+    return tuple(sorted(_sweep(runtime_folder()), key=lambda contact: contact.name))
 
 
 def find_cluster(name: str) -> Contact | None:
     """Return the running cluster of this name."""
     return next((contact for contact in running_clusters() if contact.name == name), None)
+
+
+def scratch_folder(cluster_id: str) -> Path:
+    """Return where a cluster's scheduler keeps what clients upload; it is made when one does.
+
+    Source: distributed 2026.8 wants these words in the name of such a folder.
+    """
+    return runtime_folder() / f"{cluster_id}.dask-scratch-space"
 
 
 def check_name(name: str) -> str:
@@ -124,18 +132,21 @@ def _checked(folder: Path) -> Path:
     return folder
 
 
-def _running(folder: Path) -> Iterator[Contact]:
+def _sweep(folder: Path) -> list[Contact]:
+    """Return the contacts of those that run, and remove what the others left."""
+    running = []
     for path in folder.glob("*.json"):
         contact = _read(path)
         descriptor = _lock(path)
         if descriptor is None:
-            if contact is not None:
-                yield replace(contact, name=path.stem)
+            running += [replace(contact, name=path.stem)] if contact else []
             continue
         if contact is not None:
             Path(contact.socket).unlink(missing_ok=True)
+            shutil.rmtree(scratch_folder(contact.cluster_id), ignore_errors=True)
         path.unlink(missing_ok=True)
         os.close(descriptor)
+    return running
 
 
 def _read(path: Path) -> Contact | None:

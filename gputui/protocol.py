@@ -283,6 +283,8 @@ class ConfigureScheduler:
     key_pem: str
     dask_config_json: str
     report_interval_s: float
+    scratch: str
+    """A folder that it may make for files which clients upload; the head removes it."""
     dashboard_address: str = ""
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
 

@@ -7,6 +7,7 @@ whoever waits for them is told why.
 import time
 from typing import Protocol
 
+from gputui.contact import scratch_folder
 from gputui.head.certificate import Certificate
 from gputui.head.scheduler_process import SchedulerProcess
 from gputui.protocol import VERSION, ConfigureHead, ConfigureScheduler, Counts, SchedulerStarted
@@ -82,6 +83,7 @@ class Keeper:
                 key_pem=certificate.key_pem,
                 dask_config_json=self._dask_settings,
                 report_interval_s=REPORT_INTERVAL_S,
+                scratch=str(scratch_folder(self._cluster_id)),
                 dashboard_address=self._config.dashboard_address,
             )
         )

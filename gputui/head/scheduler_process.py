@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 import os
+import shutil
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from collections import deque
 from typing import Protocol
 
 from gputui.agent.procfs import TICKS_PER_S, process_stat
+from gputui.contact import scratch_folder
 from gputui.errors import HeadError
 from gputui.protocol import (
     MAX_LINE_BYTES,
@@ -188,6 +190,7 @@ class SchedulerProcess:
             logger.info("scheduler: %s", text)
 
     def _end(self, status: int) -> None:
+        shutil.rmtree(scratch_folder(self._cluster_id), ignore_errors=True)
         last_words = f": {self._stderr[-1]}" if self._stderr and status else ""
         self._end_reason = f"the scheduler {ending(status)}{last_words}"
         for answer in self._waiting.values():

@@ -1,6 +1,7 @@
 """Dask's scheduler as a gputui cluster runs it: TLS, no HTTP server, and a sample of its tasks."""
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -31,7 +32,12 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
                 security=tls.security(config.certificate_pem, config.key_pem),
                 dashboard=self._serves_http,
                 dashboard_address=config.dashboard_address or None,
+                local_directory=config.scratch,
+                needs_workdir=False,
             )
+        # distributed 2026.8 makes it for what is uploaded, in a scheduler as in a worker. Most
+        # upload nothing, and one that is killed could not remove it.
+        Path(self.local_directory).rmdir()
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Serve HTTP only where a dashboard was asked for.
@@ -40,6 +46,12 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         """
         if self._serves_http:
             super().start_http_server(*args, **kwargs)
+
+    async def upload_file(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Keep a file that a client uploads, in a folder that the head removes."""
+        Path(self.local_directory).mkdir(mode=0o700, exist_ok=True)
+        taken: dict[str, Any] = await super().upload_file(*args, **kwargs)
+        return taken
 
     def handle_task_finished(
         self, key: Any, worker: str, stimulus_id: str, *, startstops: Any = (), **message: Any
