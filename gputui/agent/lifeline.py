@@ -153,14 +153,15 @@ class Place:
         listener.listen(8)
         return listener
 
-    def sweep(self) -> None:
-        """Remove the socket and the lock, unless another agent has come to listen there."""
+    def sweep(self) -> bool:
+        """Remove the socket and the lock, unless an agent listens there; True when none does."""
         with self.alone():
             if (connection := self.connect()) is not None:
                 connection.close()
-                return
+                return False
             self.path.unlink(missing_ok=True)
             self._lock.unlink(missing_ok=True)
+            return True
 
     @property
     def _lock(self) -> Path:

@@ -2,13 +2,18 @@
 
 File descriptor 1 is moved away first, so that nothing but this module can speak for the agent.
 The agent is forked from here, before any thread and any heavy import: one start of Python serves
-both. The end of the relay is not the end of the agent: its lease begins.
+both. The end of the relay is not the end of the agent: its lease begins. The end of the agent is
+the end of the relay, which removes what one that was killed as it started could not.
 """
 
+import contextlib
 import os
 import selectors
+import shutil
 import socket
 import sys
+import tempfile
+from pathlib import Path
 
 from gputui.agent.lifeline import Place
 from gputui.errors import ProtocolError
@@ -30,28 +35,36 @@ def relay() -> int:
     except ProtocolError as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1
-    agent = _agent_of(configure, line, out)
-    agent.sendall(line)
-    _pump(agent, out)
+    place = Place.of(configure.cluster_id, configure.host)
+    agent, scratch = _agent_of(place, configure, out)
+    with contextlib.suppress(OSError):
+        agent.sendall(line)
+        _pump(agent, out)
+    if place.sweep() and scratch:
+        shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 
-def _agent_of(configure: Configure, line: bytes, out: int) -> socket.socket:
-    """Return a connection to the agent of this host, started if there is none."""
-    place = Place.of(configure.cluster_id, configure.host)
+def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.socket, Path | None]:
+    """Return a connection to the agent of this host; if it was started here, with its scratch."""
     with place.alone() as lock:
         if agent := place.connect():
-            return agent
+            return agent, None
+        scratch = Path(tempfile.mkdtemp(prefix="gputui-", dir=dict(configure.env).get("TMPDIR")))
         listener = place.listen()
-        _fork_agent(configure, place, listener, (out, lock))
-        listener.close()
+        _fork_agent(configure, place, listener, scratch, (out, lock))
         agent = place.connect()
-    assert agent is not None, "a listening socket accepts"
-    return agent
+        assert agent is not None, "a listening socket accepts"
+        listener.close()
+    return agent, scratch
 
 
 def _fork_agent(
-    configure: Configure, place: Place, listener: socket.socket, ours: tuple[int, ...]
+    configure: Configure,
+    place: Place,
+    listener: socket.socket,
+    scratch: Path,
+    ours: tuple[int, ...],
 ) -> None:
     """Fork the agent into a session of its own, with none of our descriptors."""
     child = os.fork()
@@ -71,29 +84,26 @@ def _fork_agent(
             os.dup2(null, descriptor)
         from gputui.agent.supervisor import supervise
 
-        supervise(configure, place, listener)
+        supervise(configure, place, listener, scratch)
         status = 0
     finally:
         os._exit(status)
 
 
 def _pump(agent: socket.socket, out: int) -> None:
-    """Copy both ways until one end closes."""
+    """Copy both ways until one end closes; raises OSError where one breaks."""
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
     selector.register(agent, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
-            try:
-                data = os.read(key.fd, CHUNK_BYTES)
-                if not data:
-                    return
-                if key.fd == 0:
-                    agent.sendall(data)
-                else:
-                    _write(out, data)
-            except OSError:
+            data = os.read(key.fd, CHUNK_BYTES)
+            if not data:
                 return
+            if key.fd == 0:
+                agent.sendall(data)
+            else:
+                _write(out, data)
 
 
 def _read_line(descriptor: int) -> bytes:

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -50,11 +49,13 @@ MAX_UNSENT_BYTES = 8 * 2**20
 """A head that takes nothing for so long misses telemetry rather than filling the memory here."""
 
 
-def supervise(configure: Configure, place: Place, listener: socket.socket) -> None:
-    """Be the agent of this host until it is over; the first link comes over `listener`."""
+def supervise(configure: Configure, place: Place, listener: socket.socket, scratch: Path) -> None:
+    """Be the agent of this host until it is over; the first link comes over `listener`.
+
+    Then `scratch`, a folder of its own, is removed.
+    """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    scratch = Path(tempfile.mkdtemp(prefix="gputui-", dir=dict(configure.env).get("TMPDIR")))
     with (scratch / "agent.log").open("wb") as log:
         os.dup2(log.fileno(), 2)
     try:
