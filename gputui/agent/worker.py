@@ -32,6 +32,12 @@ class Worker(distributed.Worker):  # type: ignore[misc]
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Start none: whoever wants to see the worker asks its agent or its scheduler."""
 
+    async def close(self, **wishes: Any) -> str | None:
+        """Close; a task that runs cannot be ended, and nobody will take its result."""
+        said: str | None = await super().close(**{**wishes, "executor_wait": False})
+        return said
+
+
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
     """Be a worker until it is closed; returns the exit status.
 
@@ -76,9 +82,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     closing: set[asyncio.Task[None]] = set()
 
     def close() -> None:
-        # A task that runs cannot be ended, and nobody will take its result: wait for none.
-        leaving = worker.close(executor_wait=False, reason="stopped by gputui")
-        closing.add(loop.create_task(leaving))
+        closing.add(loop.create_task(worker.close(reason="stopped by gputui")))
 
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(each, close)
