@@ -6,7 +6,6 @@ context is on. Certificates stay in memory. Exit status: 0 closed, 75 no schedul
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import math
 import os
@@ -19,6 +18,7 @@ import distributed
 import numpy
 from distributed.worker import DEFAULT_METRICS
 
+from gputui.agent.device import Device
 from gputui.agent.facts import memory_limit
 from gputui.tls import security
 
@@ -27,10 +27,18 @@ NO_SCHEDULER = 75
 
 
 class Worker(distributed.Worker):  # type: ignore[misc]
-    """Dask's worker that serves no HTTP."""
+    """Dask's worker that serves no HTTP, and runs no task before its device is open."""
+
+    device: Device | None = None
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
         """Start none: whoever wants to see the worker asks its agent or its scheduler."""
+
+    async def execute(self, key: Any, *, stimulus_id: str) -> Any:
+        """Run a task, as Dask does."""
+        if self.device:
+            await self.device.opened.wait()
+        return await super().execute(key, stimulus_id=stimulus_id)
 
     async def close(self, **wishes: Any) -> str | None:
         """Close; a task that runs cannot be ended, and nobody will take its result."""
@@ -64,7 +72,8 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
     """Start, register, report, and serve until closed."""
-    device = Device(spec) if spec["device_uuid"] else None
+    host_bytes = target_bytes(spec["memory_limit_bytes"])
+    device = Device(spec, host_bytes) if spec["device_uuid"] else None
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
@@ -78,6 +87,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         security=security(credentials["certificate_pem"], credentials["key_pem"]),
         metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
     )
+    worker.device = device
     loop = asyncio.get_running_loop()
     closing: set[asyncio.Task[None]] = set()
 
@@ -89,8 +99,9 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     await worker
     _report(reports, address=worker.address)
     if device:
-        await asyncio.to_thread(device.open)
+        await device.open()
         _report(reports, address=worker.address, device_uuid=device.uuid)
+        await device.warm_up(until=lambda: closing or worker.state.tasks)
     await worker.finished()
 
 
@@ -102,7 +113,7 @@ def _report(descriptor: int, **values: Any) -> None:
 class Metrics:
     """What goes to the scheduler with each heartbeat, for gputui's reporter there."""
 
-    def __init__(self, spec: Mapping[str, Any], device: "Device | None") -> None:
+    def __init__(self, spec: Mapping[str, Any], device: Device | None) -> None:
         self._spec = spec
         self._device = device
 
@@ -125,34 +136,3 @@ class Metrics:
 def target_bytes(limit: int) -> float:
     """Return how many bytes of values a worker keeps in host memory, by Dask's own setting."""
     return limit * (dask.config.get("distributed.worker.memory.target") or math.inf)
-
-
-class Device:
-    """The GPU of this worker: its CUDA context, the UUID of what that is on, and its memory."""
-
-    def __init__(self, spec: Mapping[str, Any]) -> None:
-        from gputui.agent.device_memory import DeviceMemory
-
-        self._spec = spec
-        self.uuid: str | None = None
-        self.memory = DeviceMemory(spec["scratch"], target_bytes(spec["memory_limit_bytes"]))
-
-    def open(self) -> None:
-        """Make the CUDA context, in turn with the other workers of the host; blocks."""
-        from gputui.agent.cuda import open_device
-
-        try:
-            self.uuid = open_device(self._spec["lock"])
-        except OSError as error:
-            print(f"CUDA: no context on {self._spec['device_uuid']}: {error}", flush=True)
-            return
-        if importlib.util.find_spec("cupy"):
-            self._prepare_cupy()
-
-    def _prepare_cupy(self) -> None:
-        from gputui import cupy_arrays
-        from gputui.agent import cupy_memory
-
-        self.memory.limit_bytes = cupy_memory.limit_pool(self._spec["device_share"])
-        cupy_memory.spill_before_failing(self.memory.make_room)
-        cupy_arrays.register()

@@ -30,7 +30,14 @@ def gpu_uuids() -> list[str]:
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with GPUCluster() as cluster, Client(cluster) as one:
+        wait_for_devices(one)
         yield one
+
+
+def wait_for_devices(client: Client) -> None:
+    """Wait until every worker has its device open: tasks wait for that, `run` does not."""
+    for worker in client.scheduler_info(-1)["workers"]:
+        client.submit(visible_devices, workers=[worker], pure=False).result()
 
 
 def test_every_worker_sits_on_the_gpu_it_was_pinned_to(gputui: Command) -> None:
@@ -47,6 +54,7 @@ def test_two_workers_on_each_gpu_share_its_memory() -> None:
         GPUCluster("localhost workers-per-gpu=2", name="shared") as cluster,
         Client(cluster) as client,
     ):
+        wait_for_devices(client)
         total, limits = GIB * device_gib(client), client.run(pool_limit).values()
         assert len(limits) == 2 * len(gpu_uuids())
         assert all(0.4 * total < limit < 0.5 * total for limit in limits)
