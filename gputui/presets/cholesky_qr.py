@@ -201,9 +201,9 @@ def _cholesky(xp: Any, matrix: Any) -> Any | None:
         r = xp.linalg.cholesky(matrix).T
     except np.linalg.LinAlgError:
         return None
-    diagonal = xp.diagonal(r)
-    usable = bool(xp.isfinite(r).all()) and bool((diagonal > 0).all())
-    return r if usable else None
+    finite = math.isfinite(float(xp.linalg.norm(r)))
+    positive = bool((_to_host(xp.diagonal(r)) > 0).all())
+    return r if finite and positive else None
 
 
 def _svd_by_eigenvalues(xp: Any, r: Any) -> tuple[Any, Any, Any] | None:
