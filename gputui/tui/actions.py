@@ -8,6 +8,7 @@ from gputui.tui.commands import Command
 from gputui.tui.dialogs import Choice, Dialog
 from gputui.tui.finder import Finder, help_lines
 from gputui.tui.prompt import Asking
+from gputui.tui.running import preset_commands
 from gputui.tui.themes import THEMES
 from gputui.tui.views import VIEWS, ViewKind
 
@@ -76,10 +77,11 @@ def _back(app: "ScreenApp", _argument: str) -> None:
 
 
 async def _find(app: "ScreenApp", _argument: str) -> None:
-    chosen = await app.push_screen_wait(Finder(list(app.registry), app.why_not))
+    commands = [*app.registry, *preset_commands()]
+    chosen = await app.push_screen_wait(Finder(commands, app.why_not))
     if chosen is None:
         return
-    if chosen.usage:
+    if chosen.needs_argument and not app.why_not(chosen):
         _type_command(app, chosen.name + " ")
     else:
         await app.call_command(chosen)

@@ -174,14 +174,17 @@ class ScreenApp(App[int]):
         if (view := self.view) is None or not self.is_running:
             return
         self.draw_status(paused=self.paused)
-        small = self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
-        self._summary.display, self.stage.display = small, not small
-        if small:
+        self._summary.display, self.stage.display = self._is_small, not self._is_small
+        if self._is_small:
             self._summary.put(frame.summary(self.watched, self.size.width))
         else:
             view.show(self.watched)
         self.draw_crumbs()
         self.person.show_question()
+
+    @property
+    def _is_small(self) -> bool:
+        return self.size.width < SMALLEST[0] or self.size.height < SMALLEST[1]
 
     def _draw_anew(self, _theme: object) -> None:
         """Draw everything in the colours of another theme."""
@@ -202,7 +205,8 @@ class ScreenApp(App[int]):
         """Draw the lines below the body."""
         commands = self.registry.in_view(self.stage.current)
         allowed = [each for each in commands if not (each.changes and self.readonly)]
-        self._bottom.show(self.view, sorted(allowed, key=lambda each: each.name == "help"))
+        keys = sorted(allowed, key=lambda each: each.name == "help")
+        self._bottom.show(None if self._is_small else self.view, self.stage.current, keys)
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""

@@ -65,13 +65,16 @@ class BottomBars(Vertical):
         yield self._crumbs
         yield self._keys
 
-    def show(self, view: View | None, commands: Iterable[Command]) -> None:
-        """Draw what a view says of itself, and the keys of these commands."""
+    def show(self, view: View | None, current: str, commands: Iterable[Command]) -> None:
+        """Draw what a view says of itself, and the keys of these commands.
+
+        `view` is None where it is not to be seen.
+        """
         if time.monotonic() >= self._silence_at:
             self._said = ()
         self._crumbs.put([self._said or (view.crumbs() if view else ())])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        keys = frame.keys_line(commands, views, view.NAME if view else "", self.size.width)
+        keys = frame.keys_line(commands, views, current, self.size.width)
         self._keys.put([keys])
 
     def say(self, text: str, *, bad: bool = False) -> None:

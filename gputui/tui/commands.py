@@ -39,6 +39,22 @@ class Command:
     unavailable: Unavailable = always
     """Why it is not to be had now, "" when it is; called with the app or the view."""
 
+    @property
+    def needs_argument(self) -> bool:
+        """Whether something must be typed after its name: what its usage has outside brackets.
+
+        >>> Command("scale", "", print, usage="[HOST] N|max").needs_argument
+        True
+        >>> Command("run", "", print, usage="[PRESET [name=value…]]").needs_argument
+        False
+        """
+        depth = 0
+        for character in self.usage:
+            depth += (character == "[") - (character == "]")
+            if not depth and character not in "[] ":
+                return True
+        return False
+
 
 class Registry:
     """All commands, by name, by key and by view."""

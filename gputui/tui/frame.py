@@ -121,7 +121,7 @@ def summary(watched: Watched, width: int) -> list[Line]:
     groups = watched.snapshot.groups
     if groups:
         done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)
-        room = max(4, width - 20)
+        room = max(4, min(40, width - 20))
         fraction = done / all_of_them if all_of_them else None
         lines.append([(fmt.bar(fraction, room), "busy"), (f" {fmt.count(done)} done", "")])
     for subject, kinds in watched.alarms.by_subject().items():

@@ -26,6 +26,8 @@ SERIES_COLOURS = (
 SERIES_MARKS = "█▓▒░▚▞▤▥"
 ASCII_MARKS = "#=+:%*o."
 
+CURSOR_SHARE = 0.3
+"""Of the theme's first colour behind the line under the cursor."""
 VARIABLES: Mapping[str, tuple[str, bool]] = {
     "good": ("text-success", False),
     "warn": ("text-warning", True),
@@ -43,6 +45,8 @@ class Palette:
 
     styles: Mapping[str, Style]
     ascii_only: bool = False
+    cursor: Color | None = None
+    """Behind the line under the cursor; None where the terminal's own colours are used."""
 
     @classmethod
     def of(cls, app: App[object]) -> "Palette":
@@ -54,6 +58,13 @@ class Palette:
     def style(self, role: str) -> Style:
         """Return a role's style; that of plain text where there is none such."""
         return self.styles.get(role, Style.null())
+
+    def under_cursor(self, style: Style | None) -> Style:
+        """Return what a style becomes on the line under the cursor: one colour behind it all."""
+        style = style or Style.null()
+        if self.cursor is None:
+            return Style(reverse=True, bold=style.bold)
+        return style + Style(bgcolor=self.cursor.rich_color)
 
     def series(self, number: int) -> str:
         """Return the role of a series."""
@@ -74,7 +85,16 @@ def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: boo
     styles["dim"] = Style(dim=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)
-    return Palette(styles, ascii_only)
+    return Palette(styles, ascii_only, _cursor(values))
+
+
+def _cursor(values: Mapping[str, str]) -> Color | None:
+    """Return a theme's background with something of its first colour."""
+    try:
+        background, primary = Color.parse(values["background"]), Color.parse(values["primary"])
+    except (KeyError, ColorParseError):
+        return None
+    return None if background.ansi is not None else background.blend(primary, CURSOR_SHARE, 1.0)
 
 
 def _coloured(values: Mapping[str, str], name: str, *, bold: bool) -> Style:

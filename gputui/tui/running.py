@@ -58,6 +58,21 @@ def _no_workers(app: "ScreenApp") -> str:
     return "" if snapshot and snapshot.workers_up else "no worker is up yet"
 
 
+def preset_commands() -> list[Command]:
+    """Return a command for each preset, for the palette: it opens the preset's form."""
+    return [_preset_command(presets.get(name)) for name in presets.names()]
+
+
+def _preset_command(preset: presets.Preset) -> Command:
+    return Command(
+        f"run {preset.name}",
+        preset.summary,
+        lambda app, _: _run(app, preset.name),
+        changes=True,
+        unavailable=_no_workers,
+    )
+
+
 COMMANDS = (
     Command(
         "run",

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
@@ -222,7 +221,7 @@ class Table(ScrollView, can_focus=True):
         """Return a line as the terminal gets it."""
         width = self.scrollable_content_region.width
         if y < HEADING:
-            return self._strip(self._heading, width, Style(bold=True))
+            return self._strip(self._heading, width)
         index = y - HEADING + self.scroll_offset.y
         if index >= len(self._keys):
             return Strip.blank(width, self.rich_style)
@@ -232,19 +231,19 @@ class Table(ScrollView, can_focus=True):
             line = self._drawn.get(key)
             if line is None:
                 line = self._drawn[key] = self._draw(key)
-            style = Style(reverse=True) if current else Style.null()
-            strip = self._strips[key, current] = self._strip(line, width, style)
+            strip = self._strip(line, width)
+            self._strips[key, current] = strip = self._under_cursor(strip) if current else strip
         return strip
 
-    def _strip(self, line: Line, width: int, style: Style) -> Strip:
+    def _under_cursor(self, strip: Strip) -> Strip:
+        under = self.palette.under_cursor
+        return Strip([Segment(text, under(style)) for text, style, _ in strip]).simplify()
+
+    def _strip(self, line: Line, width: int) -> Strip:
         palette = self.palette
         if palette.ascii_only:
             line = [(to_ascii(text), role) for text, role in line]
-        strip = drawn(line, width, palette, self.rich_style)
-        if not style:
-            return strip
-        segments = [Segment(text, (old or Style.null()) + style) for text, old, _ in strip]
-        return Strip(segments, width).simplify()
+        return drawn(line, width, palette, self.rich_style)
 
 
 def changed_span(before: Line, after: Line) -> tuple[int, int]:
