@@ -6,39 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadLink, find_cluster
 from gputui.protocol import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import GONE_S, Command, wait_until
+from tests.system.lab import HERE, last_run, running_lab
 
-HERE = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
+lab = running_lab
+
 CLIENT = "import os, sys, time\nfrom distributed import Client\nclient = Client()\n"
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
-    """A running cluster called lab, and the command with its folders."""
-    folder = tmp_path_factory.mktemp("lab")
-    for name in ("state", "run", "cache"):
-        (folder / name).mkdir(mode=0o700)
-    env = {
-        "XDG_STATE_HOME": str(folder / "state"),
-        "XDG_RUNTIME_DIR": str(folder / "run"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
-        "GPUTUI_TEST": str(folder),
-    }
-    command = Command(folder, runtime=folder / "run", env=env)
-    done = command("up", HERE, "--name", "lab")
-    assert done.returncode == 0, done.stderr
-    yield command
-    command("down", "--all")
-    command.assert_nothing_left()
 
 
 def written(path: Path, *lines: str) -> str:
@@ -46,10 +26,6 @@ def written(path: Path, *lines: str) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(CLIENT + "\n".join(lines) + "\n")
     return str(path)
-
-
-def last_run(command: Command) -> Any:
-    return json.loads(command("runs", "show", "last", "--json").stdout)
 
 
 def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -> None:
@@ -228,12 +204,16 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
     assert (process.returncode, out) == (0, "went on\n")
 
 
-async def test_a_script_that_another_face_cancels_ends_as_cancelled(lab: Command) -> None:
+async def test_a_script_that_another_face_cancels_ends_as_cancelled(
+    lab: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", lab.env["XDG_RUNTIME_DIR"])
     process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
     assert process.stdout
     assert process.stdout.readline() == "at work\n"
-    socket = next(Path(lab.env["XDG_RUNTIME_DIR"]).rglob("*.sock"))
-    link = await HeadLink.open(socket, face="screen")
+    contact = find_cluster("lab")
+    assert contact
+    link = await HeadLink.open(contact.socket, face="screen")
     await link.request(CancelRun(0, last_run(lab)["id"]))
     await link.close()
     out, err = await asyncio.to_thread(process.communicate, timeout=GONE_S)

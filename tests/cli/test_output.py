@@ -1,0 +1,64 @@
+"""Where a result may be written: found out before anything starts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputui.cli import run_command
+from gputui.cli.output import checked
+from gputui.errors import UsageError
+
+
+def test_a_folder_for_arrays_is_made(tmp_path: Path) -> None:
+    assert checked(str(tmp_path / "a" / "b"), None, None).save == tmp_path / "a" / "b"
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("file", "is no directory"),
+        ("file/below", "Not a directory"),
+        ("full", "has s.npy, u.npy already; name another folder"),
+        ("/proc/gputui", "No such file"),
+    ],
+)
+def test_a_folder_that_cannot_take_arrays_is_refused(tmp_path: Path, place: str, says: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "full").mkdir()
+    for name in ("u.npy", "s.npy", "notes.txt"):
+        (tmp_path / "full" / name).touch()
+    with pytest.raises(UsageError, match=says):
+        checked(str(tmp_path / place), None, None)
+
+
+@pytest.mark.parametrize("option", ["report", "figure"])
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, option: str) -> None:
+    for place, says in (("", "is a directory"), ("none/x", "there is no directory")):
+        given = {"save": None, "report": None, "figure": None, option: str(tmp_path / place)}
+        with pytest.raises(UsageError, match=f"--{option} .*{says}"):
+            checked(**given)
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "module", "install"),
+    [
+        ("--report", "r.html", "bokeh", "pip install 'gputui[report]'"),
+        ("--figure", "f.png", "matplotlib", "pip install 'gputui[figure]'"),
+        ("--figure", "-", "plotext", "pip install 'gputui[plot]'"),
+    ],
+)
+def test_a_missing_library_is_said_with_the_install_line_before_anything_starts(
+    option: str,
+    file: str,
+    module: str,
+    install: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert run_command(["--run", "smoke", option, file]) == 2
+    printed = capsys.readouterr()
+    assert module in printed.err and install in printed.err
+    assert "starting" not in printed.err

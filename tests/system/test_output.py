@@ -1,0 +1,101 @@
+"""What a run writes beside its result, and a disk that does not take it."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.system.conftest import Command
+from tests.system.lab import last_run, running_lab
+
+lab = running_lab
+
+SVD = ("--attach", "lab", "--run", "svd", "-p", "rows=4000", "-p", "cols=50")
+U_BYTES = 4000 * 50 * 8
+
+
+def test_arrays_figure_and_report_are_written_and_recorded(lab: Command) -> None:
+    out = lab.folder / "out"
+    files = ("--save", str(out), "--figure", "s.png", "--report", "r.html")
+    printed = lab.json(*SVD, *files)
+    u, s, v = (np.load(out / f"{name}.npy") for name in "usv")
+    np.testing.assert_allclose(s[:10], printed["result"]["singular_values"], rtol=1e-12)
+    np.testing.assert_allclose(u.T @ u, np.eye(50), atol=1e-12)
+    np.testing.assert_allclose(v.T @ v, np.eye(50), atol=1e-12)
+    assert (lab.folder / "s.png").read_bytes().startswith(b"\x89PNG")
+    assert "<html" in (lab.folder / "r.html").read_text()
+    assert {Path(path).name for path in last_run(lab)["saved"]} == {
+        "u.npy", "s.npy", "v.npy", "s.png", "r.html",
+    }  # fmt: skip
+
+
+def test_a_figure_is_drawn_in_the_terminal_where_asked(lab: Command) -> None:
+    done = lab(*SVD, "--figure", "-", "--quiet")
+    assert "singular values" in done.stdout
+    assert "┤" in done.stdout
+
+
+def test_arrays_that_are_there_are_never_overwritten(lab: Command) -> None:
+    out = lab.folder / "mine"
+    out.mkdir()
+    (out / "u.npy").write_bytes(b"precious")
+    done = lab(*SVD, "--save", str(out))
+    assert done.returncode == 2
+    assert "has u.npy already" in done.stderr
+    assert (out / "u.npy").read_bytes() == b"precious"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
+def test_a_disk_too_small_for_the_arrays_leaves_the_result_and_no_file(lab: Command) -> None:
+    out = lab.folder / "small"
+    out.mkdir()
+    command = [sys.executable, "-m", "gputui", *SVD, "--save", str(out), "--quiet"]
+    mount = f'mount -t tmpfs -o size={U_BYTES // 2} tmpfs "$0" && "$@"; echo $? $(ls "$0")'
+    unshare = shutil.which("unshare") or pytest.skip("no unshare here")
+    done = subprocess.run(
+        [unshare, "-m", "sh", "-c", mount, str(out), *command],
+        capture_output=True,
+        text=True,
+        cwd=lab.folder,
+        env={**os.environ, **lab.env},
+        timeout=90,
+    )
+    assert done.stdout.splitlines()[-1] == "1", done.stderr
+    assert "singular values" in done.stdout
+    assert "bytes do not fit in the" in done.stderr
+    assert last_run(lab)["state"] == "failed"
+    assert last_run(lab)["result"]["result"]["singular_values"]
+
+
+def test_a_disk_that_fills_up_while_saving_leaves_no_half_file(lab: Command) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (U_BYTES // 2, U_BYTES // 2))
+
+    out = lab.folder / "limited"
+    process = lab.start(*SVD, "--save", str(out), "--json", preexec_fn=limit)
+    printed, said = process.communicate(timeout=90)
+    assert process.returncode == 1, said
+    assert "File too large" in json.loads(printed)["error"]["message"]
+    assert list(out.iterdir()) == []
+
+
+def test_a_run_that_fails_is_recorded_with_its_error_and_log(lab: Command) -> None:
+    mine = lab.folder / "mine.py"
+    mine.write_text(
+        "from gputui.presets import Outcome, Preset\n"
+        "def divide():\n    print('dividing')\n    return 1 / 0\n"
+        "def compute(job):\n    return Outcome({'x': job.results([job.submit(divide)])})\n"
+        "PRESET = Preset('mine', 'divides', (), compute)\n"
+    )
+    done = lab("--attach", "lab", "--run", f"{mine}:PRESET")
+    record = last_run(lab)
+    assert (done.returncode, record["state"], record["error_type"]) == (1, "failed", "RunError")
+    assert "ZeroDivisionError" in record["error"]
+    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
+    assert "failed mine failed: ZeroDivisionError" in log.read_text()
