@@ -21,6 +21,7 @@ from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.head.adaptive import Adaptive
+from gputui.head.alarms import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate
 from gputui.head.dask_settings import settings_json
 from gputui.head.door import Door, Face
@@ -94,6 +95,7 @@ class Head:
             await self._start()
             opened(str(self.door.path))
             self.spawn(self._view.run())
+            self.spawn(AlarmWatch(self).run())
             self.spawn(self._watch_idleness())
             stopped = await asyncio.shield(self._ending)
         except BaseException:

@@ -23,10 +23,10 @@ from gputui.protocol import (
     Scale,
     Stop,
 )
+from gputui.slots import Slot
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands import Command
 from gputui.tui.dialogs import ScaleDialog
-from gputui.tui.slots import Slot
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp

@@ -7,9 +7,10 @@ terminal leaves out the highest ranks first. Pure but for nothing: values in, pa
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gputui.slots import Slot
 from gputui.tui import format as fmt
+from gputui.tui.marks import MARKS
 from gputui.tui.pane import Part, fitted
-from gputui.tui.slots import MARKS, Slot
 
 SortValue = float | str | None
 HOT_C = 85.0

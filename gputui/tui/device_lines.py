@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from gputui.slots import Slot, misplaced, state_of_worker
 from gputui.snapshot import WorkerStatus
 from gputui.tui import format as fmt
+from gputui.tui.marks import MARKS
 from gputui.tui.pane import Line
-from gputui.tui.slots import MARKS, Slot, misplaced, state_of_worker
 
 GAUGE_CELLS = 24
 LABEL_CELLS = 7

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from gputui.slots import Slot
 from gputui.snapshot import DeviceProcess, Owner
 from gputui.tui import format as fmt
 from gputui.tui.device_lines import device_lines, worker_lines
 from gputui.tui.log_pane import LogPane
 from gputui.tui.pane import Line, Pane
 from gputui.tui.rows import Field, fitting, heading, row
-from gputui.tui.slots import Slot
 from gputui.tui.table import HEADING, Table
 from gputui.tui.watched import Watched
 

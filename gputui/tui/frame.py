@@ -7,8 +7,8 @@ from statistics import fmean
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command, key_name
+from gputui.tui.marks import MARKS
 from gputui.tui.pane import Line, Part
-from gputui.tui.slots import MARKS
 from gputui.tui.watched import Watched
 
 

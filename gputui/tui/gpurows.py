@@ -5,12 +5,12 @@ Pure but for the histories, which the watched cluster keeps.
 
 from collections.abc import Sequence
 
+from gputui.slots import Slot
 from gputui.tui import format as fmt
 from gputui.tui.columns import HISTORY_CELLS, Column, fitting
 from gputui.tui.hostrows import MARK, group_row
 from gputui.tui.pane import Line, Part, fitted
 from gputui.tui.selection import Selection, alarm_role
-from gputui.tui.slots import Slot
 from gputui.tui.watched import Watched
 
 NAME_MOST = 24

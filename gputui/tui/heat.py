@@ -13,10 +13,10 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from gputui.slots import Slot, SlotState
 from gputui.tui import format as fmt
 from gputui.tui.hostrows import glyph, merged
 from gputui.tui.pane import Line, Pane, Part, fitted
-from gputui.tui.slots import Slot, SlotState
 
 OUTLIERS = 10
 OUTLIERS_WIDTH = 36

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
+from gputui.tui.marks import MARKS, SlotMark
 from gputui.tui.pane import Line, Part, fitted
-from gputui.tui.slots import MARKS, Slot, SlotMark, SlotState
 
 STATES = {
     HostState.READY: SlotMark("●", "good"),

@@ -6,14 +6,14 @@ Pure: it takes in what was watched and answers the fleet's view.
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
+from gputui.alarms import SERIOUS, AlarmKind
+from gputui.slots import Slot
 from gputui.snapshot import HostStatus
 from gputui.tui import format as fmt
-from gputui.tui.alarms import SERIOUS, AlarmKind
 from gputui.tui.columns import Column, ordered
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.pane import Line, Part
 from gputui.tui.slotfields import SLOT_FIELDS
-from gputui.tui.slots import Slot
 from gputui.tui.watched import Watched
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from gputui.slots import Slot
 from gputui.tui.columns import BY_KEY
 from gputui.tui.filter import Fields
-from gputui.tui.slots import Slot
 
 
 def _of_device(name: str) -> Callable[[Slot], float | None]:

@@ -8,12 +8,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from gputui.alarms import Alarms
 from gputui.protocol import Asked
+from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, Snapshot
-from gputui.tui.alarms import Alarms
 from gputui.tui.format import safe
 from gputui.tui.logbook import LogBook
-from gputui.tui.slots import Slot, slots_of
 from gputui.tui.stream import Stream
 from gputui.tui.throughput import Throughput
 

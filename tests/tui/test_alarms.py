@@ -1,8 +1,8 @@
 """Alarms: raised when a condition lasts, cleared when it is over for a while."""
 
+from gputui.alarms import AlarmKind, Alarms
+from gputui.slots import slots_of
 from gputui.snapshot import DeviceProcess, HostState, Owner, Snapshot
-from gputui.tui.alarms import AlarmKind, Alarms
-from gputui.tui.slots import slots_of
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
 

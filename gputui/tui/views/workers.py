@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from gputui.slots import misplaced, state_of_worker
 from gputui.snapshot import WorkerState, WorkerStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
 from gputui.tui.filter import Fields
 from gputui.tui.listing import Listing, order_commands
+from gputui.tui.marks import MARKS
 from gputui.tui.rows import Field
-from gputui.tui.slots import MARKS, misplaced, state_of_worker
 from gputui.tui.table import Table
 from gputui.tui.watched import Watched
 

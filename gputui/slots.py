@@ -1,7 +1,7 @@
 """A snapshot → a slot for each place a worker can have: a GPU, a MIG instance, a CPU worker.
 
 A slot joins the device with the workers on it and says in one state what is the matter. Pure;
-the fleet view, its filter and the alarms all work on slots.
+the alarms, and the screen's fleet and its filter, all work on slots.
 """
 
 from collections import defaultdict
@@ -36,30 +36,6 @@ class SlotState(StrEnum):
     FREE = "free"
     BARRED = "barred"
 
-
-@dataclass(frozen=True, slots=True)
-class SlotMark:
-    """How a state is shown: by letter, shape and role together."""
-
-    shape: str
-    role: str
-
-
-MARKS = {
-    SlotState.LOST: SlotMark("✖", "bad"),
-    SlotState.SILENT: SlotMark("◌", "warn"),
-    SlotState.CRASHED: SlotMark("✖", "bad"),
-    SlotState.PARKED: SlotMark("■", "bad"),
-    SlotState.MISPLACED: SlotMark("◆", "bad"),
-    SlotState.BUSY: SlotMark("●", "good"),
-    SlotState.IDLE: SlotMark("○", ""),
-    SlotState.PAUSED: SlotMark("‖", "warn"),
-    SlotState.STARTING: SlotMark("◔", "accent"),
-    SlotState.RETIRING: SlotMark("▾", "accent"),
-    SlotState.FOREIGN: SlotMark("◆", "warn"),
-    SlotState.FREE: SlotMark("·", "dim"),
-    SlotState.BARRED: SlotMark("–", "dim"),
-}
 
 _BY_WORKER = {
     WorkerState.CRASHED: SlotState.CRASHED,

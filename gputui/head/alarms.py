@@ -1,0 +1,82 @@
+"""Alarms into the journal: what began to call for a person, and what no longer does.
+
+Looked for every few seconds whether anybody watches or not, so that whoever attaches later sees
+what happened. What hosts and workers tell of themselves (silent, parked) is not told again.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from gputui.alarms import SERIOUS, AlarmKind, Alarms
+from gputui.slots import Slot, slots_of
+from gputui.snapshot import Owner, Severity, Snapshot
+
+if TYPE_CHECKING:
+    from gputui.head.head import Head
+
+INTERVAL_S = 2.0
+TOLD_ANYWAY = frozenset({AlarmKind.SILENT, AlarmKind.PARKED})
+
+
+class AlarmWatch:
+    """Compares the alarms of now with those that were told."""
+
+    def __init__(self, head: "Head") -> None:
+        self._head = head
+        self._alarms = Alarms()
+        self._told: set[tuple[str, AlarmKind]] = set()
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(INTERVAL_S)
+            self.look(self._snapshot())
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Tell of what is an alarm since the last look, and of what is none any more."""
+        slots = {slot.key: slot for slot in slots_of(snapshot)}
+        self._alarms.look(snapshot, slots.values())
+        raised = {(alarm.subject, alarm.kind) for alarm in self._alarms}
+        for subject, kind in sorted(raised - self._told):
+            if kind not in TOLD_ANYWAY:
+                severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
+                self._head.tell(severity, subject, "alarm", described(kind, slots.get(subject)))
+        for subject, kind in sorted(self._told - raised):
+            if kind not in TOLD_ANYWAY:
+                self._head.tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
+        self._told = raised
+
+    def _snapshot(self) -> Snapshot:
+        head = self._head
+        return Snapshot(
+            sequence=0,
+            taken_at=time.time(),
+            name=head.name,
+            state=head.state,
+            started_at=head.started_at,
+            scheduler=head.keeper.status,
+            hosts=head.fleet.host_statuses,
+            workers=head.fleet.worker_statuses,
+        )
+
+
+def described(kind: AlarmKind, slot: Slot | None) -> str:
+    """Return an alarm in words: what is the matter, and what is known of it."""
+    device = slot.device if slot is not None else None
+    if slot is None or device is None:
+        return kind.value
+    details = {
+        AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),
+        AlarmKind.ECC: f"{device.ecc_errors} uncorrected",
+        AlarmKind.FOREIGN: "; ".join(
+            f"{process.user or 'somebody'}: {process.command or process.pid}"
+            for process in device.processes
+            if process.owner is Owner.OTHER
+        ),
+        AlarmKind.MISPLACED: ", ".join(
+            f"{worker.name} is on {worker.seen_device_uuid}" for worker in slot.workers
+        ),
+    }
+    detail = details.get(kind, "")
+    return f"{kind}: {detail}" if detail else kind.value
