@@ -1,19 +1,23 @@
 """The whole thing, as people run it: the command in a process of its own, and what it leaves."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 GONE_S = 20
 """Within so long nothing of a dead cluster may be left."""
+
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -21,11 +25,14 @@ class Command:
     """Runs `gputui` with folders of its own, and finds what it left running."""
 
     folder: Path
+    runtime: Path
+    """Where all that a cluster makes is made: sockets, contact files, scratch folders."""
     env: dict[str, str] = field(default_factory=dict)
+    started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     def start(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
         """Start the command."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "gputui", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -35,6 +42,8 @@ class Command:
             env={**os.environ, **self.env},
             **more,
         )
+        self.started.append(process)
+        return process
 
     def __call__(
         self, *arguments: str, timeout_s: float = 90
@@ -57,21 +66,49 @@ class Command:
 
     def left(self) -> list[str]:
         """Return the command lines of this command's processes that still run."""
+        found = []
+        for pid in self.pids():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found += [f"{pid} {words}"] * bool(words)
+        return found
+
+    def pids(self) -> list[int]:
+        """Return this command's processes, and all that they started."""
         mark = f"GPUTUI_TEST={self.folder}".encode()
         found = []
         for process in Path("/proc").glob("[0-9]*"):
-            try:
-                ours = mark in (process / "environ").read_bytes().split(b"\0")
-                words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if ours and words:
-                found.append(f"{process.name} {words}")
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    found.append(int(process.name))
         return found
 
     def assert_nothing_left(self) -> None:
-        """Wait until no process is left."""
+        """Wait until no process is left; nor may a file be, once clusters were listed."""
         wait_until(lambda: not self.left(), GONE_S, lambda: f"left: {self.left()}")
+        if self.files():
+            assert self("ls").stdout == ""
+        assert self.files() == []
+
+    def files(self) -> list[str]:
+        """Return all files that a cluster made."""
+        return [str(path) for path in self.runtime.rglob("*") if not path.is_dir()]
+
+    def end(self) -> None:
+        """End what was started and has not ended."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+
+def found(find: Callable[[], Found | None], bound_s: float = 30) -> Found:
+    """Return the first thing found that counts as true; fail after the bound."""
+    end = time.monotonic() + bound_s
+    while not (it := find()):
+        assert time.monotonic() < end, f"not found within {bound_s} s"
+        time.sleep(0.02)
+    return it
 
 
 def wait_until(
@@ -87,15 +124,18 @@ def wait_until(
 @pytest.fixture
 def gputui(tmp_path: Path) -> Iterator[Command]:
     """The command, with a state and a runtime folder of its own; nothing of it may be left."""
-    for name in ("state", "run", "cache"):
+    for name in ("state", "cache"):
         (tmp_path / name).mkdir(mode=0o700)
-    env = {
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "GPUTUI_TEST": str(tmp_path),
-    }
-    command = Command(tmp_path, env)
-    yield command
-    command("down", "--all")
-    command.assert_nothing_left()
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
+        env = {
+            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "XDG_RUNTIME_DIR": runtime,
+            "TMPDIR": runtime,
+            "GPUTUI_TEST": str(tmp_path),
+        }
+        command = Command(tmp_path, Path(runtime), env)
+        yield command
+        command.end()
+        command("down", "--all")
+        command.assert_nothing_left()
