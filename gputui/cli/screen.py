@@ -1,6 +1,7 @@
 """Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ def show_demo(size: str, seed: int, look: Look) -> int:
 
         return await DemoLink.open(Shape.parse(size), seed=seed)
 
-    return _show(open_link, look)
+    return show(open_link, look)
 
 
 def show_running(name: str | None, look: Look) -> int:
@@ -40,7 +41,7 @@ def show_running(name: str | None, look: Look) -> int:
     async def open_link() -> Any:
         return await HeadLink.open(socket, face="screen", snapshots=True)
 
-    return _show(open_link, look)
+    return show(open_link, look)
 
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
@@ -61,7 +62,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
             found.append(await _start(hosts, options))
         return await HeadLink.open(found[0], face="screen", snapshots=True)
 
-    return _show(open_link, look)
+    return show(open_link, look)
 
 
 SCREEN_IDLE_S = 3600.0
@@ -84,7 +85,14 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     return Path(await asyncio.to_thread(spawn_head(configuration).opened))
 
 
-def _show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
+GARBAGE_AFTER = 50_000
+"""Fresh values between two looks for garbage. A snapshot is thousands that all live on: looking
+at them over and over, as Python does by default, takes a third of the screen's time."""
+
+
+def show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
+    """Show what a link tells, until the screen is left."""
+    gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.app import run_screen
 
     return int(run_screen(open_link, readonly=look.readonly, theme=look.theme, ascii=look.ascii))
