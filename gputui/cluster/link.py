@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Reply = Done | Previewed | Settled
 
 GONE = "the cluster's head is gone"
+LONG_LINE_BYTES = 2**20
+"""A line of so much is decoded in a thread, so that keys are answered in the meantime."""
 
 
 class HeadLink:
@@ -172,7 +174,9 @@ async def _read_message(reader: asyncio.StreamReader) -> Message | None:
         return None
     except ValueError as error:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes") from error
-    return decode(line) if line.endswith(b"\n") else None
+    if not line.endswith(b"\n"):
+        return None
+    return decode(line) if len(line) < LONG_LINE_BYTES else await asyncio.to_thread(decode, line)
 
 
 def _why_turned_away(answer: Message | None) -> str:
