@@ -91,12 +91,16 @@ class RunError(GputuiError):
     """The computation itself failed; `remedy` says what to change, where that is known.
 
     `lost` where its tasks were lost rather than failed: then the cluster may be gone, too.
+    `lost_worker` is the last one that a task took along: the head knows how it ended.
     """
 
-    def __init__(self, message: str, *, remedy: str = "", lost: bool = False) -> None:
+    def __init__(
+        self, message: str, *, remedy: str = "", lost: bool = False, lost_worker: str = ""
+    ) -> None:
         super().__init__(message + (f"\n  {remedy}" if remedy else ""))
         self.remedy = remedy
         self.lost = lost
+        self.lost_worker = lost_worker
 
 
 class ProtocolError(GputuiError):

@@ -181,7 +181,12 @@ def _refuse_too_large(preset: Preset, job: Job) -> None:
 
 
 def _change(preset: Preset, job: Job) -> str:
-    return preset.estimate(job.parameters, job.machine).change if preset.estimate else ""
+    """Return what to change where memory ran out: what takes half of what this was to take."""
+    if preset.estimate is None:
+        return ""
+    peak_bytes = preset.estimate(job.parameters, job.machine).peak_bytes
+    half = replace(job.machine, smallest_bytes=peak_bytes // 2)
+    return preset.estimate(job.parameters, half).change
 
 
 def sized(size_bytes: float) -> str:

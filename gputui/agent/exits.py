@@ -9,6 +9,9 @@ from dataclasses import dataclass
 NO_SCHEDULER = 75
 """The worker's own exit status where it could not join."""
 
+MORE = "give it more with memory=, or use smaller chunks"
+LESS = "give workers less with memory=, or use fewer of them"
+
 
 @dataclass(frozen=True, slots=True)
 class Exit:
@@ -22,14 +25,24 @@ class Exit:
 
 
 def explain(
-    status: int, tail: Sequence[str], *, stopped: bool = False, over_limit: bool = False
+    status: int,
+    tail: Sequence[str],
+    *,
+    stopped: bool = False,
+    over_limit_bytes: int | None = None,
+    kernel_killed: bool = False,
 ) -> Exit:
     """Return what a `waitpid` status and the last lines of output mean.
 
+    `over_limit_bytes` is the memory limit that it was ended at, `kernel_killed` whether the
+    kernel ended any process for memory while it lived.
+
     >>> explain(0, [], stopped=True).kind, explain(0, []).kind
     ('stopped', 'closed')
-    >>> explain(9, [], over_limit=True).reason
-    'it reached its memory limit; give it more with memory=, or use smaller chunks'
+    >>> explain(9, [], over_limit_bytes=2**30).reason
+    'it reached its memory limit of 1.0 GiB; give it more with memory=, or use smaller chunks'
+    >>> explain(9, [], kernel_killed=True).kind, explain(9, []).kind
+    ('oom-killer', 'signal')
     >>> explain(11, []).reason
     'SIGSEGV: a library crashed'
     """
@@ -37,9 +50,12 @@ def explain(
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     if stopped:
         return Exit("stopped", "stopped", code, number, failed=False)
-    if over_limit:
-        words = "it reached its memory limit; give it more with memory=, or use smaller chunks"
+    if over_limit_bytes is not None:
+        words = f"it reached its memory limit of {_sized(over_limit_bytes)}; {MORE}"
         return Exit("memory-limit", words, code, number, failed=True)
+    if number == signal.SIGKILL and kernel_killed:
+        words = f"the host's memory ran out, and its kernel ended it; {LESS}"
+        return Exit("oom-killer", words, code, number, failed=True)
     if number is not None:
         return Exit(*_by_signal(number), code, number, failed=True)
     if code == 0:
@@ -49,12 +65,22 @@ def explain(
     return Exit(*_by_output(code, tail), code, None, failed=True)
 
 
+def _sized(size_bytes: int) -> str:
+    """Return a memory limit for people.
+
+    >>> _sized(400 * 2**20), _sized(3 * 2**29)
+    ('400 MiB', '1.5 GiB')
+    """
+    if size_bytes < 2**30:
+        return f"{size_bytes / 2**20:,.0f} MiB"
+    return f"{size_bytes / 2**30:,.1f} GiB"
+
+
 def _by_signal(number: int) -> tuple[str, str]:
     """Return kind and reason of a death by signal."""
     name = signal.Signals(number).name
     if number == signal.SIGKILL:
-        words = "SIGKILL: ended from outside, or by the kernel when memory ran out (see dmesg)"
-        return "signal", words
+        return "signal", "SIGKILL: ended from outside"
     crash = number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
     return "signal", f"{name}: a library crashed" if crash else name
 

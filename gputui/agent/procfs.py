@@ -103,6 +103,25 @@ def parse_process_stat(stat: str) -> ProcessStat:
     )
 
 
+def parse_oom_kills(vmstat: str) -> int:
+    """Return how many processes were ended because memory ran out, of this host or of a cgroup.
+
+    Source: Linux 4.13, /proc/vmstat; 0 in earlier ones.
+
+    >>> parse_oom_kills("pgfault 12\\noom_kill 3")
+    3
+    """
+    return next((int(v[9:]) for v in vmstat.splitlines() if v.startswith("oom_kill ")), 0)
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel ended for memory since boot; 0 where it does not say."""
+    try:
+        return parse_oom_kills(read_text("/proc/vmstat"))
+    except OSError:
+        return 0
+
+
 def cpu_times() -> CpuTimes:
     """Return the ticks of all CPUs since boot."""
     return parse_cpu_times(read_text("/proc/stat"))

@@ -66,7 +66,10 @@ class Running:
     stopping: bool = False
     again: tuple[WorkerSpec, StartWorkers] | None = None
     """What to start under this name once it has stopped."""
-    over_limit: bool = False
+    over_limit_bytes: int | None = None
+    """The memory limit that it was ended at."""
+    oom_kills: int = 0
+    """How many processes the host's kernel had ended for memory when it was forked."""
     parked: bool = False
     address: str = ""
     device_uuid: str | None = None
@@ -256,7 +259,8 @@ class Workers:
             return
         spec, order = worker.spec, worker.order
         worker.ended = asyncio.Event()
-        worker.address, worker.device_uuid, worker.over_limit = "", None, False
+        worker.address, worker.device_uuid, worker.over_limit_bytes = "", None, None
+        worker.oom_kills = procfs.oom_kills()
         folder = self._scratch / spec.name.replace(":", "-")
         folder.mkdir(mode=0o700, exist_ok=True)
         printed = worker.output.open()
@@ -313,7 +317,13 @@ class Workers:
         worker.pid = None
         worker.output.read()
         tail = worker.output.tail(TAIL_LINES)
-        end = explain(status, tail, stopped=worker.stopping, over_limit=worker.over_limit)
+        end = explain(
+            status,
+            tail,
+            stopped=worker.stopping,
+            over_limit_bytes=worker.over_limit_bytes,
+            kernel_killed=procfs.oom_kills() > worker.oom_kills,
+        )
         wait_s = None if worker.stopping else self._next_start(worker, end)
         self._send(
             WorkerExited(
@@ -359,7 +369,7 @@ class Workers:
         """End workers whose own memory nears their limit, before the kernel ends others."""
         while True:
             for worker in self._workers.values():
-                if worker.pid is None or worker.over_limit:
+                if worker.pid is None or worker.over_limit_bytes is not None:
                     continue
                 stat = procfs.process_stat(worker.pid)
                 spec = worker.spec
@@ -367,7 +377,7 @@ class Workers:
                     continue
                 limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
                 if limit and stat.rss_bytes >= limit * MEMORY_SHARE:
-                    worker.over_limit = True
+                    worker.over_limit_bytes = limit
                     kill_group(worker.pid)
             await asyncio.sleep(MEMORY_CHECK_S)
 

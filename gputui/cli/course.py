@@ -5,6 +5,7 @@ told; the log is. In return the head tells of workers that crash, of restarts, a
 """
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -35,7 +36,7 @@ REPORT_EVERY_S = 0.5
 """How often the head is told how far the run is."""
 
 TELLING_S = 5.0
-"""How long the head may take to tell why a run lost its tasks."""
+"""How long the head may take to tell why a run lost its tasks, or how a worker ended."""
 
 Result = TypeVar("Result")
 
@@ -95,13 +96,14 @@ class Course:
         self._stage = Stage("")
         self._told_at = 0.0
         self._telling: asyncio.Task[None] | None = None
+        self._crashed = asyncio.Event()
 
     async def attend(self, doing: Awaitable[Result]) -> Result:
         """Return what `doing` comes to, hearing what the cluster says meanwhile.
 
         Raises RunCancelledError where a face cancels the run, HeadError where the cluster ends,
-        RunError where its scheduler is lost; `doing` goes on then. It also goes on when this is
-        cancelled.
+        RunError where its scheduler is lost or no worker is left; `doing` goes on then. It also
+        goes on when this is cancelled.
         """
         task = asyncio.ensure_future(doing)
         listening = asyncio.create_task(self._listen())
@@ -114,6 +116,7 @@ class Course:
                 return await task
             except RunError as error:
                 await _told_why(listening, error)
+                await self._told_how_it_ended(error.lost_worker)
                 raise
         finally:
             listening.cancel()
@@ -173,6 +176,14 @@ class Course:
         )
         await self.tell(state, summary or str(error or ""))
 
+    async def _told_how_it_ended(self, worker: str) -> None:
+        """Wait until the cluster has said how a worker ended; "" is none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TELLING_S):
+                while worker and not any(c.startswith(f"{worker} ") for c in self.heard.crashes):
+                    self._crashed.clear()
+                    await self._crashed.wait()
+
     async def _listen(self) -> None:
         """Return never: raise when the run is cancelled, or has no cluster any more."""
         started = bool(self.link.attached.address)
@@ -206,6 +217,7 @@ class Course:
             self.heard.restarts += 1
         if event.kind in ("crashed", "parked", "lost"):
             self.heard.crashes.append(f"{event.subject} {event.kind}: {event.text}")
+            self._crashed.set()
 
 
 async def _told_why(listening: "asyncio.Task[None]", error: RunError) -> None:

@@ -25,28 +25,40 @@ def explained(what: str, remedies: Mapping[str, Callable[[], str]] | None = None
     except GputuiError:
         raise
     except Exception as error:
-        message, remedy = _explanation(what, error)
-        if remedy == SMALLER and remedies and "memory" in remedies:
-            remedy = remedies["memory"]() or SMALLER
-        raise RunError(message, remedy=remedy, lost=remedy == GONE) from error
+        raise _explanation(what, error, remedies or {}) from error
 
 
-def _explanation(what: str, error: Exception) -> tuple[str, str]:
-    """Return the message and what to change."""
+def _explanation(
+    what: str, error: Exception, remedies: Mapping[str, Callable[[], str]]
+) -> RunError:
+    """Return the error with what to change."""
     name, said = type(error).__name__, _first_line(error)
     if isinstance(error, MemoryError) or "out of memory" in said.lower():
-        return f"{what} ran out of memory on a worker: {said}", SMALLER
+        message = f"{what} ran out of memory on a worker: {said}"
+        return RunError(message, remedy=_smaller(remedies))
     if name == "KilledWorker":
-        task = getattr(error, "task", "a task")
-        return (
-            f"{what} lost every worker that tried {task}",
-            "its log says why; where memory ran out, " + SMALLER,
-        )
+        return _killed(what, error, remedies)
     if name in ("CommClosedError", "FutureCancelledError", "CancelledError"):
-        return f"{what} lost its tasks: {said}", GONE
+        return RunError(f"{what} lost its tasks: {said}", remedy=GONE, lost=True)
     if name == "LinAlgError":
-        return f"{what} does not converge: {said}", "look for NaN, inf or a singular matrix"
-    return f"{what} failed: {name}: {said}", ""
+        remedy = "look for NaN, inf or a singular matrix"
+        return RunError(f"{what} does not converge: {said}", remedy=remedy)
+    return RunError(f"{what} failed: {name}: {said}")
+
+
+def _killed(what: str, error: Any, remedies: Mapping[str, Callable[[], str]]) -> RunError:
+    """Return the error of a task that its workers did not survive; the last of them is named."""
+    worker = str(getattr(error.last_worker, "name", error.last_worker))
+    message = (
+        f"{what} lost {error.allowed_failures + 1} workers one after another, each at the same "
+        f"task, {error.task}; the last one was {worker}"
+    )
+    remedy = f"where memory ran out, {_smaller(remedies)}"
+    return RunError(message, remedy=remedy, lost_worker=worker)
+
+
+def _smaller(remedies: Mapping[str, Callable[[], str]]) -> str:
+    return (remedies["memory"]() if "memory" in remedies else "") or SMALLER
 
 
 def _first_line(error: Any) -> str:

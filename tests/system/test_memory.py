@@ -1,0 +1,64 @@
+"""Memory that runs out on real workers: which one, how much it had, and what to change."""
+
+import json
+from pathlib import Path
+
+from tests.system.conftest import Command
+
+HERE = "localhost gpus=none workers=2 nthreads=1 memory=400MiB"
+
+HUNGRY = """
+import numpy as np
+from gputui.presets import Memory, Outcome, Parameter, Preset
+
+def fill(rows):
+    return float(np.ones(rows * 1000).sum())
+
+def compute(job):
+    return Outcome({"sum": job.results([job.submit(fill, job["chunk_rows"])])[0]})
+
+def estimate(values, machine):
+    row = 8000 // values["times_too_low"]
+    fits = machine.smallest_bytes // row
+    return Memory(values["chunk_rows"] * row, f"use chunk_rows ≤ {fits:,}")
+
+PRESET = Preset(
+    "hungry",
+    "takes more than it says",
+    (Parameter("chunk_rows", int, 200_000, ""), Parameter("times_too_low", int, 16, "")),
+    compute,
+    estimate=estimate,
+)
+"""
+
+
+def hungry(folder: Path) -> str:
+    path = folder / "mine.py"
+    path.write_text(HUNGRY)
+    return f"{path}:PRESET"
+
+
+def test_a_run_too_large_for_its_workers_is_refused_with_what_would_fit(gputui: Command) -> None:
+    done = gputui(HERE, "--run", hungry(gputui.folder), "-p", "times_too_low=1")
+    assert done.returncode == 1
+    assert (
+        "hungry would take 1.5 GiB on each worker, and the smallest worker's share of memory has "
+        "200.0 MiB to give\n  use chunk_rows ≤ 26,214"
+    ) in done.stderr
+
+
+def test_a_task_that_kills_its_workers_by_its_memory_says_so_with_what_to_change(
+    gputui: Command,
+) -> None:
+    done = gputui(HERE, "--run", hungry(gputui.folder), "--json")
+    assert done.returncode == 1, done.stderr
+    said = json.loads(done.stdout)["error"]["message"].splitlines()
+    assert said[0].startswith("hungry lost 4 workers one after another, each at the same task")
+    assert said[1] == "  where memory ran out, use chunk_rows ≤ 100,000"
+    assert {line.strip() for line in said[2:]} <= {
+        f"localhost:cpu{index} crashed: it reached its memory limit of 400 MiB; "
+        "give it more with memory=, or use smaller chunks"
+        for index in (0, 1)
+    }
+    record = json.loads(gputui("runs", "show", "last", "--json").stdout)
+    assert (record["state"], record["restarts"] >= 1) == ("failed", True)
