@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gputui.cli.progress import Progress, Silence
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadLink, failures
 from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.protocol import (
+    AwaitWorkers,
     Cancelled,
     EventHappened,
     LogLines,
@@ -97,6 +98,7 @@ class Course:
         self._told_at = 0.0
         self._telling: asyncio.Task[None] | None = None
         self._crashed = asyncio.Event()
+        self._fewer = asyncio.Event()
 
     async def attend(self, doing: Awaitable[Result]) -> Result:
         """Return what `doing` comes to, hearing what the cluster says meanwhile.
@@ -107,11 +109,13 @@ class Course:
         """
         task = asyncio.ensure_future(doing)
         listening = asyncio.create_task(self._listen())
+        counting = asyncio.create_task(self._count_workers())
         await self.link.send(SubscribeLogs(True))
         try:
-            await asyncio.wait({task, listening}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                listening.result()
+            await asyncio.wait({task, listening, counting}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (listening, counting):
+                if ended.done() and not task.done():
+                    ended.result()
             try:
                 return await task
             except RunError as error:
@@ -120,6 +124,7 @@ class Course:
                 raise
         finally:
             listening.cancel()
+            counting.cancel()
 
     def progressed(self, stage: Stage) -> None:
         """Show how far the run is."""
@@ -195,6 +200,16 @@ class Course:
             self._take(message)
         raise HeadError("the cluster's head is gone")
 
+    async def _count_workers(self) -> None:
+        """Return never: raise when no worker is left, and none will come."""
+        while True:
+            await self._fewer.wait()
+            self._fewer.clear()
+            settled = await self.link.request(AwaitWorkers(0, 1))
+            assert isinstance(settled, Settled)
+            if not settled.workers:
+                raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
+
     def _take(self, message: Message) -> None:
         match message:
             case EventHappened(event):
@@ -218,6 +233,8 @@ class Course:
         if event.kind in ("crashed", "parked", "lost"):
             self.heard.crashes.append(f"{event.subject} {event.kind}: {event.text}")
             self._crashed.set()
+        if event.kind in ("parked", "lost", "refused"):
+            self._fewer.set()
 
 
 async def _told_why(listening: "asyncio.Task[None]", error: RunError) -> None:

@@ -62,3 +62,11 @@ def test_a_task_that_kills_its_workers_by_its_memory_says_so_with_what_to_change
     }
     record = json.loads(gputui("runs", "show", "last", "--json").stdout)
     assert (record["state"], record["restarts"] >= 1) == ("failed", True)
+
+
+def test_a_run_ends_when_its_last_worker_is_given_up(gputui: Command) -> None:
+    gputui.env["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "100"
+    one = HERE.replace("workers=2", "workers=1")
+    done = gputui(one, "--run", hungry(gputui.folder), "--quiet")
+    assert done.returncode == 1
+    assert "gputui: no worker is left\n  localhost:cpu0: it reached its memory limit" in done.stderr
