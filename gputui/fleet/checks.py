@@ -39,8 +39,11 @@ def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Prob
 
 
 def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ...]:
-    """Return what a person should know of a host that can be used."""
-    found = list(facts.warnings)
+    """Return what a person should know of a host that can be used.
+
+    What its driver says does not matter where the hosts file wants no GPU of it.
+    """
+    found = list(facts.warnings) if host.gpus != () else []
     if settings.busy == "warn":
         found += [_occupied(device) for device in chosen_devices(host, facts) if _others(device)]
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")

@@ -121,3 +121,10 @@ def test_another_generation_of_numpy_is_a_warning() -> None:
     facts = replace(FACTS, packages=(*FACTS.packages, ("numpy", "1.26.4")))
     (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS)
     assert "numpy 1.26.4 there" in warning
+
+
+def test_a_host_without_gpus_is_not_told_of_its_missing_driver() -> None:
+    facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
+    assert checks.warnings(Host("cpu-a"), facts, SETTINGS)[0] == "no NVIDIA driver here"
+    told = checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)
+    assert "no NVIDIA driver here" not in told
