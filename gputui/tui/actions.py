@@ -21,7 +21,7 @@ def _visit(kind: ViewKind) -> Command:
         await app.show_view(kind.name, argument)
 
     keys = (kind.key,) if kind.key else ()
-    return Command(kind.name, f"Go to the {kind.name} view", run, keys)
+    return Command(kind.name, f"Go to the {kind.name} view", run, keys, at_once=True)
 
 
 async def _quit(app: "ScreenApp", _argument: str) -> None:

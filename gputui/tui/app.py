@@ -290,7 +290,9 @@ class ScreenApp(App[int]):
             return
         try:
             waiting = command.run(self._target(command), argument)
-            if waiting is not None:
+            if waiting is not None and command.at_once:
+                await waiting
+            elif waiting is not None:
                 self.run_worker(self._settle(command, waiting))
         except HeadError as error:
             self.say(f"{command.name}: {error}", bad=True)

@@ -39,6 +39,10 @@ class Command:
     unavailable: Unavailable = always
     """Why it is not to be had now, "" when it is; called with the app or the view."""
 
+    at_once: bool = False
+    """Whether keys typed behind its own wait until it is carried out, because they are meant for
+    what it brings into sight; it then must ask nothing."""
+
     @property
     def needs_argument(self) -> bool:
         """Whether something must be typed after its name: what its usage has outside brackets.

@@ -46,6 +46,7 @@ class DevicePanel(Vertical):
         super().__init__(id=id)
         self.slot: Slot | None = None
         self.processes = Table()
+        self._listed: dict[str, DeviceProcess] = {}
         self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
         for pane in (self._readings, self._worker, self._log):
             pane.can_focus = False
@@ -76,10 +77,17 @@ class DevicePanel(Vertical):
         self._show_log(watched, slot, key)
 
     def _show_processes(self, slot: Slot) -> None:
-        processes = {str(n): p for n, p in enumerate(slot.device.processes if slot.device else ())}
+        self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
         fields = fitting(PROCESS_FIELDS, self.size.width - 2, last_grows=True)
-        _be_high(self.processes, HEADING + min(MOST_PROCESSES, max(1, len(processes))))
-        self.processes.show(heading(fields), list(processes), lambda k: row(fields, processes[k]))
+        _be_high(self.processes, HEADING + min(MOST_PROCESSES, max(1, len(self._listed))))
+        self.processes.show(
+            heading(fields), list(self._listed), lambda key: row(fields, self._listed[key])
+        )
+
+    @property
+    def process(self) -> DeviceProcess | None:
+        """The process under the cursor."""
+        return self._listed.get(self.processes.cursor or "")
 
     def _show_log(self, watched: Watched, slot: Slot, key: str) -> None:
         """Show the log of the worker that was asked for, else of the first on the slot."""
@@ -88,6 +96,17 @@ class DevicePanel(Vertical):
         if self._log.worker != name:
             self._log.choose(name, "")
         self._log.read(watched.logs)
+
+
+def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
+    """Return what holds memory on a slot's device; of a CPU worker, the worker itself."""
+    if slot.device is not None:
+        return slot.device.processes
+    return [
+        DeviceProcess(worker.pid, Owner.OURS, None, f"worker {worker.name}", worker.rss_bytes)
+        for worker in slot.workers
+        if worker.pid is not None
+    ]
 
 
 def _is(slot: Slot, key: str) -> bool:

@@ -15,8 +15,8 @@ from textual.message import Message
 
 from gputui.slots import Slot, SlotState
 from gputui.tui import format as fmt
-from gputui.tui.hostrows import glyph, merged
-from gputui.tui.pane import Line, Pane, Part, fitted
+from gputui.tui.hostrows import glyph
+from gputui.tui.pane import Line, Pane, Part, fitted, merged
 
 OUTLIERS = 10
 OUTLIERS_WIDTH = 36

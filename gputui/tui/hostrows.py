@@ -8,7 +8,7 @@ from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.marks import MARKS, SlotMark
-from gputui.tui.pane import Line, Part, fitted
+from gputui.tui.pane import Line, Part, fitted, merged
 
 STATES = {
     HostState.READY: SlotMark("●", "good"),
@@ -73,21 +73,6 @@ def glyph(slot: Slot) -> Part:
         if percent is not None:
             return (fmt.coarse_level(percent / 100), mark.role)
     return (mark.shape, mark.role)
-
-
-def merged(parts: Sequence[Part]) -> list[Part]:
-    """Return parts with neighbours of one role made one.
-
-    >>> merged([("a", "dim"), ("b", "dim"), ("c", "")])
-    [('ab', 'dim'), ('c', '')]
-    """
-    result: list[Part] = []
-    for text, role in parts:
-        if result and result[-1][1] == role:
-            result[-1] = (result[-1][0] + text, role)
-        else:
-            result.append((text, role))
-    return result
 
 
 def state_part(host: HostStatus, now: float) -> Part:

@@ -78,7 +78,8 @@ class Listing(View, Generic[T]):
         """Say how many there are, under what filter, in what order."""
         shown = len(self._values)
         count = f"{shown}" if shown == self._total else f"{shown} of {self._total}"
-        parts: list[Part] = [(f"{count} {self.NAME}" if self._total else self.NOTHING, "dim")]
+        noun = self.NAME.removesuffix("s") if self._total == 1 else self.NAME
+        parts: list[Part] = [(f"{count} {noun}" if self._total else self.NOTHING, "dim")]
         if self._filter_text:
             parts.append((f"  /{self._filter_text}", "accent"))
         if self._sorted_by:
@@ -113,7 +114,7 @@ class Listing(View, Generic[T]):
 
     def focus_body(self) -> None:
         """Put the focus on the table."""
-        self.table.focus()
+        self.take_focus(self.table)
 
     def sort_next(self) -> None:
         """Sort by the next column that can be sorted by; after the last by none."""

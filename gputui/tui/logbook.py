@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from gputui.protocol import LogLines
@@ -41,6 +42,7 @@ class LogLine:
 
 Matcher = Callable[[LogLine], bool]
 
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -53,6 +55,25 @@ def as_printed(raw: str) -> str:
     if "\x1b" in raw:
         raw = _COLOURS.sub("", raw)
     return raw.rstrip("\r").rpartition("\r")[2] if "\r" in raw else raw
+
+
+def stamped(text: str) -> tuple[float | None, str]:
+    """Return the time that Python's logging put before a line, and the line without it.
+
+    The time is as that host's clock showed it, taken as if it were ours.
+
+    >>> stamped("2026-11-21 08:08:12,204 - distributed.worker - INFO - ready")[1]
+    'distributed.worker - INFO - ready'
+    >>> stamped("ready")
+    (None, 'ready')
+    """
+    stamp = _STAMP.match(text)
+    if stamp is None:
+        return None, text
+    try:
+        return datetime.fromisoformat(stamp[1]).timestamp(), text[stamp.end() :]
+    except ValueError:
+        return None, text
 
 
 def level_of(text: str) -> Level:
@@ -91,17 +112,17 @@ class LogBook:
         """Keep the lines of a message, and say so where lines before them were left out."""
         if message.dropped:
             text = f"[{message.dropped:,} lines were left out: they came too fast]"
-            self._keep(message, text, Level.WARNING)
+            self._keep(message.at, message.worker, text, Level.WARNING)
         for raw in message.lines:
-            text = self._clean(as_printed(raw)[:LONGEST_LINE])
-            self._keep(message, text, level_of(text))
+            at, text = stamped(self._clean(as_printed(raw)[:LONGEST_LINE]))
+            self._keep(message.at if at is None else at, message.worker, text, level_of(text))
         if len(self._lines) > self._limit + LINES_LET_GO:
             surplus = len(self._lines) - self._limit
             del self._lines[:surplus]
             self.first += surplus
 
-    def _keep(self, message: LogLines, text: str, level: Level) -> None:
-        self._lines.append(LogLine(self.end, message.at, message.worker, text, level))
+    def _keep(self, at: float, worker: str, text: str, level: Level) -> None:
+        self._lines.append(LogLine(self.end, at, worker, text, level))
 
     def __getitem__(self, number: int) -> LogLine:
         return self._lines[number - self.first]

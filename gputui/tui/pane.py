@@ -5,7 +5,7 @@ the palette gives each role its style, so that no view knows a colour. Nothing i
 Textual, and a refresh in which nothing changed sends nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -22,18 +22,79 @@ Part = tuple[str, str]
 Line = Sequence[Part]
 
 
-class Pane(Widget, can_focus=True):
+class Brush:
+    """Draws lines in a palette's styles on a background."""
+
+    def __init__(self, palette: Palette, background: Style) -> None:
+        self.palette = palette
+        self._background = background
+        self._styles = {"": background}
+
+    def strip(self, line: Line, width: int) -> Strip:
+        """Return a line cut or filled to exactly `width` cells."""
+        segments: list[Segment] = []
+        room = width
+        for text, role in merged(line):
+            text = to_ascii(text) if self.palette.ascii_only else text
+            size = cell_len(text)
+            if size > room:
+                text, size = set_cell_size(text, room), room
+            if text:
+                segments.append(Segment(text, self._style(role)))
+            room -= size
+            if room <= 0:
+                break
+        if room > 0:
+            segments.append(Segment(" " * room, self._background))
+        return Strip(segments, width)
+
+    def _style(self, role: str) -> Style:
+        style = self._styles.get(role)
+        if style is None:
+            style = self._styles[role] = self._background + self.palette.style(role)
+        return style
+
+
+class Drawing(Widget):
+    """A widget that draws its lines itself, and each again only when it is another."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._strips: dict[Hashable, Strip] = {}
+        """Lines as they were drawn last."""
+        self._brush: Brush | None = None
+
+    @property
+    def palette(self) -> Palette:
+        """The styles of the roles in the present theme."""
+        return self.brush.palette
+
+    @property
+    def brush(self) -> Brush:
+        """What lines are drawn with, for as long as the widget's style stays."""
+        if self._brush is None:
+            self._brush = Brush(Palette.of(self.app), self.rich_style)
+        return self._brush
+
+    def forget_drawing(self) -> None:
+        """Draw every line anew, as after a change of size or theme."""
+        self._brush = None
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Draw every line anew in another theme's styles."""
+        super().notify_style_update()
+        self._brush = None
+        self._strips.clear()
+
+
+class Pane(Drawing, can_focus=True):
     """Lines of styled parts."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._lines: tuple[Line, ...] = ()
-        self._strips: dict[int, Strip] = {}
-
-    @property
-    def palette(self) -> Palette:
-        """The styles of the roles in the present theme."""
-        return Palette.of(self.app)
 
     def put(self, lines: Iterable[Line]) -> None:
         """Show these lines, and redraw those that are not as they were."""
@@ -46,16 +107,6 @@ class Pane(Widget, can_focus=True):
                 self._strips.pop(y, None)
                 self.refresh(Region(0, y, width, 1))
 
-    def forget_drawing(self) -> None:
-        """Draw every line anew, as after a change of size or theme."""
-        self._strips.clear()
-        self.refresh()
-
-    def notify_style_update(self) -> None:
-        """Draw every line anew in another theme's styles."""
-        super().notify_style_update()
-        self._strips.clear()
-
     def on_resize(self) -> None:
         """Draw for the new width."""
         self.forget_drawing()
@@ -64,29 +115,24 @@ class Pane(Widget, can_focus=True):
         """Return a line as the terminal gets it; made once for as long as it stays the same."""
         strip = self._strips.get(y)
         if strip is None:
-            line, palette = self._lines[y] if y < len(self._lines) else (), self.palette
-            if palette.ascii_only:
-                line = [(to_ascii(text), role) for text, role in line]
-            strip = self._strips[y] = drawn(line, self.size.width, palette, self.rich_style)
+            line = self._lines[y] if y < len(self._lines) else ()
+            strip = self._strips[y] = self.brush.strip(line, self.size.width)
         return strip
 
 
-def drawn(line: Line, width: int, palette: Palette, base: Style) -> Strip:
-    """Return a line cut or filled to exactly `width` cells."""
-    segments: list[Segment] = []
-    room = width
-    for text, role in line:
-        size = cell_len(text)
-        if size > room:
-            text, size = set_cell_size(text, room), room
-        if text:
-            segments.append(Segment(text, base + palette.style(role) if role else base))
-        room -= size
-        if room <= 0:
-            break
-    if room > 0:
-        segments.append(Segment(" " * room, base))
-    return Strip(segments, width).simplify()
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """Return parts with neighbours of one role made one.
+
+    >>> merged([("a", "dim"), ("b", "dim"), ("c", "")])
+    [('ab', 'dim'), ('c', '')]
+    """
+    result: list[Part] = []
+    for text, role in parts:
+        if result and result[-1][1] == role:
+            result[-1] = (result[-1][0] + text, role)
+        else:
+            result.append((text, role))
+    return result
 
 
 def fitted(text: str, width: int, right: bool = False) -> str:

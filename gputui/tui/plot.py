@@ -1,5 +1,6 @@
 """A figure on the screen: with textual-plotext where it is installed, in characters otherwise."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,8 +12,8 @@ from gputui.tui.figures import as_text
 from gputui.tui.palette import Palette
 from gputui.tui.pane import Pane
 
-MOST_TICKS = 12
-"""Points that each have a number below them."""
+MOST_TICKS = 8
+"""Numbers below a figure."""
 PLOTTED = ("line", "bar")
 """Kinds of figures that plotext draws well; the others are drawn in characters."""
 
@@ -77,9 +78,18 @@ def plotted(figure: Figure) -> Widget:
         plt.bar(list(figure.labels), list(figure.y), orientation="horizontal", width=0.5)
     else:
         x = list(figure.x) or list(range(1, len(figure.y) + 1))
-        if len(x) <= MOST_TICKS:
-            plt.xticks(x)
+        plt.xticks(ticks(x))
         if figure.logarithmic:
             plt.yscale("log")
         plt.plot(x, list(figure.y), marker="braille")
     return widget
+
+
+def ticks(x: Sequence[float]) -> list[float]:
+    """Return those of the places that get a number below them: all, or some evenly apart.
+
+    >>> ticks([1, 2, 3]), ticks(range(50))
+    ([1, 2, 3], [0, 7, 14, 21, 28, 35, 42, 49])
+    """
+    step = -(-len(x) // MOST_TICKS)
+    return list(x)[::step]

@@ -6,10 +6,8 @@ on its row when the order changes. (A `DataTable` takes ten times the CPU at 512
 """
 
 from collections.abc import Callable, Sequence
-from itertools import zip_longest
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from textual import events
 from textual.binding import Binding, BindingType
@@ -18,20 +16,16 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gputui.tui.format import to_ascii
-from gputui.tui.palette import Palette
-from gputui.tui.pane import Line, drawn
+from gputui.tui.pane import Drawing, Line
 
 Draw = Callable[[str], Line]
 
 HEADING = 1
 """Lines above the rows that do not scroll."""
 WHEEL_LINES = 3
-WHOLE_LINE = 10_000
-"""Farther right than any terminal."""
 
 
-class Table(ScrollView, can_focus=True):
+class Table(Drawing, ScrollView, can_focus=True):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
@@ -73,13 +67,7 @@ class Table(ScrollView, can_focus=True):
         self._keys: Sequence[str] = ()
         self._draw: Draw = lambda key: ((key, ""),)
         self._drawn: dict[str, Line] = {}
-        self._strips: dict[tuple[str, bool], Strip] = {}
         self._index = 0
-
-    @property
-    def palette(self) -> Palette:
-        """The styles of the roles in the present theme."""
-        return Palette.of(self.app)
 
     @property
     def cursor(self) -> str | None:
@@ -111,13 +99,11 @@ class Table(ScrollView, can_focus=True):
         width = self.size.width
         for y, key in enumerate(self._keys_seen(), HEADING):
             line = self._draw(key)
-            before = self._drawn.get(key)
-            if line != before:
+            if line != self._drawn.get(key):
                 self._drawn[key] = line
-                left, right = changed_span(before, line) if before else (0, width)
                 self._strips.pop((key, False), None)
                 self._strips.pop((key, True), None)
-                self.refresh(Region(left, y, min(right, width) - left, 1))
+                self.refresh(Region(0, y, width, 1))
 
     def _keys_seen(self) -> Sequence[str]:
         top = self.scroll_offset.y
@@ -206,8 +192,7 @@ class Table(ScrollView, can_focus=True):
     def forget_drawing(self) -> None:
         """Draw every row anew, as after a change of theme."""
         self._drawn.clear()
-        self._strips.clear()
-        self.refresh()
+        super().forget_drawing()
 
     def on_focus(self) -> None:
         """Show the cursor."""
@@ -221,7 +206,7 @@ class Table(ScrollView, can_focus=True):
         """Return a line as the terminal gets it."""
         width = self.scrollable_content_region.width
         if y < HEADING:
-            return self._strip(self._heading, width)
+            return self.brush.strip(self._heading, width)
         index = y - HEADING + self.scroll_offset.y
         if index >= len(self._keys):
             return Strip.blank(width, self.rich_style)
@@ -231,39 +216,10 @@ class Table(ScrollView, can_focus=True):
             line = self._drawn.get(key)
             if line is None:
                 line = self._drawn[key] = self._draw(key)
-            strip = self._strip(line, width)
+            strip = self.brush.strip(line, width)
             self._strips[key, current] = strip = self._under_cursor(strip) if current else strip
         return strip
 
     def _under_cursor(self, strip: Strip) -> Strip:
         under = self.palette.under_cursor
-        return Strip([Segment(text, under(style)) for text, style, _ in strip]).simplify()
-
-    def _strip(self, line: Line, width: int) -> Strip:
-        palette = self.palette
-        if palette.ascii_only:
-            line = [(to_ascii(text), role) for text, role in line]
-        return drawn(line, width, palette, self.rich_style)
-
-
-def changed_span(before: Line, after: Line) -> tuple[int, int]:
-    """Return the cells, begin and end, outside of which two drawings of a line are the same.
-
-    >>> changed_span((("ab", ""), ("7", ""), ("x", "")), (("ab", ""), ("8", ""), ("x", "")))
-    (2, 3)
-    >>> changed_span((("a", ""),), (("abc", ""),))
-    (0, 10000)
-    """
-    left: int | None = None
-    right = x = 0
-    for old, new in zip_longest(before, after):
-        if old is None or new is None:
-            return left or 0, WHOLE_LINE
-        width = cell_len(new[0])
-        if old != new:
-            left = x if left is None else left
-            if width != cell_len(old[0]):
-                return left, WHOLE_LINE
-            right = x + width
-        x += width
-    return left or 0, right
+        return Strip([Segment(text, under(style)) for text, style, _ in strip], strip.cell_length)

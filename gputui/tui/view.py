@@ -68,5 +68,12 @@ class View(Widget):
         """Put the focus where keys belong."""
         for child in self.query("*"):
             if child.can_focus and child.display:
-                child.focus()
+                self.take_focus(child)
                 return
+
+    def take_focus(self, widget: Widget) -> None:
+        """Give a widget the focus at once, before the next key is looked at.
+
+        Textual's `focus` waits until all that is queued is done (seen in Textual 8.2).
+        """
+        self.screen.set_focus(widget)

@@ -1,5 +1,6 @@
 """The fleet view on built snapshots: columns, zooms, marks, filters, and what is remembered."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from gputui.snapshot import DeviceProcess, Owner, Snapshot, WorkerState, WorkerStatus
@@ -157,3 +158,15 @@ async def test_a_gpu_in_a_folded_host_can_be_gone_to() -> None:
         await sees(pilot, "a:gpu1")
         assert isinstance(on.app, ScreenApp) and on.app.view is not None
         await until(pilot, lambda: on.app.view.targets() == ("a:gpu1",))
+
+
+async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
+    seen = on_cpus()
+    workers = tuple(replace(each, pid=41 + n) for n, each in enumerate(seen.workers))
+    on = Still(replace(seen, workers=workers))
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:cpu0")
+        await pilot.press("j", "enter")
+        await sees(pilot, "41", "ours", "worker h:cpu0")
+        await pilot.press("enter")
+        await sees(pilot, "h:cpu0 · 0 lines")

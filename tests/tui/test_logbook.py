@@ -1,5 +1,7 @@
 """Reading logs: the place of a reader is kept, whatever is added or let go."""
 
+from datetime import datetime
+
 from gputui.protocol import LogLines
 from gputui.tui.logbook import Level, LogBook, LogLine, Pager, level_of
 
@@ -139,3 +141,12 @@ def test_a_very_long_line_is_cut() -> None:
 def test_levels_are_read_from_the_words() -> None:
     assert level_of("Traceback (most recent call last):") is Level.ERROR
     assert level_of("step 12 loss 0.2") is Level.PLAIN
+
+
+def test_a_line_bears_the_time_that_logging_gave_it() -> None:
+    book = LogBook(str)
+    book.add(LogLines("w", ("2026-01-02 03:04:05,678 - gputui - INFO - up", "plain"), 5.0))
+    stamped, plain = book.since(0)
+    assert stamped.text == "gputui - INFO - up"
+    assert f"{datetime.fromtimestamp(stamped.at):%H:%M:%S}" == "03:04:05"
+    assert (plain.at, plain.text) == (5.0, "plain")

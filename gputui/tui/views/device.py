@@ -40,10 +40,9 @@ class DeviceView(View):
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the log of our process; another's has none."""
         event.stop()
-        slot = self._panel.slot
-        if slot is None or slot.device is None:
+        slot, process = self._panel.slot, self._panel.process
+        if slot is None or process is None:
             return
-        process = slot.device.processes[int(event.key)]
         worker = next((w.name for w in slot.workers if w.pid == process.pid), None)
         if worker is not None:
             self.screen_app.go_to("logs", worker)
@@ -70,4 +69,4 @@ class DeviceView(View):
 
     def focus_body(self) -> None:
         """Put the focus on the processes."""
-        self._panel.processes.focus()
+        self.take_focus(self._panel.processes)

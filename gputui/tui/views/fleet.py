@@ -164,7 +164,7 @@ class FleetView(View):
 
     def focus_body(self) -> None:
         """Put the focus on what is in sight."""
-        (self.heat if self.zoom is Zoom.HEAT else self.table).focus()
+        self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the GPU that the cursor came to in the rail."""

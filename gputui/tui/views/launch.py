@@ -131,7 +131,7 @@ class LaunchView(View):
 
     def focus_body(self) -> None:
         """Put the focus on the hosts."""
-        self.table.focus()
+        self.take_focus(self.table)
 
     @property
     def current(self) -> HostStatus | None:
