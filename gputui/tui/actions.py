@@ -4,9 +4,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from textual.content import Content
+
 from gputui.tui.commands import Command
 from gputui.tui.dialogs import Choice, Dialog
 from gputui.tui.finder import Finder, help_lines
+from gputui.tui.format import age, safe
+from gputui.tui.pane import fitted
+from gputui.tui.picker import Chooser
 from gputui.tui.prompt import Asking
 from gputui.tui.running import preset_commands
 from gputui.tui.themes import THEMES
@@ -26,6 +31,28 @@ def _visit(kind: ViewKind) -> Command:
 
 async def _quit(app: "ScreenApp", _argument: str) -> None:
     await app.action_quit()
+
+
+async def _alarms(app: "ScreenApp", _argument: str) -> None:
+    now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
+    items = [
+        (
+            alarm.subject,
+            Content.assemble(
+                (fitted(safe(alarm.subject), 26), "bold"),
+                (fitted(alarm.kind.value, 26), "$text-error" if alarm.serious else "$text-warning"),
+                (f" for {age(now - alarm.since)}", "dim"),
+            ),
+        )
+        for alarm in app.watched.alarms
+    ]
+    chosen = await app.push_screen_wait(Chooser("What calls for a person", items))
+    if chosen is not None:
+        await app.show_view("fleet", chosen)
+
+
+def _no_alarm(app: "ScreenApp") -> str:
+    return "" if any(True for _ in app.watched.alarms) else "nothing is the matter"
 
 
 def _pause(app: "ScreenApp", _argument: str) -> None:
@@ -124,6 +151,13 @@ COMMANDS = (
     Command("command", "Type a command", _command_line, ("colon",), hint="command"),
     Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
     Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
+    Command(
+        "alarms",
+        "Go to what calls for a person",
+        _alarms,
+        ("exclamation_mark",),
+        unavailable=_no_alarm,
+    ),
     Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
     Command("theme", "Change the colours", _theme, ("T",), usage="[NAME]"),

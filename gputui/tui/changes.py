@@ -3,10 +3,8 @@
 They work on what was typed after their name, else on what is marked or under the cursor.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,69 +21,15 @@ from gputui.protocol import (
     Scale,
     Stop,
 )
-from gputui.slots import Slot
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands import Command
 from gputui.tui.dialogs import ScaleDialog
+from gputui.tui.targets import by_host, free_seats, preview_lines, wanted_workers, workers_named
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
 
 Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
-HOSTS_NAMED = 12
-
-
-def preview_lines(previewed: Previewed) -> tuple[str, ...]:
-    """Return what a change would do, in lines.
-
-    >>> for line in preview_lines(Previewed(1, ("b:gpu0", "b:gpu1", "c:gpu0"), (), "then rest")):
-    ...     print(line)
-    start 3: b ×2, c
-    then rest
-    """
-    lines = [
-        f"{verb} {len(names):,}: {by_host(names)}"
-        for verb, names in (("start", previewed.starts), ("stop", previewed.stops))
-        if names
-    ]
-    return (*lines, *previewed.text.splitlines()) or ("nothing changes",)
-
-
-def by_host(names: Iterable[str]) -> str:
-    """Return worker names as the hosts they are on, with how many.
-
-    >>> by_host(["a:gpu0", "a:gpu1", "b:gpu0"])
-    'a ×2, b'
-    """
-    counts = Counter(name.rpartition(":")[0] or name for name in names)
-    words = [host if many == 1 else f"{host} ×{many}" for host, many in counts.items()]
-    more = len(words) - HOSTS_NAMED
-    return ", ".join(words[:HOSTS_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
-
-
-def workers_named(snapshot: Snapshot, keys: Sequence[str]) -> tuple[str, ...]:
-    """Return the workers that are meant by names, hosts, slots, or patterns with `*` and `?`."""
-    return tuple(
-        worker.name
-        for worker in snapshot.workers
-        if any(_means(key, worker.name, worker.host) for key in keys)
-    )
-
-
-def _means(key: str, name: str, host: str) -> bool:
-    return key in (name, host) or name.startswith(key + ".") or fnmatchcase(name, key)
-
-
-def free_seats(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
-    """Return those of the slots meant that have no worker and may have one."""
-    return tuple(
-        slot.key
-        for slot in slots
-        if not slot.workers
-        and slot.device is not None
-        and slot.device.usable
-        and any(_means(key, slot.key, slot.host.name) for key in keys)
-    )
 
 
 async def change(app: "ScreenApp", request: Change, title: str) -> None:
@@ -101,14 +45,6 @@ async def _do(
 ) -> None:
     done = await app.head.request(request)
     app.say(text or (done.text if isinstance(done, Done) else ""))
-
-
-def wanted_workers(snapshot: Snapshot | None) -> int:
-    """Return how many workers are wanted now."""
-    if snapshot is None:
-        return 0
-    wanted = snapshot.wanted_workers
-    return len(snapshot.workers) if wanted is None else wanted
 
 
 async def _scale(app: "ScreenApp", argument: str) -> None:

@@ -118,6 +118,7 @@ KEY_NAMES = {
     "slash": "/",
     "colon": ":",
     "question_mark": "?",
+    "exclamation_mark": "!",
     "plus": "+",
     "minus": "-",
     "space": "space",

@@ -33,9 +33,10 @@ def _calls(watched: Watched) -> list[Part]:
     alarms, questions = list(watched.alarms), len(watched.questions)
     parts: list[Part] = []
     if alarms:
-        parts.append((f"  ▴ {len(alarms)}", "bad" if alarms[0].serious else "warn"))
+        role = "bad" if alarms[0].serious else "warn"
+        parts += [("  !", "key"), (fmt.many(len(alarms), "alarm"), role)]
     if questions:
-        parts.append((f"  {fmt.many(questions, 'question')}", "accent"))
+        parts += [("  A", "key"), (fmt.many(questions, "question"), "accent")]
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Picking several things from a list: each with what it is, on or off; its result is what is on."""
+"""Picking from a list: one thing (`Chooser`), or several that are on or off (`Picker`)."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -8,7 +8,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import SelectionList, Static
+from textual.widgets import OptionList, SelectionList, Static
+from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 
@@ -64,3 +65,43 @@ class Picker(ModalScreen[tuple[str, ...] | None]):
     def action_done(self) -> None:
         """End with what is on."""
         self.dismiss(tuple(self._list.selected))
+
+
+class Chooser(ModalScreen[str | None]):
+    """A list of things by key; enter or a click ends with one of them, escape with None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", show=False),
+        Binding("j", "move('cursor_down')", show=False),
+        Binding("k", "move('cursor_up')", show=False),
+    ]
+    DEFAULT_CSS = """
+    Chooser { align: center middle; background: $background 40%; }
+    Chooser > Vertical {
+        width: 72; max-width: 95%; height: auto; max-height: 90%;
+        padding: 0 1; border: round $primary; background: $surface;
+    }
+    Chooser .title { text-style: bold; }
+    Chooser OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
+    """
+
+    def __init__(self, title: str, items: Sequence[tuple[str, Content]]) -> None:
+        super().__init__()
+        self._title = title
+        self._keys = [key for key, _ in items]
+        self._options = OptionList(*(Option(text) for _, text in items), compact=True)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list."""
+        with Vertical():
+            yield Static(self._title, classes="title")
+            yield self._options
+
+    def action_move(self, action: str) -> None:
+        """Move as the arrows do."""
+        getattr(self._options, f"action_{action}")()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """End with what was chosen."""
+        event.stop()
+        self.dismiss(self._keys[event.option_index])

@@ -170,3 +170,13 @@ async def test_enter_on_a_cpu_worker_leads_to_its_process_and_log() -> None:
         await sees(pilot, "41", "ours", "worker h:cpu0")
         await pilot.press("enter")
         await sees(pilot, "h:cpu0 · 0 lines")
+
+
+async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
+    on = Still(two_hosts(ecc_errors=2))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "!2 alarms")
+        await pilot.press("!")
+        await sees(pilot, "What calls for a person", "ECC errors")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))

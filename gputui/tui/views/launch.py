@@ -76,6 +76,8 @@ class LaunchView(View):
         self.table, self._evidence = Table(), Pane(id="evidence")
         self._evidence.can_focus = False
         self._hosts: dict[str, HostStatus] = {}
+        self._moved = False
+        """Whether a person moved the cursor away from what is most urgent."""
 
     def compose(self) -> ComposeResult:
         """Lay out the hosts, and below them what is known of the one under the cursor."""
@@ -96,6 +98,8 @@ class LaunchView(View):
             list(self._hosts),
             lambda name: launch_row(self._hosts[name], width, snapshot.taken_at),
         )
+        if not self._moved and self._hosts:
+            self.table.select(next(iter(self._hosts)))
         self._show_evidence()
 
     def _show_evidence(self) -> None:
@@ -103,8 +107,9 @@ class LaunchView(View):
         self._evidence.put(evidence(host) if host else ())
 
     def on_table_moved(self, event: Table.Moved) -> None:
-        """Show what is known of the host under the cursor."""
+        """Show what is known of the host under the cursor; it stays there from now on."""
         event.stop()
+        self._moved = event.key != next(iter(self._hosts), None)
         self._show_evidence()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:

@@ -1,0 +1,62 @@
+"""The launch board on built snapshots: what failed comes first, with why, and can be retried."""
+
+from dataclasses import replace
+
+from gputui.protocol import RetryHosts, SnapshotTaken
+from gputui.snapshot import HostState, HostStatus, Snapshot
+from tests.tui.build import host, snapshot
+from tests.tui.still import Still, sees, until
+
+
+def refused(name: str) -> HostStatus:
+    return host(
+        name,
+        state=HostState.REFUSED,
+        failed_stage="authenticating",
+        reason="the host refused every key",
+        remedy=f"ssh-copy-id {name}",
+        stderr_tail=("Permission denied (publickey).",),
+    )
+
+
+def coming_up(*more: HostStatus) -> Snapshot:
+    return snapshot(host("a", state=HostState.PROBING), *more)
+
+
+async def test_what_failed_comes_first_with_why_and_the_last_words() -> None:
+    on = Still(coming_up(host("b"), refused("c")))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "1 of 3 hosts are up", "1 refused")
+        await sees(pilot, "the host refused every key", "try: ssh-copy-id c", "Permission denied")
+
+
+async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
+    on = Still(coming_up(host("b", state=HostState.PROBING)))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "0 of 2 hosts are up")
+        seen = coming_up(refused("b"))
+        on.link.put(SnapshotTaken(replace(seen, sequence=2)))
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b",))
+        await pilot.press("j")
+        worse = snapshot(refused("c"), refused("b"), host("a", state=HostState.PROBING))
+        on.link.put(SnapshotTaken(replace(worse, sequence=3)))
+        await sees(pilot, "2 refused")
+        assert on.app.view is not None and on.app.view.targets() == ("a",)
+
+
+async def test_one_host_is_tried_again_or_all() -> None:
+    on = Still(coming_up(refused("b"), refused("c")))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "2 refused")
+        await pilot.press("r")
+        await until(pilot, lambda: on.link.asked == [RetryHosts(0, ("b",))])
+        await pilot.press(*":retry", "enter")
+        await until(pilot, lambda: on.link.asked[1:] == [RetryHosts(0, ())])
+
+
+async def test_a_host_that_is_up_cannot_be_tried_again() -> None:
+    on = Still(coming_up(host("b")))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "1 of 2 hosts are up")
+        await pilot.press("r")
+        await sees(pilot, "this host has not failed")
