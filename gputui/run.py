@@ -22,6 +22,7 @@ from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Preset, Value, complete
 from gputui.presets.faults import explained
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
+from gputui.presets.plain import plain
 from gputui.presets.workers import (
     ask,
     choose,
@@ -81,7 +82,7 @@ class RunResult:
         """Return what a record keeps beside the `--json` object: figure, units and versions."""
         return {
             "units": dict(self.units),
-            "figure": asdict(self.figure) if self.figure else None,
+            "figure": plain(asdict(self.figure)) if self.figure else None,
             "versions": dict(self.versions),
         }
 
@@ -143,7 +144,7 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         backend=job.backend,
         workers=job.workers,
         elapsed_s=time.perf_counter() - started,
-        result=outcome.result,
+        result=plain(outcome.result),
         units=preset.units,
         figure=outcome.figure,
         versions=found,

@@ -39,6 +39,9 @@ REPORT_EVERY_S = 0.5
 TELLING_S = 5.0
 """How long the head may take to tell why a run lost its tasks, or how a worker ended."""
 
+MOST_TOLD = 2**16
+"""Characters of a result that faces are told; `gputui runs show` has all of it."""
+
 Result = TypeVar("Result")
 
 
@@ -155,7 +158,7 @@ class Course:
                 done=self._stage.done,
                 total=self._stage.total,
                 summary=summary,
-                result_json=json.dumps(record.result) if record.result else "",
+                result_json=told(record.result),
                 error_type=record.error_type,
             )
         )
@@ -235,6 +238,20 @@ class Course:
             self._crashed.set()
         if event.kind in ("parked", "lost", "refused"):
             self._fewer.set()
+
+
+def told(result: Mapping[str, Any]) -> str:
+    """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
+
+    >>> told({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
+    '{"result": {"sum": 3}}'
+    """
+    without_figure = {key: value for key, value in result.items() if key != "figure"}
+    for each in (result, without_figure):
+        text = json.dumps(each)
+        if len(text) <= MOST_TOLD:
+            return text if each else ""
+    return ""
 
 
 async def _told_why(listening: "asyncio.Task[None]", error: RunError) -> None:

@@ -1,0 +1,99 @@
+"""What a computation is given, and gives back, that is not as it should be."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.system.conftest import GONE_S, Command
+from tests.system.lab import last_run, running_lab
+
+lab = running_lab
+
+ODD = """
+import numpy as np
+from gputui.presets import Figure, Outcome, Parameter, Preset
+
+def compute(job):
+    result = {"worst": np.float64("nan"), "count": np.int64(3), "s": np.ones(job["count"])}
+    return Outcome(result, Figure("line", "s", x=(0.0,), y=(np.float32(1.0),)))
+
+PRESET = Preset("odd", "returns odd values", (Parameter("count", int, 3, ""),), compute)
+"""
+
+SLOW = """
+import time
+from gputui.presets import Outcome, Preset
+
+def compute(job):
+    return Outcome({"slept": len(job.results(job.map(time.sleep, [0.1] * 5000), "sleeping"))})
+
+PRESET = Preset("slow", "sleeps", (), compute)
+"""
+
+
+def odd(folder: Path) -> str:
+    path = folder / "odd.py"
+    path.write_text(ODD)
+    return f"{path}:PRESET"
+
+
+def test_numpys_numbers_and_nan_are_printed_as_json(lab: Command) -> None:
+    done = lab("--attach", "lab", "--run", odd(lab.folder), "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"] == {"worst": "nan", "count": 3, "s": [1.0] * 3}
+
+
+def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Command) -> None:
+    arguments = ("--attach", "lab", "--run", odd(lab.folder), "-p", "count=200_000", "--quiet")
+    done = lab(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert "… and 199,988 more" in done.stdout
+    assert len(done.stdout) < 1000
+    assert len(json.loads(lab(*arguments, "--json").stdout)["result"]["s"]) == 200_000
+    assert last_run(lab)["state"] == "done"
+
+
+def test_two_runs_at_once_on_one_cluster_have_each_their_own_result(lab: Command) -> None:
+    commands = [
+        lab.start("--attach", "lab", "--run", "random-sum", "-p", f"seed={seed}", "-p", "size=2000",
+                  "--json", "--quiet")
+        for seed in (1, 2)
+    ]  # fmt: skip
+    printed = [json.loads(command.communicate(timeout=90)[0]) for command in commands]
+    assert [each["parameters"]["seed"] for each in printed] == [1, 2]
+    assert all(abs(each["result"]["standard_errors"]) < 5 for each in printed)
+    assert printed[0]["result"]["sum"] != printed[1]["result"]["sum"]
+
+
+def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
+    lab: Command,
+) -> None:
+    (lab.folder / "slow.py").write_text(SLOW)
+    slow = lab.start("--attach", "lab", "--run", "./slow.py:PRESET")
+    assert slow.stderr
+    while "sleeping" not in slow.stderr.readline():
+        assert slow.poll() is None
+    second = lab.start("--attach", "lab", "--run", "smoke", "--json", "--quiet")
+    slow.terminate()
+    slow.communicate(timeout=GONE_S)
+    assert slow.returncode == 130
+    assert json.loads(second.communicate(timeout=GONE_S)[0])["result"]["all_right"] is True
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def compute(job:\n", "SyntaxError"),
+        ("PRESET = 3", "is a int, not a gputui.presets.Preset"),
+    ],
+)
+def test_a_preset_file_that_does_not_import_is_exit_2(
+    gputui: Command, source: str, says: str
+) -> None:
+    (gputui.folder / "mine.py").write_text(source)
+    done = gputui("--run", "./mine.py:PRESET")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
