@@ -13,6 +13,7 @@ import pytest
 from gputui.protocol import (
     Ping,
     Pong,
+    Shutdown,
     StartWorkers,
     StopWorkers,
     Trouble,
@@ -32,7 +33,7 @@ def grandchildren() -> int:
 
 
 async def until_gone(*pids: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while any(lives(pid) for pid in pids):
             await asyncio.sleep(0.02)
 
@@ -41,7 +42,7 @@ async def until_gone(*pids: int) -> None:
 async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker(
     driver: Driver, scheduler: Any, victim: str
 ) -> None:
-    driver.lease_s = 2.0
+    driver.lease_s = 60.0
     facts = await driver.connect()
     await start_worker(driver, scheduler)
     worker = driver.started().pid
@@ -50,7 +51,8 @@ async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker
         nursery = int(Path(f"/proc/{worker}/stat").read_text().split()[3])
         os.kill({"agent": facts.agent_pid, "nursery": nursery, "worker": worker}[victim], 9)
         await until_gone(worker, *pids)
-    driver.cut()
+    if victim != "agent":
+        driver.send(Shutdown(2.0))
     await driver.nothing_left()
 
 
