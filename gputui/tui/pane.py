@@ -6,6 +6,7 @@ Textual, and a refresh in which nothing changed sends nothing.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -58,8 +59,8 @@ class Brush:
 class Drawing(Widget):
     """A widget that draws its lines itself, and each again only when it is another."""
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
+    def __init__(self, *children: Widget, **options: Any) -> None:
+        super().__init__(*children, **options)
         self._strips: dict[Hashable, Strip] = {}
         """Lines as they were drawn last."""
         self._brush: Brush | None = None

@@ -25,7 +25,7 @@ HEADING = 1
 WHEEL_LINES = 3
 
 
-class Table(Drawing, ScrollView, can_focus=True):
+class Table(ScrollView, Drawing, can_focus=True):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
