@@ -27,12 +27,16 @@ EIGEN_CONDITION = 1e3
 """Up to which the small SVD goes through an eigenvalue problem, several times faster."""
 
 
+Triangle = Any
+"""Upper triangle of an n × n matrix: (n (n + 1) / 2,) float64 in host memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class Factor:
     """The triangle of one pass."""
 
-    triangle: Any
-    """Upper triangle of r, (n (n + 1) / 2,) float64 in host memory."""
+    triangle: Triangle
+    """Of r."""
     deviation: float
     """‖qᵀq − I‖ before this pass (Frobenius)."""
     shifted: bool
@@ -43,21 +47,52 @@ class Factor:
         return self.deviation < ORTHOGONAL_ENOUGH and not self.shifted
 
 
-def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Any:
-    """Return the upper triangle of the sum of qᵀq over blocks (m, n), q = block · r₁⁻¹ · r₂⁻¹ …"""
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What the factors of a matrix say of its decomposition."""
+
+    final: bool
+    """Whether they make orthonormal vectors; without that there is nothing else here."""
+    u: Any = None
+    """Left vectors of r = … r₂ r₁, (n, n) in host memory; None where only s was asked for."""
+    s: Any = None
+    """(n,), descending."""
+    vt: Any = None
+    """(n, n); None where only s was asked for."""
+
+    def here(self) -> tuple[bool, Any, Any]:
+        """Return what whoever asked needs: (final, s, vt)."""
+        return self.final, self.s, self.vt
+
+
+def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Triangle:
+    """Return the sum of qᵀq over blocks (m, n), where q = block · r₁⁻¹ · r₂⁻¹ …"""
     total, steps = None, None
     for block in blocks:
         if steps is None:
             steps = _steps(module_of(block), factors)
-        q = _through(_as_float64(block), steps)
-        product = q.T @ q
-        total = product if total is None else total + product
+        total = _plus_gram(total, _through(_as_float64(block), steps))
     if total is None:
         raise ValueError("no blocks")
     return _to_host(_packed(total))
 
 
-def add(triangles: Sequence[Any]) -> Any:
+def _plus_gram(total: Any, q: Any) -> Any:
+    """Return total + qᵀq, of which only the upper triangle counts: half the work of a product."""
+    import numpy as np
+
+    if isinstance(q, np.ndarray):
+        product = q.T @ q
+        return product if total is None else np.add(total, product, out=total)
+    from cupy import cublas, zeros
+
+    if total is None:
+        total = zeros((q.shape[1], q.shape[1]))
+    cublas.syrk("T", q, out=total, beta=1.0)
+    return total
+
+
+def add(triangles: Sequence[Triangle]) -> Triangle:
     """Return the sum of triangles."""
     total = triangles[0].copy()
     for each in triangles[1:]:
@@ -65,16 +100,18 @@ def add(triangles: Sequence[Any]) -> Any:
     return total
 
 
-def factor(triangle: Any, rows: int, first: bool, on_device: bool) -> Factor:
-    """Return the Cholesky factor of a Gram matrix over `rows` rows, shifted where it has none.
+def factor(triangles: Sequence[Triangle], rows: int, first: bool, on_device: bool) -> Factor:
+    """Return the Cholesky factor of the sum of Gram matrices, shifted where it has none.
 
-    Where not even that exists it is the identity, marked as shifted: never final.
+    They are over `rows` rows. Where not even that exists it is the identity, marked as shifted:
+    never final.
 
     Raises:
         RunError: the data hold NaN or inf.
     """
     import numpy as np
 
+    triangle = add(triangles)
     if first and not np.isfinite(triangle).all():
         raise RunError(
             "the matrix holds NaN or inf (or numbers whose squares overflow)",
@@ -94,25 +131,29 @@ def factor(triangle: Any, rows: int, first: bool, on_device: bool) -> Factor:
     return Factor(_to_host(_packed(r)), deviation, shifted)
 
 
-def small_svd(factors: Sequence[Factor], vectors: bool, on_device: bool) -> tuple[Any, Any, Any]:
-    """Return (u, s, vᵀ) of r = … r₂ r₁ in host memory; u and vᵀ are None without `vectors`."""
+def conclude(factors: Sequence[Factor], vectors: bool, on_device: bool) -> Conclusion:
+    """Decompose r = … r₂ r₁, where the last factor is final."""
+    if not factors[-1].final:
+        return Conclusion(False)
     xp = _module(on_device)
     r = _on_device(xp, factors[0])
     for each in factors[1:]:
         r = _on_device(xp, each) @ r
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
     if not vectors:
-        return None, _to_host(s), None
-    return _to_host(u), _to_host(s), _to_host(vt)
+        return Conclusion(True, s=_to_host(s))
+    return Conclusion(True, _to_host(u), _to_host(s), _to_host(vt))
 
 
-def left_vectors(blocks: Iterable[Any], factors: Sequence[Factor], small_u: Any) -> tuple[Any, ...]:
-    """Return block · r₁⁻¹ · r₂⁻¹ … · small_u for each block, in the block's dtype and device."""
+def left_vectors(
+    blocks: Iterable[Any], factors: Sequence[Factor], conclusion: Conclusion
+) -> tuple[Any, ...]:
+    """Return block · r₁⁻¹ · r₂⁻¹ … · u for each block, in the block's dtype and device."""
     found, steps = [], None
     for block in blocks:
         if steps is None:
             xp = module_of(block)
-            steps = _merged([*_steps(xp, factors), Multiply(xp.asarray(small_u))])
+            steps = _merged([*_steps(xp, factors), Multiply(xp.asarray(conclusion.u))])
         found.append(_through(_as_float64(block), steps).astype(block.dtype, copy=False))
     return tuple(found)
 

@@ -19,7 +19,7 @@ from gputui.presets.streams import Rows, draw
 
 POWER_ITERATIONS = 3
 OVERSAMPLING = 10
-MOST_PASSES = 5
+FEWEST_PASSES, MOST_PASSES = 2, 5
 FAN_IN = 4
 """Triangles that one task adds up."""
 
@@ -99,72 +99,68 @@ def _projected(block: Any, seed: int, width: int) -> Any:
 
 
 def decompose_gram(
-    job: Job, parts: Sequence[Iterable[Any]], heights: Sequence[Sequence[int]], vectors: bool
+    job: Job,
+    parts: Sequence[Iterable[Any]],
+    heights: Sequence[Sequence[int]],
+    vectors: bool,
+    keep: bool = False,
 ) -> Decomposition | None:
     """Decompose the matrix that the parts make up; None where orthogonality is out of reach.
 
-    A part is any iterable of blocks (m, n), or a future of one: one task iterates it in each
-    pass. `heights` are the rows of each block of each part.
+    A part is any iterable of blocks (m, n); one task iterates it in each pass or, with `keep`,
+    once: then the blocks stay on their worker. `heights` are the rows of each block of each part.
+    A pass waits for a few numbers from every worker, so all passes go to the scheduler at once.
     """
-    rows = sum(map(sum, heights))
-    factors = [_next_factor(job, parts, [], rows)]
-    factors.append(_next_factor(job, parts, factors, rows))
-    while True:
-        small = job.submit(qr.small_svd, list(factors), vectors, job.backend == "cupy")
-        final = job.submit(_is_final, factors[-1])
-        job.wait([small, final], f"pass {len(factors)}")
-        if final.result():
-            break
-        if len(factors) == MOST_PASSES:
-            return None
-        factors.append(_next_factor(job, parts, factors, rows))
-    small_u, s, vt = small.result()
-    u = _left(job, parts, heights, factors, small_u) if vectors else None
-    return Decomposition(s, u, vt, "gram", len(factors))
+    from dask.delayed import delayed
+    from distributed import futures_of
+
+    on_device, rows = job.backend == "cupy", sum(map(sum, heights))
+    held = [delayed(tuple)(part) if keep else delayed(part) for part in parts]
+    factors: list[Any] = []
+    for passes in range(FEWEST_PASSES, MOST_PASSES + 1):
+        while len(factors) < passes:
+            factors.append(_next_factor(held, factors, rows, on_device))
+        end = delayed(qr.conclude)(factors, vectors, on_device)
+        *kept, end, here = job.persist([*held, *factors, end, end.here()], f"pass {passes}")
+        held, factors = kept[: len(held)], kept[len(held) :]
+        final, s, vt = job.results(futures_of(here))[0]
+        if final:
+            u = _left(job, held, heights, factors, end, len(s)) if vectors else None
+            return Decomposition(s, u, vt, "gram", passes)
+    return None
 
 
-def _next_factor(job: Job, parts: Sequence[Any], factors: list[Any], rows: int) -> Any:
-    """Return the future of the next pass's factor: a task for each part, and a tree of sums."""
-    sums = job.map(qr.gram, parts, [list(factors)] * len(parts))
-    while len(sums) > 1:
+def _next_factor(parts: list[Any], factors: list[Any], rows: int, on_device: bool) -> Any:
+    """Return the next pass's factor, lazily: a task for each part, and a tree of sums."""
+    from dask.delayed import delayed
+
+    sums = [delayed(qr.gram)(part, list(factors)) for part in parts]
+    while len(sums) > FAN_IN:
         groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
-        sums = [job.submit(qr.add, group) if len(group) > 1 else group[0] for group in groups]
-    return job.submit(qr.factor, sums[0], rows, not factors, job.backend == "cupy")
-
-
-def _is_final(factor: qr.Factor) -> bool:
-    return factor.final
+        sums = [delayed(qr.add)(group) for group in groups]
+    return delayed(qr.factor)(sums, rows, not factors, on_device)
 
 
 def _left(
     job: Job,
-    parts: Sequence[Any],
+    parts: list[Any],
     heights: Sequence[Sequence[int]],
     factors: list[Any],
-    small_u: Any,
+    end: Any,
+    n: int,
 ) -> Any:
     """Return u as a Dask array of blocks that stay on their workers."""
     import dask.array as da
     import numpy as np
-    from dask.delayed import Delayed, delayed
+    from dask.delayed import delayed
 
-    turned = job.client.scatter(small_u)
-    n = small_u.shape[1]
-    futures = job.map(qr.left_vectors, parts, [list(factors)] * len(parts), [turned] * len(parts))
-    job.wait(futures, "left vectors")
-    blocks: list[Delayed] = []
-    for future, part in zip(futures, heights, strict=True):
-        blocks.extend(delayed(_item)(future, index) for index in range(len(part)))
-    shapes = [(height, n) for part in heights for height in part]
+    lefts = [delayed(qr.left_vectors)(part, factors, end) for part in parts]
     arrays = [
-        da.from_delayed(block, shape, dtype="float64", meta=np.empty((0, 0)))
-        for block, shape in zip(blocks, shapes, strict=True)
+        da.from_delayed(left[index], (height, n), dtype="float64", meta=np.empty((0, 0)))
+        for left, part in zip(job.persist(lefts, "left vectors"), heights, strict=True)
+        for index, height in enumerate(part)
     ]
     return da.concatenate(arrays, axis=0)
-
-
-def _item(blocks: tuple[Any, ...], index: int) -> Any:
-    return blocks[index]
 
 
 def dask_array(x: Blocks) -> Any:

@@ -65,8 +65,7 @@ def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
         return decompose_tsqr(job, dask_array(x), vectors)
     parts = _parts(x, job.machine.threads)
     heights = [[stop - start for start, stop in part.ranges] for part in parts]
-    held = job.map(tuple, parts) if _fits(job) else parts
-    found = decompose_gram(job, held, heights, vectors)
+    found = decompose_gram(job, parts, heights, vectors, keep=_fits(job))
     return found or decompose_tsqr(job, dask_array(x), vectors)
 
 
