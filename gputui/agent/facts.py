@@ -13,6 +13,7 @@ from pathlib import Path
 
 from gputui.agent import procfs, versions
 from gputui.agent.cgroups import Cgroups
+from gputui.agent.memory import memory
 from gputui.agent.watch import DeviceWatch
 from gputui.protocol import VERSION, DeviceCpus, Facts
 
@@ -64,22 +65,6 @@ def usable_cpus() -> int:
     affinity = len(os.sched_getaffinity(0))
     quota = Cgroups().cpus()
     return affinity if quota is None else min(affinity, quota)
-
-
-def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
-    """Return the memory this process may use, and what is used of it, now.
-
-    That is its cgroups' limit or the machine's memory, whichever is less. Ask again rather than
-    keep it: a machine's memory may grow while it runs.
-    """
-    machine = procfs.memory()
-    limit = (cgroups or Cgroups()).memory()
-    return machine if limit is None or limit.total_bytes >= machine.total_bytes else limit
-
-
-def memory_limit(bytes_: int, share: float) -> int:
-    """Return a worker's limit now: what it was given, or its share where memory has grown."""
-    return max(bytes_, int(memory().total_bytes * share)) if share else bytes_
 
 
 def disk_free(folder: Path) -> int | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from gputui.agent import procfs
 from gputui.agent.cgroups import Cgroups
-from gputui.agent.facts import disk_free, memory
+from gputui.agent.facts import disk_free
+from gputui.agent.memory import memory
 from gputui.agent.sampler import Sampler
 from gputui.agent.watch import DeviceWatch
 from gputui.protocol import Telemetry, WorkerReading

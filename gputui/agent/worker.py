@@ -19,7 +19,7 @@ import numpy
 from distributed.worker import DEFAULT_METRICS
 
 from gputui.agent.device import Device
-from gputui.agent.facts import memory_limit
+from gputui.agent.memory import memory_limit
 from gputui.tls import security
 
 NO_SCHEDULER = 75

@@ -13,8 +13,8 @@ from typing import Any
 
 from gputui.agent import procfs
 from gputui.agent.exits import Exit, explain
-from gputui.agent.facts import memory_limit
 from gputui.agent.lifeline import Place, end_children, kill_group
+from gputui.agent.memory import memory_limit
 from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
