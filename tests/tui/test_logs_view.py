@@ -62,7 +62,9 @@ async def test_the_wheel_stops_following_too() -> None:
 async def test_home_and_end_go_to_the_oldest_and_the_newest_line() -> None:
     screen = still(100)
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("4", "g")
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        await pilot.press("g")
         await sees(pilot, "line 000.")
         await pilot.press("G")
         await sees(pilot, "line 099.")
