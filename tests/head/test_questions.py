@@ -1,0 +1,69 @@
+"""Questions of real hosts, as the faces of a cluster see and answer them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from gputui.protocol import Answer
+from gputui.snapshot import HostState
+from tests.clusters import Clusters, LiveCluster
+from tests.head.test_hosts import ONE_WORKER
+from tests.sshd import SshHosts
+
+STAGE_S = 1.0
+"""The bound of a stage in these tests."""
+
+
+@pytest.fixture
+def strangers(openssh_hosts: SshHosts) -> Iterator[SshHosts]:
+    """Hosts whose keys are not known yet."""
+    known = openssh_hosts.known_hosts.read_text()
+    openssh_hosts.known_hosts.write_text("")
+    yield openssh_hosts
+    openssh_hosts.known_hosts.write_text(known)
+
+
+async def asked(clusters: Clusters, hosts: SshHosts) -> LiveCluster:
+    """Return a cluster whose one host waits for an answer about its key."""
+    first = hosts.text(ONE_WORKER).splitlines()[0]
+    cluster = await clusters.start(
+        first, ssh_config=str(hosts.config), interactive=True, stage_timeout_s=STAGE_S
+    )
+    await cluster.until(lambda: cluster.asked and cluster.snapshot)
+    return cluster
+
+
+async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
+    clusters: Clusters, strangers: SshHosts
+) -> None:
+    cluster = await asked(clusters, strangers)
+    begun_at = cluster.snapshot.taken_at
+    await cluster.until(lambda: cluster.snapshot.taken_at > begun_at + 2 * STAGE_S)
+    assert cluster.snapshot.hosts[0].state is HostState.AUTHENTICATING
+
+
+async def test_a_yes_is_written_to_known_hosts(clusters: Clusters, strangers: SshHosts) -> None:
+    cluster = await asked(clusters, strangers)
+    assert "SHA256:" in cluster.asked[0].text
+    await cluster.link.send(Answer(cluster.asked[0].question, "yes"))
+    await cluster.until(lambda: cluster.asked[-1].withdrawn)
+    await cluster.until(strangers.known_hosts.read_text)
+
+
+async def test_a_no_refuses_the_host_and_writes_nothing(
+    clusters: Clusters, strangers: SshHosts
+) -> None:
+    cluster = await asked(clusters, strangers)
+    await cluster.link.send(Answer(cluster.asked[0].question, None))
+    await cluster.until(lambda: cluster.snapshot.hosts[0].state is HostState.REFUSED)
+    assert not strangers.known_hosts.read_text()
+
+
+async def test_a_question_reaches_a_face_that_attaches_later(
+    clusters: Clusters, strangers: SshHosts
+) -> None:
+    cluster = await asked(clusters, strangers)
+    later = await clusters.attach(cluster.head, cluster.socket)
+    await later.until(lambda: later.asked)
+    await later.link.send(Answer(later.asked[0].question, "yes"))
+    await cluster.until(lambda: cluster.asked[-1].withdrawn)

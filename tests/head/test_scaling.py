@@ -1,0 +1,123 @@
+"""Scaling a real cluster while it works: nothing is lost, and two faces do not undo each other."""
+
+import asyncio
+
+from gputui.protocol import (
+    Adapt,
+    Previewed,
+    Restart,
+    RetireWorkers,
+    Scale,
+)
+from tests.clusters import Clusters, LiveCluster
+from tests.head.test_head import client_of
+
+ONE_THREAD = "nthreads=1 memory=1GiB"
+THREE_WORKERS = f"localhost gpus=none workers=3 {ONE_THREAD}"
+
+
+def up(cluster: LiveCluster) -> set[str]:
+    return {name for name, worker in cluster.workers.items() if worker.state.up}
+
+
+async def test_what_is_persisted_moves_before_its_worker_goes(clusters: Clusters) -> None:
+    cluster = await clusters.start(THREE_WORKERS)
+    await cluster.up(3)
+    async with client_of(cluster) as client:
+        pieces = client.map(lambda n: bytes([n]) * 100_000, range(30))
+        await client.gather(pieces)
+        await cluster.until(lambda: sum(w.in_memory or 0 for w in cluster.workers.values()) == 30)
+        gone = ("localhost:cpu0", "localhost:cpu2")
+        previewed = await cluster.request(RetireWorkers(0, gone, preview=True))
+        assert isinstance(previewed, Previewed) and set(previewed.stops) == set(gone)
+        assert "move" in previewed.text
+        await cluster.request(RetireWorkers(0, gone))
+        await cluster.until(lambda: set(cluster.workers) == {"localhost:cpu1"})
+        assert await client.submit(lambda parts: sum(map(sum, parts)), pieces) == 100_000 * 435
+        assert not any(event.kind in ("lost", "recomputed") for event in cluster.events)
+
+
+async def test_a_computation_goes_on_while_the_cluster_grows_and_shrinks(
+    clusters: Clusters,
+) -> None:
+    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=1GiB", workers=2)
+    await cluster.up(2)
+    async with client_of(cluster) as client:
+        begun = client.map(lambda n: (n, [0] * 1000)[0] * 2, range(400))
+        for workers in (3, 1, 2):
+            await cluster.request(Scale(0, workers))
+            await cluster.until(lambda wanted=workers: len(up(cluster)) == wanted)
+        assert sum(await client.gather(begun)) == 400 * 399
+
+
+async def test_two_faces_that_scale_at_once_end_at_what_was_asked_last(
+    clusters: Clusters,
+) -> None:
+    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=512MiB", workers=1)
+    await cluster.up(1)
+    other = await clusters.attach(cluster.head, cluster.socket)
+    await other.until(lambda: other.snapshot)
+    await asyncio.gather(
+        *(face.request(Scale(0, workers)) for workers in (3, 1) for face in (cluster, other))
+    )
+    await cluster.request(Scale(0, 2))
+    for face in (cluster, other):
+        await face.until(lambda face=face: face.snapshot.wanted_workers == 2)
+        await face.until(lambda face=face: len(up(face)) == 2 and len(face.workers) == 2)
+
+
+async def test_two_faces_that_retire_the_same_worker_lose_one_only(clusters: Clusters) -> None:
+    cluster = await clusters.start(THREE_WORKERS)
+    await cluster.up(3)
+    other = await clusters.attach(cluster.head, cluster.socket)
+    name = ("localhost:cpu1",)
+    answers = await asyncio.gather(
+        *(face.request(RetireWorkers(0, name)) for face in (cluster, other)),
+        return_exceptions=True,
+    )
+    assert any(not isinstance(answer, BaseException) for answer in answers)
+    await cluster.until(lambda: set(cluster.workers) == {"localhost:cpu0", "localhost:cpu2"})
+
+
+async def test_a_preview_is_what_then_happens(clusters: Clusters) -> None:
+    cluster = await clusters.start(THREE_WORKERS)
+    await cluster.up(3)
+    previewed = await cluster.request(Scale(0, 1, preview=True))
+    assert isinstance(previewed, Previewed) and len(previewed.stops) == 2
+    await cluster.request(Scale(0, 1))
+    left = {"localhost:cpu0", "localhost:cpu1", "localhost:cpu2"} - set(previewed.stops)
+    await cluster.until(lambda: set(cluster.workers) == left)
+
+
+async def test_all_workers_restarted_have_other_processes_and_compute(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    before = {worker.pid for worker in cluster.workers.values()}
+    await cluster.request(Restart(0, ()))
+    await cluster.until(
+        lambda: len(up(cluster)) == 2 and not before & {w.pid for w in cluster.workers.values()}
+    )
+    async with client_of(cluster) as client:
+        assert await client.submit(sum, [1, 2]) == 3
+
+
+async def test_adaptive_follows_the_work_within_its_bounds(clusters: Clusters) -> None:
+    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=512MiB", workers=1)
+    await cluster.up(1)
+    await cluster.request(Adapt(0, 1, 3))
+    async with client_of(cluster) as client:
+        slow = client.map(_wait_a_little, range(30))
+        await cluster.until(lambda: len(up(cluster)) == 3)
+        assert len(cluster.workers) == 3
+        await client.gather(slow)
+        del slow
+        await cluster.until(lambda: len(cluster.workers) == 1)
+    await cluster.request(Adapt(0, 0, 0, on=False))
+    await cluster.until(lambda: cluster.snapshot.adaptive is None)
+
+
+def _wait_a_little(number: int) -> int:
+    import time
+
+    time.sleep(0.3)
+    return number
