@@ -83,7 +83,8 @@ def matrices(rows: int = 262_144, n: int = 1000) -> None:
     x = streams.draw("cupy", 0, n, (0, rows))
     flops = 2.0 * rows * n * n
     show("gemm x.T @ x", lambda: x.T @ x, flops, "flop")
-    show("syrk x.T x", lambda: cublas.syrk("T", x), flops, "flop")
+    square = cp.zeros((n, n))
+    show("syrk x.T x", lambda: cublas.syrk("T", x, out=square, beta=1.0), flops, "flop")
     for pieces in (2, 4):
         show(
             f"gemm of the upper {pieces} x {pieces} blocks",
@@ -107,7 +108,7 @@ def matrices(rows: int = 262_144, n: int = 1000) -> None:
     host = qr._to_host(qr._packed(g))
     show("unpack 1000 (host to device)", lambda: qr._unpacked(cp, host))
     show("triangle to host", lambda: qr._to_host(qr._packed(g)))
-    show("small_svd, s only", lambda: qr.small_svd([qr.Factor(host, 0, False)], False, True))
+    show("conclude, s only", lambda: qr.conclude([qr.Factor(host, 0, False)], False, True))
     show("numpy eigh 1000 on the host", lambda: np.linalg.eigh(g.get()))
     show("numpy svd 1000 on the host", lambda: np.linalg.svd(r.get()))
 
