@@ -17,8 +17,10 @@ from gputui.protocol import (
     Configure,
     Facts,
     Message,
+    Ping,
     Shutdown,
     StartWorkers,
+    Telemetry,
     WorkerReady,
     WorkerStarted,
     decode,
@@ -63,12 +65,14 @@ class Driver:
         self.relay.stdin.write(encode(message))
 
     async def wait_for(self, kind: type, fits: Callable[[Any], bool] = lambda message: True) -> Any:
-        """Return the next message of a kind that fits."""
+        """Return the next message of a kind that fits, and keep the lease meanwhile."""
         assert self.relay.stdout
         async with asyncio.timeout(BOUND_S):
             while line := await self.relay.stdout.readline():
                 message = decode(line)
                 self.seen.append(message)
+                if isinstance(message, Telemetry):
+                    self.send(Ping(0))
                 if isinstance(message, kind) and fits(message):
                     return message
         raise AssertionError(f"the stream ended before {kind.__name__}; seen {self.seen[-5:]}")

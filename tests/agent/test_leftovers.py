@@ -96,7 +96,7 @@ async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(
     async with asyncio.timeout(5):
         await first.wait()
     driver.send(Ping(3))
-    assert (await driver.wait_for(Pong)).number == 3
+    await driver.wait_for(Pong, lambda pong: pong.number == 3)
     await driver.shut_down()
 
 
