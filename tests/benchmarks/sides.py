@@ -47,7 +47,11 @@ class Times:
 
 @contextlib.contextmanager
 def own_folders() -> Iterator[Path]:
-    """Give what is started here a runtime and a state folder apart from this user's own."""
+    """Give what is started here a runtime and a state folder apart from this user's own.
+
+    Bytecode is kept as it is for anybody: whoever sets PYTHONDONTWRITEBYTECODE compiles each time.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="gputui-bench-") as folder:
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
             os.environ[name] = folder
