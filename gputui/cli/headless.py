@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from gputui import runs
@@ -69,9 +69,7 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
     def report(step: "RunProgress") -> None:
         loop.call_soon_threadsafe(course.progressed, Stage(step.stage, step.done, step.total))
 
-    computing = asyncio.create_task(
-        asyncio.to_thread(_compute_here, computation, course, report, cancel)
-    )
+    computing = _in_thread(partial(_compute_here, computation, course, report, cancel))
     try:
         return await course.attend(computing)
     except (asyncio.CancelledError, GputuiError):
@@ -79,6 +77,28 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
         with contextlib.suppress(GputuiError, TimeoutError):
             await asyncio.wait_for(asyncio.shield(computing), CANCEL_S)
         raise
+
+
+def _in_thread(work: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":
+    """Call in a thread that nobody waits for at the end, should it not see that it is cancelled."""
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Outcome] = loop.create_future()
+
+    def tell(set_it: Callable[[Any], None], value: Any) -> None:
+        if not outcome.done():
+            set_it(value)
+
+    def call() -> None:
+        told: tuple[Callable[[Any], None], Any]
+        try:
+            told = (outcome.set_result, work())
+        except BaseException as error:
+            told = (outcome.set_exception, error)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
+            loop.call_soon_threadsafe(tell, *told)
+
+    Thread(target=call, name="computing", daemon=True).start()
+    return outcome
 
 
 def _compute_here(

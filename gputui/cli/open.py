@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
-from gputui.cli.output import checked
+from gputui.cli.output import checked as checked_output
 from gputui.errors import PresetError, UsageError
 
 if TYPE_CHECKING:
@@ -28,11 +28,11 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
 
 
 def _run_preset(given: dict[str, str], options: dict[str, Any]) -> int:
-    from gputui.presets import get, parse_parameters
+    from gputui.presets import checked, get
 
     preset = get(options["preset"])
-    parameters = parse_parameters(preset, given)
-    output = checked(options["save"], options["report"], options["figure"])
+    parameters = checked(preset, given, options["backend"])
+    output = checked_output(options["save"], options["report"], options["figure"])
     hold = _hold(options)
 
     from gputui.cli.headless import Computation, compute

@@ -17,8 +17,9 @@ from gputui.presets.definition import (
     Parameter,
     Preset,
     Value,
+    refuse_too_many,
 )
-from gputui.presets.registry import complete, get, names, parse_parameters
+from gputui.presets.registry import checked, complete, get, names, parse_parameters
 
 __all__ = [
     "Figure",
@@ -29,8 +30,10 @@ __all__ = [
     "Parameter",
     "Preset",
     "Value",
+    "checked",
     "complete",
     "get",
     "names",
     "parse_parameters",
+    "refuse_too_many",
 ]

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 Value = int | float | str | bool | None
 """A parameter's value; None is "chosen for the machine", written `auto`."""
 
+MOST_NUMBERS = 10**13
+"""Of a matrix, 80 TB of them."""
+
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -93,6 +96,15 @@ class Parameter:
             wrong = wrong or low or high or value != value
         if wrong:
             raise PresetError(f"{self.name}={value}: must be {self.bounds}")
+
+
+def refuse_too_many(preset: str, rows: int, cols: int) -> None:
+    """Raise PresetError for a matrix of which even the list of blocks would be too long."""
+    if rows * cols > MOST_NUMBERS:
+        raise PresetError(
+            f"{preset}: rows={rows} cols={cols}: {rows * cols:.0e} numbers are too many; "
+            f"at most {MOST_NUMBERS:.0e}"
+        )
 
 
 def _integer(text: str) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
 from gputui.presets.job import Job
 from gputui.presets.streams import draw_each
 
@@ -135,6 +135,10 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     return Memory(3 * tile, "use fewer cols")
 
 
+def _check(values: Mapping[str, Any]) -> None:
+    refuse_too_many("mean", values["rows"], values["cols"])
+
+
 PRESET = Preset(
     name="mean",
     summary="mean, sum, std, var, min or max of a large matrix, over any axis",
@@ -154,4 +158,5 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
+    check=_check,
 )

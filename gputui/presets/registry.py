@@ -94,6 +94,25 @@ def complete(preset: Preset, values: Mapping[str, Value], backend: str) -> dict[
     return completed
 
 
+def checked(preset: Preset, given: Mapping[str, str], backend: str) -> dict[str, Value]:
+    """Return the typed values of the parameters that were given, before any worker is known.
+
+    Raises:
+        PresetError: as `parse_parameters`, and where parameters go together on no backend.
+    """
+    values = parse_parameters(preset, given)
+    backends = ("cupy", "numpy") if backend == "auto" else (backend,)
+    problems = []
+    for each in backends:
+        try:
+            complete(preset, values, each)
+        except PresetError as error:
+            problems.append(error)
+    if len(problems) == len(backends):
+        raise problems[0]
+    return values
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
     known = list(known)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.errors import PresetError, RunError
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
 from gputui.presets.decomposition import (
     Blocks,
     Decomposition,
@@ -122,6 +122,7 @@ def _check(values: Mapping[str, Any]) -> None:
     k, most = values["k"], min(values["rows"], values["cols"])
     if values["method"] == "randomized" and k > most:
         raise PresetError(f"svd: k={k}: must be at most the smaller of rows and cols, {most:,}")
+    refuse_too_many("svd", values["rows"], values["cols"])
 
 
 def _arrays(job: Job, found: Decomposition) -> dict[str, Any]:

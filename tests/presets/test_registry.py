@@ -91,3 +91,11 @@ def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str
 def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(PresetError, match="there is no such file"):
         presets.get(f"{tmp_path}/none.py:thing")
+
+
+def test_parameters_that_go_together_nowhere_are_refused_before_any_worker_is_known() -> None:
+    preset = presets.get("svd")
+    for given in ({"method": "randomized", "k": "9", "cols": "3"}, {"rows": "1e12"}):
+        with pytest.raises(PresetError, match="at most"):
+            presets.checked(preset, given, "auto")
+    assert presets.checked(preset, {"rows": "1e10"}, "auto") == {"rows": 10**10}

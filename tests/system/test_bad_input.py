@@ -1,6 +1,7 @@
 """What a computation is given, and gives back, that is not as it should be."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,21 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     slow.communicate(timeout=GONE_S)
     assert slow.returncode == 130
     assert json.loads(second.communicate(timeout=GONE_S)[0])["result"]["all_right"] is True
+
+
+def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Command) -> None:
+    (lab.folder / "deaf.py").write_text(
+        "import time\nfrom gputui.presets import Preset\n"
+        "def compute(job):\n    print('deaf', flush=True)\n    time.sleep(600)\n"
+        "PRESET = Preset('deaf', 'hears nothing', (), compute)\n"
+    )
+    process = lab.start("--attach", "lab", "--run", "./deaf.py:PRESET", "--quiet")
+    assert process.stdout
+    assert process.stdout.readline() == "deaf\n"
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=GONE_S)
+    assert process.returncode == 130
+    assert last_run(lab)["state"] == "cancelled"
 
 
 @pytest.mark.parametrize(
