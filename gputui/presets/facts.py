@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 DEVICE_SHARE = 0.85
 """Of the device memory that is free: what a run may plan with; the rest is for fragments."""
@@ -40,13 +41,18 @@ def describe(backend: str, modules: tuple[str, ...]) -> Facts:
 
 def device_uuid() -> str:
     """Return the UUID of the device that this process computes on, as NVML writes it."""
-    import cupy
-
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    digits = properties["uuid"].hex()
+    digits = _properties()["uuid"].hex()
     pieces = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32])
     kind = "MIG" if (pinned_uuid() or "").startswith("MIG-") else "GPU"
     return f"{kind}-{'-'.join(pieces)}"
+
+
+@cache
+def _properties() -> dict[str, Any]:
+    """Return CUDA's properties of this process's device: 20 ms where several ask at once."""
+    import cupy
+
+    return dict(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id))
 
 
 def pinned_uuid() -> str | None:
@@ -64,8 +70,7 @@ def _device() -> tuple[str, str, int]:
     room = free + pool.free_bytes()
     if pool.get_limit():
         room = min(room, pool.get_limit() - pool.used_bytes())
-    name = cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode()
-    return device_uuid(), name, int(room * DEVICE_SHARE)
+    return device_uuid(), _properties()["name"].decode(), int(room * DEVICE_SHARE)
 
 
 @cache
