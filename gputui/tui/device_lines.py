@@ -1,10 +1,9 @@
 """What is known of one GPU and of the worker on it, in lines. Pure."""
 
-from collections.abc import Sequence
-
 from gputui.slots import Slot, misplaced, state_of_worker
 from gputui.snapshot import WorkerStatus
 from gputui.tui import format as fmt
+from gputui.tui.history import KEPT, History
 from gputui.tui.marks import MARKS
 from gputui.tui.pane import Line
 
@@ -12,7 +11,7 @@ GAUGE_CELLS = 24
 LABEL_CELLS = 7
 
 
-def device_lines(slot: Slot, history: Sequence[int], width: int, now: float) -> list[Line]:
+def device_lines(slot: Slot, history: History, width: int, now: float) -> list[Line]:
     """Return what is read of a slot's device, with gauges and its history."""
     mark, device, host = MARKS[slot.state], slot.device, slot.host
     lines: list[Line] = [
@@ -35,9 +34,19 @@ def device_lines(slot: Slot, history: Sequence[int], width: int, now: float) -> 
             "power", power, f"{fmt.number(device.power_w)}/{fmt.number(device.power_limit_w)} W"
         ),
         [*_label("temp"), (f"{fmt.number(device.temperature_c)} °C", ""), *_trouble(slot)],
-        [*_label("recent"), (_graph(history, width - LABEL_CELLS - 1), "busy")],
+        *_graphs(history, device.uuid, max(1, width - LABEL_CELLS - 1)),
     ]
     return lines
+
+
+def _graphs(history: History, uuid: str, cells: int) -> list[Line]:
+    """Return the last readings, one a dot, and all that are kept where those are more."""
+    dots = 2 * cells
+    recent, hour = history.last(uuid, dots), history.steps(uuid, max(1, KEPT // dots), dots)
+    lines = [[*_label("recent"), (fmt.braille(fmt.shares(recent), cells), "busy")]]
+    if len(recent) == dots:
+        lines.append([*_label("hour"), (fmt.braille(fmt.shares(hour), cells), "busy")])
+    return [*lines]
 
 
 def _label(text: str) -> Line:
@@ -70,10 +79,6 @@ def _trouble(slot: Slot) -> Line:
         (throttled if device.throttle_reasons else "", "warn"),
         (f"  {device.ecc_errors} uncorrected ECC errors" if device.ecc_errors else "", "bad"),
     ]
-
-
-def _graph(history: Sequence[int], width: int) -> str:
-    return fmt.braille([None if value < 0 else value / 100 for value in history], max(1, width))
 
 
 def worker_lines(worker: WorkerStatus) -> list[Line]:

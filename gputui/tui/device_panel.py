@@ -68,9 +68,8 @@ class DevicePanel(Vertical):
         if slot is None or watched.snapshot is None:
             _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
             return
-        history = watched.histories.get(slot.device.uuid, ()) if slot.device else ()
         now = watched.snapshot.taken_at
-        _put(self._readings, device_lines(slot, list(history), self.size.width, now))
+        _put(self._readings, device_lines(slot, watched.history, self.size.width, now))
         self._show_processes(slot)
         lines = [line for worker in slot.workers for line in worker_lines(worker)]
         _put(self._worker, lines or [[("no worker", "dim")]])

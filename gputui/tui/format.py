@@ -6,7 +6,7 @@ would obey or what would reorder a line becomes a visible character.
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -176,6 +176,15 @@ def braille(fractions: Sequence[float | None], width: int) -> str:
         chr(0x2800 + _LEFT_DOTS[left] + _RIGHT_DOTS[right])
         for left, right in zip(dots[::2], dots[1::2], strict=True)
     )
+
+
+def shares(percents: Iterable[float | None]) -> list[float | None]:
+    """Return percentages as fractions of one.
+
+    >>> shares([50.0, None])
+    [0.5, None]
+    """
+    return [None if percent is None else percent / 100 for percent in percents]
 
 
 def _dots(fraction: float) -> int:

@@ -16,6 +16,8 @@ from gputui.tui.watched import Watched
 NAME_MOST = 24
 HISTORY_FROM = 108
 """Columns of the terminal from which there is room for a history."""
+STEP_READINGS = 5
+"""Readings that one dot of the history is the mean of."""
 OF_WORKERS = frozenset({"state", "mem", "cpu", "rss", "tasks", "spill", "restarts"})
 """The columns that say something of a worker without a GPU."""
 
@@ -77,5 +79,7 @@ class GpuRows:
         return mark, (fitted(fmt.safe(slot.key), self._name_width), role)
 
     def _history_of(self, slot: Slot) -> str:
-        steps = self._watched.history_steps(slot.device.uuid) if slot.device else ()
-        return fmt.braille([None if v < 0 else v / 100 for v in steps], HISTORY_CELLS)
+        if slot.device is None:
+            return fmt.braille((), HISTORY_CELLS)
+        steps = self._watched.history.steps(slot.device.uuid, STEP_READINGS, 2 * HISTORY_CELLS)
+        return fmt.braille(fmt.shares(steps), HISTORY_CELLS)

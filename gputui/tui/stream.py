@@ -59,12 +59,13 @@ class Stream:
         lane = self._lanes.get(span.worker)
         if lane is None:
             lane = self._lanes[span.worker] = Lane()
-        width, begin, end = self.column_s, span.started_at, span.started_at + span.duration_s
+        begin = span.started_at / self.column_s
+        end = begin + span.duration_s / self.column_s
+        first, last = int(begin), int(end)
         code = ERRED if span.erred else self._code(span.prefix)
-        first, last = max(int(begin // width), now - KEPT + 1), min(int(end // width), now)
-        for column in range(first, last + 1):
-            share = (min(end, (column + 1) * width) - max(begin, column * width)) / width
-            filled = 255 if span.erred else max(0, min(254, round(254 * share)))
+        for column in range(max(first, now - KEPT + 1), min(last, now) + 1):
+            share = (end if column == last else column + 1) - (begin if column == first else column)
+            filled = 255 if span.erred else int(254 * share)
             place = column % KEPT
             if filled >= lane.filled[place]:
                 lane.codes[place], lane.filled[place] = code, filled

@@ -6,27 +6,20 @@ another head is met. A snapshot older than the newest is not taken.
 
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from gputui.alarms import Alarms
 from gputui.protocol import Asked
 from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, Snapshot
 from gputui.tui.format import safe
+from gputui.tui.history import History
 from gputui.tui.logbook import LogBook
 from gputui.tui.stream import Stream
 from gputui.tui.throughput import Throughput
 
-HISTORY_LENGTH = 120
-"""Readings of each GPU that are kept, one a second or so."""
 EVENTS_KEPT = 5_000
-STEP_LENGTH = 5
-"""Readings that one step of a graph is the mean of."""
 SHORTEST_STEP_S = 0.8
 """Snapshots that come closer to each other add nothing to the histories."""
-
-History = deque[int]
-"""Utilisation in percent, -1 where it was missing."""
 
 
 @dataclass(slots=True)
@@ -37,8 +30,8 @@ class Watched:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     questions: dict[int, Asked] = field(default_factory=dict)
     """Open questions to a person, by number."""
-    histories: dict[str, History] = field(default_factory=dict)
-    """Utilisation by the device's UUID."""
+    history: History = field(default_factory=History)
+    """How busy each GPU was."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
     """What workers printed since somebody asked for it."""
     stream: Stream = field(default_factory=Stream)
@@ -48,7 +41,6 @@ class Watched:
     """The places of the newest snapshot that a worker can have."""
     alarms: Alarms = field(default_factory=Alarms)
     _remembered_at: float = 0.0
-    _remembered: int = 0
 
     def take(self, snapshot: Snapshot) -> bool:
         """Take a snapshot; return whether it is newer than what was there."""
@@ -61,33 +53,16 @@ class Watched:
         self.throughput.look(snapshot.groups, snapshot.taken_at)
         if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
             self._remembered_at = snapshot.taken_at
-            self._remembered += 1
             self._remember(snapshot)
         return True
 
-    def history_steps(self, uuid: str) -> list[float]:
-        """Return a GPU's history in means of `STEP_LENGTH` readings; missing ones are -1.
-
-        A step is whole before it is shown, so that a graph changes now and then, not each second.
-        """
-        values = list(self.histories.get(uuid, ()))
-        whole = len(values) - self._remembered % STEP_LENGTH
-        begin = whole % STEP_LENGTH
-        return [
-            fmean(values[place : place + STEP_LENGTH])
-            for place in range(begin, max(begin, whole), STEP_LENGTH)
-        ]
-
     def _remember(self, snapshot: Snapshot) -> None:
         self.stream.keep(worker.name for worker in snapshot.workers)
-        histories = self.histories
-        for host in snapshot.hosts:
-            for device in host.devices:
-                history = histories.get(device.uuid)
-                if history is None:
-                    history = histories[device.uuid] = deque(maxlen=HISTORY_LENGTH)
-                value = device.utilization_percent
-                history.append(-1 if value is None else int(value))
+        self.history.add(
+            (device.uuid, device.utilization_percent)
+            for host in snapshot.hosts
+            for device in host.devices
+        )
 
     def ask(self, question: Asked) -> None:
         """Keep a question, or forget one that was withdrawn."""
@@ -101,7 +76,7 @@ class Watched:
         self.snapshot = None
         self.events.clear()
         self.questions.clear()
-        self.histories.clear()
+        self.history = History()
         self.slots = []
         self.alarms = Alarms()
         self.logs = LogBook(safe)
