@@ -29,7 +29,8 @@ def up(**options: Any) -> int:
         for problem in failures(settled):
             print(f"gputui: {problem}", file=sys.stderr)
         name = configuration.name
-        print(f"{name}: {len(settled.workers)} workers at {link.address}")
+        workers = len(settled.workers)
+        print(f"{name}: {workers} worker{'s' * (workers != 1)} at {link.address}")
         print(f"gputui attach {name}; gputui down {name}", file=sys.stderr)
         await link.close()
         return int(ExitCode.DONE if settled.workers else ExitCode.NO_CLUSTER)
@@ -44,15 +45,22 @@ def ls(as_json: bool) -> int:
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
-    if not rows:
+    if rows:
+        print("\n".join(table(rows)))
+    else:
         print("no cluster runs; gputui up HOSTS starts one", file=sys.stderr)
-    for row in rows:
-        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
-        print(
-            f"{row['name']:<20} {row['workers']:>4} workers on {row['hosts']:>3} hosts  "
-            f"{row['address']:<30} pid {row['pid']}  since {started}"
-        )
     return 0
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Return clusters, a line each under a head."""
+    width = max(len(row["name"]) for row in rows)
+    lines = [f"{'name':<{width}}  workers  hosts  {'since':<16}  address"]
+    for row in rows:
+        since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
+        counts = f"{row['workers']:>7,}  {row['hosts']:>5,}"
+        lines.append(f"{row['name']:<{width}}  {counts}  {since:<16}  {row['address']}")
+    return lines
 
 
 async def _described(found: Iterable[Contact]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import pytest
 
 from gputui import presets, runs
 from gputui.cli import run_command
+from gputui.cli.clusters import table as cluster_table
 from gputui.cli.history import facts, table
 from gputui.errors import RunError
 from gputui.runs.records import ended, write
@@ -65,6 +66,16 @@ def test_presets_as_json_have_their_parameters_with_bounds(capsys: Capture) -> N
     (svd,) = [each for each in json.loads(capsys.readouterr().out) if each["name"] == "svd"]
     (rows,) = [each for each in svd["parameters"] if each["name"] == "rows"]
     assert (rows["type"], rows["default"], rows["minimum"]) == ("int", 10_000, 1)
+
+
+def test_clusters_are_a_table_within_80_columns() -> None:
+    row = {"workers": 1000, "hosts": 125, "started": 0.0, "address": "tls://10.0.0.12:45347"}
+    head, first, second = cluster_table([{"name": "lab", **row}, {"name": "a-longer-name", **row}])
+    assert head == "name           workers  hosts  since             address"
+    assert first.split() == [
+        "lab", "1,000", "125", *first.split()[3:5], "tls://10.0.0.12:45347",
+    ]  # fmt: skip
+    assert len(second) <= 80
 
 
 def test_without_any_run_it_is_said_how_to_make_one(capsys: Capture) -> None:
