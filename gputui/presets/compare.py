@@ -8,6 +8,7 @@ is computed from the rate and marked as extrapolated, unless that much was truly
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -84,8 +85,8 @@ def on_cores(seed: int, tiles: tuple[int, int], cores: int | None) -> None:
     cores = cores or _cores()
     each = math.ceil((tiles[1] - tiles[0]) / (4 * cores))
     spans = [(at, min(at + each, tiles[1])) for at in range(*tiles, each)]
-    with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(partial(add_tiles, "numpy", SIZE, seed), spans))
+    with ThreadPoolExecutor(cores, initializer=_run_anywhere) as pool:
+        list(pool.map(partial(add_tiles, "numpy", SIZE, seed, band=TILE), spans))
 
 
 def on_gpu(seed: int, tiles: tuple[int, int], cores: None) -> None:
@@ -94,9 +95,14 @@ def on_gpu(seed: int, tiles: tuple[int, int], cores: None) -> None:
 
 
 def _cores() -> int:
-    import os
+    """Return how many cores this host lets its processes use."""
+    with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
+        return len(pool.submit(os.sched_getaffinity, 0).result())
 
-    return len(os.sched_getaffinity(0))
+
+def _run_anywhere() -> None:
+    """Let this thread run on all cores, also where its worker is kept near a GPU."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def _measured(hardware: Hardware, seconds: float) -> dict[str, Any]:

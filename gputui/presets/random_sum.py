@@ -84,29 +84,32 @@ def _ranges(count: int, pieces: int) -> list[tuple[int, int]]:
 
 
 def add_tiles(
-    backend: str, size: int, seed: int, tiles: tuple[int, int]
+    backend: str, size: int, seed: int, tiles: tuple[int, int], band: int = BAND
 ) -> tuple[list[float], list[float]]:
-    """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x."""
+    """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x.
+
+    A larger `band` has the threads of one process wait less often for the GIL.
+    """
     if backend == "cupy":
         return _add_tiles_cupy(size, seed, tiles)
-    return _add_tiles_numpy(size, seed, tiles)
+    return _add_tiles_numpy(size, seed, tiles, band)
 
 
 def _add_tiles_numpy(
-    size: int, seed: int, tiles: tuple[int, int]
+    size: int, seed: int, tiles: tuple[int, int], band: int
 ) -> tuple[list[float], list[float]]:
     import numpy as np
 
     across = math.ceil(size / TILE)
-    buffer = np.empty(BAND * TILE)
+    buffer = np.empty(band * TILE)
     strided, everything = [], []
     for tile in range(*tiles):
         height = min(TILE, size - tile // across * TILE)
         width = min(TILE, size - tile % across * TILE)
         stream = np.random.Generator(np.random.SFC64([seed, tile]))
         sums = [0.0, 0.0]
-        for first in range(0, height, BAND):
-            rows = min(BAND, height - first)
+        for first in range(0, height, band):
+            rows = min(band, height - first)
             x = stream.standard_normal(out=buffer[: rows * width]).reshape(rows, width)
             x += MEAN
             sums[0] += float((x[::2, ::2] + 1).sum())
