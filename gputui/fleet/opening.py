@@ -195,5 +195,5 @@ async def _silent_end(link: AgentLink, stages: Stages, reason: str) -> HostError
     status = await link.stream.exit_status()
     said = link.last_words
     last = f": {said[-1]}" if said else ""
-    code = "" if status is None else f" (exit status {status})"
+    code = ": the connection ended" if status is None else f" (exit status {status})"
     return stages.error(f"{reason}{code}{last}", stderr_tail=said, exit_status=status)

@@ -91,15 +91,17 @@ class Command:
         assert self.files() == []
 
     def files(self) -> list[str]:
-        """Return all files that a cluster made."""
-        return [str(path) for path in self.runtime.rglob("*") if not path.is_dir()]
+        """Return all files and folders that a cluster made, but for the folder of sockets."""
+        return [str(path) for path in self.runtime.rglob("*") if path != self.runtime / "gputui"]
 
     def end(self) -> None:
         """End what was started and has not ended."""
         for process in self.started:
-            if process.poll() is None:
-                process.kill()
-                process.communicate()
+            process.kill()
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
+            process.wait()
 
 
 def found(find: Callable[[], Found | None], bound_s: float = 30) -> Found:

@@ -19,7 +19,10 @@ def compute(job: Job) -> Outcome:
 
 
 def hang(task: str, folder: str) -> int:
-    """Write this worker's pid to the file `hangs` and hang, unless that is there or `easy`."""
+    """Write this worker's pid to the file `hangs`, and hang until there is a file `go`.
+
+    Nothing hangs where `hangs` is there already, nor an easy task.
+    """
     if task == "easy":
         return VALUE
     try:
@@ -32,15 +35,16 @@ def hang(task: str, folder: str) -> int:
         subprocess.Popen(["sleep", str(FOREVER_S)], start_new_session=True)
     if task == "gil":
         ctypes.PyDLL(None).sleep(FOREVER_S)
-    time.sleep(FOREVER_S)
-    return 0
+    while not Path(folder, "go").exists():
+        time.sleep(0.1)
+    return VALUE
 
 
 PRESET = Preset(
     name="hang",
     summary="hang the first time, return the second",
     parameters=(
-        Parameter("task", str, "easy", "", choices=("easy", "sleep", "gil", "child")),
+        Parameter("task", str, "easy", "", choices=("easy", "wait", "gil", "child")),
         Parameter("folder", str, "", ""),
     ),
     compute=compute,

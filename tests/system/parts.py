@@ -2,13 +2,60 @@
 
 import contextlib
 import os
+import signal
+import subprocess
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from tests.clusters import processes_of
+from tests.system import hang
+from tests.system.conftest import GONE_S, Command, found, wait_until
 
 MARK = b"GPUTUI_CLUSTER="
 PARTS = ("head", "scheduler", "relay", "agent", "nursery", "worker")
+
+
+class Run:
+    """`gputui --run` of one task that hangs, on a cluster whose processes can be told apart."""
+
+    def __init__(self, gputui: Command, hosts: str, task: str) -> None:
+        self._hangs = gputui.folder / "hangs"
+        self.process: subprocess.Popen[str] = gputui.start(
+            *(hosts, "--run", f"{hang.__file__}:PRESET", "-p", f"task={task}"),
+            *("-p", f"folder={gputui.folder}", "--json", "--quiet"),
+        )
+        self.cluster_id = found(lambda: cluster_of(gputui.pids()))
+
+    def reach(self, moment: str, victim: str) -> int:
+        """Wait for the moment, start, run or stop, and return the victim's pid."""
+        if moment != "start":
+            worker = self.hanging_worker()
+            if victim == "worker":
+                return worker
+        if moment == "stop":
+            self.process.send_signal(signal.SIGINT)
+            wait_until(lambda: not self.pid_of("scheduler"), GONE_S)
+        pid = found(lambda: self.pid_of("agent" if victim == "command" else victim))
+        return self.process.pid if victim == "command" else pid
+
+    def hanging_worker(self) -> int:
+        """Wait until the task hangs, and return its worker's pid."""
+        return int(found(lambda: self._hangs.exists() and self._hangs.read_text()))
+
+    def pid_of(self, part: str) -> int | None:
+        """Return the pid of a part of the cluster, where there is one now."""
+        return next(iter(parts_of(self.cluster_id)[part]), None)
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for the command, and return exit status, stdout and stderr."""
+        out, err = self.process.communicate(timeout=GONE_S)
+        return self.process.returncode, out, err
+
+    def assert_nothing_left(self) -> None:
+        """Wait until no process of the cluster is left."""
+        left = partial(parts_of, self.cluster_id)
+        wait_until(lambda: not any(left().values()), GONE_S, lambda: f"left: {left()}")
 
 
 def parts_of(cluster_id: str) -> dict[str, list[int]]:

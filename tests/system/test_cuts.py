@@ -1,0 +1,111 @@
+"""Hosts over SSH whose connection is cut, or whose head is lost: the lease, and nothing left."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.sshd import Namespaces, SshHosts
+from tests.system import hang
+from tests.system.conftest import GONE_S, Command, found, wait_until
+from tests.system.parts import Run, parent_of, parts_of
+
+WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
+
+
+def hosts_file(gputui: Command, hosts: SshHosts, *, count: int = 1, lease_s: int = 2) -> str:
+    """Return a file with some of these hosts, which keep their scratch where we look."""
+    gputui.env |= {**hosts.environment, "DASK_GPUTUI__LEASE": str(lease_s)}
+    text = hosts.text(f"{WORKER} env.TMPDIR={gputui.runtime}")
+    path = gputui.folder / "hosts.txt"
+    path.write_text("".join(text.splitlines(keepends=True)[:count]))
+    return str(path)
+
+
+def cut(run: Run) -> None:
+    """End the host's end of the SSH connection."""
+    os.kill(parent_of(found(lambda: run.pid_of("relay"))), signal.SIGKILL)
+
+
+def sockets(hosts: SshHosts) -> list[Path]:
+    return [path for host in hosts.hosts for path in hosts.folder.glob(f"{host.name}/gputui/*")]
+
+
+def test_a_connection_cut_at_the_start_is_told(gputui: Command, openssh_hosts: SshHosts) -> None:
+    run = Run(gputui, hosts_file(gputui, openssh_hosts), "easy")
+    cut(run)
+    status, _, err = run.end()
+    assert (status, "ssh1: " in err) == (3, True), err
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+    assert sockets(openssh_hosts) == []
+
+
+def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    run = Run(gputui, hosts_file(gputui, openssh_hosts, lease_s=8), "wait")
+    worker, before = run.hanging_worker(), run.pid_of("relay")
+    cut(run)
+    wait_until(lambda: run.pid_of("relay") not in (None, before), GONE_S)
+    assert run.pid_of("worker") == worker
+    (gputui.folder / "go").touch()
+    status, out, err = run.end()
+    assert status == 0, err
+    assert json.loads(out)["restarts"] == 0
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+
+
+def test_a_connection_cut_at_the_stop_leaves_nothing(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    run = Run(gputui, hosts_file(gputui, openssh_hosts), "gil")
+    run.hanging_worker()
+    run.process.send_signal(signal.SIGINT)
+    wait_until(lambda: not run.pid_of("scheduler"), GONE_S)
+    cut(run)
+    status, _, err = run.end()
+    assert (status, "interrupted" in err) == (130, True), err
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+    assert sockets(openssh_hosts) == []
+
+
+@pytest.mark.parametrize("task", ["gil", "child"])
+def test_hosts_whose_head_is_killed_end_everything_with_the_lease(
+    gputui: Command, namespace_hosts: Namespaces, task: str
+) -> None:
+    run = Run(gputui, hosts_file(gputui, namespace_hosts), task)
+    run.hanging_worker()
+    os.kill(found(lambda: run.pid_of("head")), signal.SIGKILL)
+    status, _, err = run.end()
+    assert (status, "head is gone" in err) == (3, True), err
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+    assert sockets(namespace_hosts) == []
+
+
+def test_a_host_off_the_network_ends_all_with_the_lease_and_another_computes(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    run = Run(gputui, hosts_file(gputui, namespace_hosts, count=2), "child")
+    worker = run.hanging_worker()
+    host = next(one for one in namespace_hosts.hosts if worker in namespace_hosts.processes_of(one))
+    namespace_hosts.cut(host)
+    try:
+        wait_until(lambda: not workforce(run) & set(namespace_hosts.processes_of(host)), GONE_S)
+        status, out, err = run.end()
+    finally:
+        namespace_hosts.mend(host)
+    assert status == 0, err
+    assert json.loads(out)["result"] == {"value": hang.VALUE}
+    run.assert_nothing_left()
+
+
+def workforce(run: Run) -> set[int]:
+    """Return what of a cluster runs on its hosts; a relay hears of the cut when it speaks."""
+    parts = parts_of(run.cluster_id)
+    return {pid for part in ("agent", "nursery", "worker", "other") for pid in parts[part]}
