@@ -765,7 +765,7 @@ def _inward(hint: Any) -> Decoder | None:
     """Return how a field of this type is made from JSON, None where it already is."""
     hint = _without_none(hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint
+        return {member.value: member for member in hint}.__getitem__
     if is_dataclass(hint) and isinstance(hint, type):
         return _decoder(hint)
     if typing.get_origin(hint) is tuple:
