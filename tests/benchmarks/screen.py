@@ -1,152 +1,222 @@
-"""What the screen costs in a real terminal: `python tests/benchmarks/screen.py [SECONDS]`.
+"""What the screen costs in a real terminal: `python -m tests.benchmarks.screen [WINDOW_S]`.
 
-A simulated cluster in a process of its own is watched through a socket, as a head would be; the
-screen runs in a pty whose other end counts what arrives. A row per size of cluster: first byte,
-first GPU shown, CPU of one core and bytes a second once all is up, a key's way to the screen
-(95th percentile), bytes while paused, and resident memory.
+A stand-in for a head (`steady`) serves clusters at work over a socket, once a second, 15 % of
+what a row shows changing each time. The screen runs in a pty of 120×40 whose other end counts
+bytes and shows them. Printed is each bar of the screen with what was measured beside it: medians
+of several starts or windows, keys as the 95th percentile.
 """
 
+import contextlib
 import os
-import pty
-import select
+import random
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fcntl import ioctl
 from pathlib import Path
+from typing import IO
 
-COLUMNS, LINES = 120, 40
-SHAPES = ("8x8", "125x8", "512x8")
-ZOOMS = {"gpu": b"1zz", "heat": b"1ZZ"}
-SETTLING_S = 20.0
-KEYS = 40
-TICKS = os.sysconf("SC_CLK_TCK")
+from tests.benchmarks.ptys import CELLS, Watched
+from tests.benchmarks.steady import HOUR_S, SHARE
+
+STARTS = 7
+WINDOWS = 3
+KEYS = 60
+SETTLING_S = 8.0
+PAUSED_S = 5.0
 FACE = """
 import sys
-from gputui.cluster.link import HeadLink
-from gputui.tui.app import run_screen
+from gputui.cli.screen import Look, show
 async def opened():
+    from gputui.cluster import HeadLink
     return await HeadLink.open(sys.argv[1], face="screen", snapshots=True)
-sys.exit(run_screen(opened))
+sys.exit(show(opened, Look(theme=None, ascii=False, readonly=False)))
 """
 
 
-@dataclass
-class Screen:
-    """A screen in a pty."""
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """A zoom of the fleet, how it is come to, and keys that move its cursor there and back."""
 
-    pid: int
-    terminal: int
-    begun_at: float
-
-    @classmethod
-    def start(cls, socket: Path) -> "Screen":
-        begun_at = time.perf_counter()
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ["TERM"] = "xterm-256color"
-            os.environ["COLORTERM"] = "truecolor"
-            os.execv(sys.executable, [sys.executable, "-c", FACE, str(socket)])
-        ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-        return cls(pid, terminal, begun_at)
-
-    def read(self, seconds: float, until: bytes = b"") -> bytes:
-        """Return what arrives in so many seconds, or until this text has."""
-        end = time.perf_counter() + seconds
-        taken = b""
-        while (left := end - time.perf_counter()) > 0:
-            ready, _, _ = select.select([self.terminal], [], [], left)
-            if ready:
-                taken += os.read(self.terminal, 65536)
-                if until and until in taken:
-                    break
-        return taken
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.terminal, keys)
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
-    def resident_mib(self) -> float:
-        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-    def key_to_frame_ms(self) -> list[float]:
-        """Return how long each of some keys took to change what is shown."""
-        spans = []
-        for number in range(KEYS):
-            self.read(0.05)
-            begin = time.perf_counter()
-            self.type(b"k" if number % 2 else b"j")
-            if self.read_any(1.0):
-                spans.append((time.perf_counter() - begin) * 1000)
-        return spans
-
-    def read_any(self, seconds: float) -> bool:
-        """Wait for the next bytes; return whether they came."""
-        ready, _, _ = select.select([self.terminal], [], [], seconds)
-        return bool(ready and os.read(self.terminal, 65536))
-
-    def end(self) -> None:
-        self.type(b"ql")
-        self.read(3.0, b"\x1b[?1049l")
-        os.close(self.terminal)
-        os.waitpid(self.pid, 0)
+    name: str
+    keys: bytes
+    moves: bytes
 
 
-def measure(shape: str, zoom: str, seconds: float, folder: Path) -> str:
-    """Return a row of the table."""
-    socket = folder / f"{shape}-{zoom}.sock"
-    demo = subprocess.Popen(
-        [sys.executable, "-m", "gputui.demo", shape, str(socket)], stdin=subprocess.PIPE
-    )
-    while not socket.exists():
-        time.sleep(0.05)
-    screen = Screen.start(socket)
+ZOOMS = (Zoom("gpu", b"1zz", b"jk"), Zoom("heat", b"1ZZ", b"lh"))
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size of cluster and the bars for it."""
+
+    shape: str
+    gpus: int
+    cpu_percent: float
+    kb_per_s: float | None
+    key_ms: float | None
+
+
+SIZES = (
+    Size("8x8", 64, 2.0, 2.5, None),
+    Size("125x8", 1000, 5.0, 5.0, 40.0),
+    Size("512x8", 4096, 12.0, None, 80.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a screen costs at one zoom; medians."""
+
+    cpu_percent: float
+    kb_per_s: float
+    cells_percent: float
+    """Of the terminal's cells, how many are others than a second before."""
+    key_ms: float
+    """95th percentile."""
+
+
+def row(what: str, unit: str, bar: float | None, *measured: float) -> None:
+    """Print a row of the table: a bar and what was measured, at each zoom where it differs."""
+    verdict = "" if bar is None else "met" if max(measured) <= bar else "NOT MET"
+    figures = " ".join(f"{value:9.1f}" for value in measured)
+    limit = "–" if bar is None else f"≤ {bar:g}"
+    print(f"{what:45} {unit:6} {limit:>7} {figures:19} {verdict}", flush=True)
+
+
+@contextlib.contextmanager
+def served(load: str, shape: str) -> Iterator[tuple[Path, IO[str]]]:
+    """Serve a load; give its socket and what it prints."""
+    with tempfile.TemporaryDirectory() as folder:
+        socket = Path(folder) / "head.sock"
+        command = [sys.executable, "-m", "tests.benchmarks.steady", load, shape, str(socket)]
+        head = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        assert head.stdout is not None
+        try:
+            while not socket.exists():
+                time.sleep(0.05)
+            yield socket, head.stdout
+        finally:
+            head.communicate("")
+
+
+@contextlib.contextmanager
+def watched(socket: Path) -> Iterator[Watched]:
+    """Watch what a socket serves."""
+    screen = Watched.start(sys.executable, "-c", FACE, str(socket))
     try:
-        screen.read(10.0, b"\x1b[")
-        first_ms = (time.perf_counter() - screen.begun_at) * 1000
-        screen.read(10.0, b"HOST")
-        frame_ms = (time.perf_counter() - screen.begun_at) * 1000
-        screen.read(SETTLING_S)
-        screen.type(ZOOMS[zoom])
-        screen.read(1.0)
-        before, began = screen.cpu_s(), time.perf_counter()
-        sent = len(screen.read(seconds))
-        spent = time.perf_counter() - began
-        core = 100 * (screen.cpu_s() - before) / spent
-        keys = screen.key_to_frame_ms()
-        memory = screen.resident_mib()
-        screen.type(b"p")
-        screen.read(2.0)
-        idle = len(screen.read(5.0)) / 5
+        yield screen
     finally:
         screen.end()
-        demo.communicate(b"")
-    p95 = statistics.quantiles(keys, n=20)[-1]
-    rate = sent / spent / 1000
-    return (
-        f"{shape:>8} {zoom:>5} {first_ms:9.0f} {frame_ms:9.0f} {core:7.1f} {rate:7.1f}"
-        f" {p95:9.0f} {idle:8.0f} {memory:8.0f}"
-    )
+
+
+def first_frame_ms() -> float:
+    """Return how long the command takes to draw."""
+    screen = Watched.start(sys.executable, "-m", "gputui", "--demo", "8x8")
+    try:
+        return 1000 * (screen.until(lambda: screen.shows("gputui", "quit")) - screen.begun_at)
+    finally:
+        screen.end()
+
+
+def rows_ms(shape: str) -> float:
+    """Return how long after the first snapshot was sent the fleet is seen."""
+    with served("steady", shape) as (socket, printed), watched(socket) as screen:
+        seen_at = screen.until(lambda: screen.shows(" GPUs on ", "node-"))
+        return 1000 * (seen_at - float(printed.readline()))
+
+
+def costs(load: str, shape: str, window_s: float) -> tuple[list[Cost], float]:
+    """Return what a screen costs at each zoom, and what it sends a second while it is paused."""
+    with served(load, shape) as (socket, _), watched(socket) as screen:
+        screen.rest(SETTLING_S)
+        found = []
+        for zoom in ZOOMS:
+            screen.type(zoom.keys)
+            screen.rest(2.0)
+            found.append(cost(screen, zoom, window_s))
+        screen.type(b"p")
+        screen.rest(2.0)
+        return found, screen.rest(PAUSED_S) / PAUSED_S
+
+
+def cost(screen: Watched, zoom: Zoom, window_s: float) -> Cost:
+    """Return what a screen costs as it is."""
+    windows = [window(screen, window_s) for _ in range(WINDOWS)]
+    cpu, sent = (statistics.median(each) for each in zip(*windows, strict=True))
+    before = screen.screen.display
+    screen.rest(1.0)
+    pairs = zip("".join(before), "".join(screen.screen.display), strict=True)
+    changed = sum(old != new for old, new in pairs) / (CELLS[0] * CELLS[1])
+    return Cost(100 * cpu, sent / 1000, 100 * changed, keys_ms(screen, zoom))
+
+
+def window(screen: Watched, seconds: float) -> tuple[float, float]:
+    """Return the CPU and the bytes of a second, on average over some."""
+    before, began = screen.cpu_s(), time.monotonic()
+    sent = screen.rest(seconds)
+    spent = time.monotonic() - began
+    return (screen.cpu_s() - before) / spent, sent / spent
+
+
+def keys_ms(screen: Watched, zoom: Zoom) -> float:
+    """Return within how long 95 of 100 keys moved the cursor."""
+    rng = random.Random(0)
+    spans = []
+    for number in range(KEYS):
+        screen.rest(rng.uniform(0.05, 0.25))
+        place, begin = screen.marked(), time.monotonic()
+        screen.type(zoom.moves[number % 2 :][:1])
+        spans.append(screen.until(lambda: screen.marked() != place) - begin)  # noqa: B023
+    return 1000 * statistics.quantiles(spans, n=20)[-1]
+
+
+def memory_mb(shape: str) -> float:
+    """Return what a screen that has seen an hour holds, logs and all."""
+    with served("hour", shape) as (socket, printed), watched(socket) as screen:
+        screen.rest(2.0)
+        screen.type(b"4")
+        os.set_blocking(printed.fileno(), False)
+        while "over" not in printed.readline():
+            screen.rest(0.5)
+        screen.type(b"1")
+        screen.rest(2.0)
+        return screen.pty.resident_mib * 2**20 / 1e6
 
 
 def main() -> None:
     """Print the table."""
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 20.0
-    print(f"{COLUMNS}×{LINES}, {seconds:.0f} s each")
-    print("   shape  zoom byte(ms) frame(ms)  CPU(%)  kB/s  key95(ms) idle(B/s) RSS(MiB)")
-    with tempfile.TemporaryDirectory() as folder:
-        for shape in SHAPES:
-            for zoom in ZOOMS:
-                print(measure(shape, zoom, seconds, Path(folder)), flush=True)
+    window_s = float(sys.argv[1]) if len(sys.argv) > 1 else 8.0
+    print(f"{CELLS[0]}×{CELLS[1]}, one refresh a second, {SHARE:.0%} of what a row shows changing")
+    print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} as it began")
+    print(f"{'':45} {'':6} {'bar':>7} " + " ".join(f"{zoom.name:>9}" for zoom in ZOOMS))
+    starts = [first_frame_ms() for _ in range(STARTS)]
+    row("command typed → first frame", "ms", 350.0, statistics.median(starts))
+    shown = [rows_ms("8x8") for _ in range(STARTS)]
+    row("first snapshot → rows of 64 GPUs", "ms", 200.0, statistics.median(shown))
+    shown = [rows_ms("125x8") for _ in range(STARTS)]
+    row("first snapshot → 1,000 GPUs", "ms", 200.0, statistics.median(shown))
+    paused = 0.0
+    for size in SIZES:
+        found, idle = costs("steady", size.shape, window_s)
+        paused = max(paused, idle)
+        name = f"{size.gpus:,} GPUs"
+        row(f"{name}: CPU of one core", "%", size.cpu_percent, *(c.cpu_percent for c in found))
+        row(f"{name}: to the terminal", "kB/s", size.kb_per_s, *(c.kb_per_s for c in found))
+        row(f"{name}: cells that change a second", "%", None, *(c.cells_percent for c in found))
+        row(f"{name}: key → frame, p95", "ms", size.key_ms, *(c.key_ms for c in found))
+    row("paused: to the terminal", "B/s", 0.0, paused)
+    found, _ = costs("restless", "8x8", window_s)
+    name = "64 GPUs, every reading changing"
+    row(f"{name}: CPU", "%", None, *(c.cpu_percent for c in found))
+    row(f"{name}: sent", "kB/s", None, *(c.kb_per_s for c in found))
+    row(f"{name}: cells", "%", None, *(c.cells_percent for c in found))
+    row(f"1,000 GPUs and {HOUR_S} s of history: resident", "MB", 120.0, memory_mb("125x8"))
 
 
 if __name__ == "__main__":
