@@ -89,7 +89,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     )
     worker.device = device
     loop = asyncio.get_running_loop()
-    closing: set[asyncio.Task[None]] = set()
+    closing: set[asyncio.Task[str | None]] = set()
 
     def close() -> None:
         closing.add(loop.create_task(worker.close(reason="stopped by gputui")))
