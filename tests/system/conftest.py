@@ -126,17 +126,24 @@ def wait_until(
 @pytest.fixture
 def gputui(tmp_path: Path) -> Iterator[Command]:
     """The command, with a state and a runtime folder of its own; nothing of it may be left."""
+    with a_command(tmp_path) as command:
+        yield command
+
+
+@contextlib.contextmanager
+def a_command(folder: Path) -> Iterator[Command]:
+    """Yield the command; afterwards end all that it started, and find nothing left of it."""
     for name in ("state", "cache"):
-        (tmp_path / name).mkdir(mode=0o700)
+        (folder / name).mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
         env = {
-            "XDG_STATE_HOME": str(tmp_path / "state"),
-            "XDG_CACHE_HOME": str(tmp_path / "cache"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
             "XDG_RUNTIME_DIR": runtime,
             "TMPDIR": runtime,
-            "GPUTUI_TEST": str(tmp_path),
+            "GPUTUI_TEST": str(folder),
         }
-        command = Command(tmp_path, Path(runtime), env)
+        command = Command(folder, Path(runtime), env)
         yield command
         command.end()
         command("down", "--all")

@@ -1,0 +1,158 @@
+"""Who is kept out of a cluster of this machine, and what nobody else may read."""
+
+import asyncio
+import json
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from distributed import Client
+from distributed.security import Security
+
+from gputui import tls
+from gputui.cluster import HeadLink
+from gputui.protocol import Attached
+from tests.clusters import processes_of
+from tests.system.conftest import Command, a_command
+
+HOST = "localhost gpus=none workers=2 nthreads=1 memory=512MiB"
+REQUEST = b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"
+ANSWER_S = 1.0
+REFUSED_S = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A cluster that runs, and what its head tells those who may attach."""
+
+    command: Command
+    attached: Attached
+
+    @property
+    def pids(self) -> list[int]:
+        return processes_of(self.attached.cluster_id)
+
+    def listening(self) -> set[tuple[str, int]]:
+        """Return the addresses and ports at which its processes listen."""
+        connections = [each for pid in self.pids for each in psutil.Process(pid).net_connections()]
+        return {tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    with a_command(tmp_path_factory.mktemp("security")) as command:
+        done = command("up", HOST, "--name", "lab")
+        assert done.returncode == 0, done.stderr
+        contact = json.loads((command.runtime / "gputui" / "lab.json").read_text())
+        yield Live(command, asyncio.run(attached(contact["socket"])))
+
+
+async def attached(path: str) -> Attached:
+    link = await HeadLink.open(path, face="command")
+    await link.close()
+    return link.attached
+
+
+async def test_its_own_certificate_lets_a_client_in(cluster: Live) -> None:
+    own = tls.security(cluster.attached.certificate_pem, cluster.attached.key_pem)
+    async with Client(cluster.attached.address, security=own, asynchronous=True) as client:
+        assert await client.submit(sum, [1, 2]) == 3
+
+
+async def test_a_client_without_tls_is_kept_out(cluster: Live) -> None:
+    address = cluster.attached.address.replace("tls:", "tcp:")
+    with pytest.raises(OSError):
+        await Client(address, asynchronous=True, timeout=REFUSED_S)
+
+
+async def test_a_client_with_a_certificate_of_its_own_is_kept_out(cluster: Live) -> None:
+    other = Security.temporary()
+    other.tls_ca_file = cluster.attached.certificate_pem
+    with pytest.raises(OSError):
+        await Client(cluster.attached.address, security=other, asynchronous=True, timeout=REFUSED_S)
+
+
+def test_it_listens_on_loopback_only(cluster: Live) -> None:
+    listening = cluster.listening()
+    assert len(listening) == 3  # the scheduler and two workers
+    assert {address for address, _ in listening} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_nothing_answers_http(cluster: Live, encrypted: bool) -> None:
+    for place in cluster.listening():
+        assert b"HTTP" not in answer(place, encrypted)
+
+
+def answer(place: tuple[str, int], encrypted: bool) -> bytes:
+    """Return what comes back for a request; nothing where it is turned away."""
+    try:
+        with socket.create_connection(place, ANSWER_S) as connection:
+            if not encrypted:
+                connection.sendall(REQUEST)
+                return connection.recv(4096)
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            with context.wrap_socket(connection) as secured:
+                secured.sendall(REQUEST)
+                return secured.recv(4096)
+    except OSError:
+        return b""
+
+
+def test_no_process_shows_a_secret(cluster: Live) -> None:
+    for pid in cluster.pids:
+        for name in ("cmdline", "environ"):
+            assert not tells(Path(f"/proc/{pid}/{name}").read_bytes(), cluster)
+
+
+def test_no_file_holds_a_secret(cluster: Live) -> None:
+    files = [path for path in written(cluster) if path.is_file()]
+    assert any(path.suffix == ".log" for path in files)
+    assert not [path for path in files if tells(path.read_bytes(), cluster)]
+
+
+def test_nobody_else_may_enter_its_folders_or_read_its_files(cluster: Live) -> None:
+    log = cluster.command.folder / "state" / "gputui" / "log"
+    folders = [log, *cluster.command.runtime.iterdir()]
+    assert {mode(folder) for folder in folders} == {0o700}
+    files = [*log.iterdir(), *(cluster.command.runtime / "gputui").iterdir()]
+    assert {path.suffix for path in files} >= {".log", ".json", ".sock"}
+    assert {mode(path) for path in files} == {0o600}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def written(cluster: Live) -> list[Path]:
+    """Return all files and folders that the cluster has made."""
+    places = (cluster.command.runtime, cluster.command.folder)
+    return [path for place in places for path in place.rglob("*")]
+
+
+def tells(data: bytes, cluster: Live) -> bool:
+    """Return whether this has the cluster's key, or any."""
+    secret = cluster.attached.key_pem.splitlines()[1].encode()
+    return secret in data or b"PRIVATE KEY" in data
+
+
+def test_what_a_task_prints_reaches_no_result_and_fills_no_log(gputui: Command) -> None:
+    preset = gputui.folder / "loud.py"
+    preset.write_text(
+        "from gputui.presets import Outcome, Preset\n"
+        "def compute(job):\n    return Outcome({'x': job.results([job.submit(shout)])[0]})\n"
+        "def shout():\n"
+        "    for _ in range(1000):\n        print(('x' * 99 + '\\n') * 1000, end='')\n"
+        "    print('[\"Shutdown\", 0]')\n    return 7\n"
+        "PRESET = Preset('loud', 'prints 100 MB', (), compute)\n"
+    )
+    printed = gputui.json(HOST, "--run", f"{preset}:PRESET")
+    assert (printed["result"], printed["restarts"]) == ({"x": 7}, 0)
+    kept = [path.stat().st_size for path in gputui.folder.rglob("*") if path.is_file()]
+    assert sum(kept) < 10 * 2**20
