@@ -16,7 +16,7 @@ def main() -> int:
         from gputui.agent.nursery import nursery
 
         control, scratch, place = sys.argv[2:5]
-        return nursery(int(control), Path(scratch), Place(Path(place)))
+        nursery(int(control), Path(scratch), Place(Path(place)))
     print("gputui agent: started by gputui, with relay or nursery", file=sys.stderr)
     return 2
 

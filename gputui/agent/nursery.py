@@ -19,15 +19,15 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gputui.agent import lifeline
 
 PACKET_BYTES = 2**19
 
 
-def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> int:
-    """Serve orders until the agent closes the socket; returns the exit status."""
+def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> NoReturn:
+    """Serve orders until the agent closes the socket, then end at once."""
     lifeline.adopt_orphans()
     control = socket.socket(fileno=control_fd)
     for each in (signal.SIGINT, signal.SIGHUP):
@@ -40,7 +40,7 @@ def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> int:
     lifeline.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     place.sweep()
-    return 0
+    os._exit(0)
 
 
 def _import_for_workers() -> None:

@@ -5,6 +5,7 @@ clusters and runs. Nothing is imported before it is known to be needed: help and
 come at once.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -14,8 +15,17 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; `argv` is without the program's name."""
-    sys.exit(run_command(list(sys.argv[1:] if argv is None else argv)))
+    """Run the command line and exit; `argv` is without the program's name.
+
+    All is over then, and Python is spared its own tidying up, a tenth of a second after Dask.
+    """
+    status = run_command(list(sys.argv[1:] if argv is None else argv))
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(status)
+    os._exit(status)
 
 
 def run_command(argv: list[str]) -> int:

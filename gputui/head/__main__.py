@@ -10,7 +10,6 @@ import io
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 
 from gputui.errors import GputuiError
@@ -88,4 +87,4 @@ def _log_descriptor() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    os._exit(main())
