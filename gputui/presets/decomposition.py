@@ -123,7 +123,7 @@ def decompose_gram(
         end = delayed(qr.conclude)(factors, vectors, on_device)
         *kept, end, here = job.persist([*held, *factors, end, end.here()], f"pass {passes}")
         held, factors = kept[: len(held)], kept[len(held) :]
-        final, s, vt = job.results(futures_of(here))[0]
+        final, s, vt = futures_of(here)[0].result()
         if final:
             u = _left(job, held, heights, factors, end, len(s)) if vectors else None
             return Decomposition(s, u, vt, "gram", passes)
