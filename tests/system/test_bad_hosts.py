@@ -1,0 +1,114 @@
+"""Hosts that fail, each in its own way: each is told, and the one that is good computes."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+from tests.system.conftest import Command
+
+Start = Callable[..., AsyncsshServer]
+
+CPU = "gpus=none workers=1 nthreads=1 memory=512MiB"
+RUN = ("--run", "random-sum", "-p", "size=200", "--json", "--quiet")
+
+TOLD = {
+    "nowhere.invalid": ("resolving", "does not resolve", "correct the name"),
+    "closed": ("connecting", "refuses the connection", "host:port"),
+    "silent": ("authenticating", "said nothing as an SSH server", "host:port"),
+    "strict": ("authenticating", "refused the login of", "ssh-copy-id"),
+    "unknown": ("authenticating", "SHA256:", "ssh -o"),
+    "nopython": ("probing", "no such Python there: /no/such/python", "gputui bootstrap"),
+    "nodask": ("probing", "has no dask, no distributed, no numpy", "pip install dask=="),
+    "olddask": ("probing", "dask 2020.1, but ", "pip install dask=="),
+    "nogpu": ("probing", "no GPU 0: it has none", "write gpus=none"),
+}
+"""Host → the stage it fails in, what is said, and what mends it."""
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def bare_python(folder: Path, **packages: str) -> Path:
+    """Make an environment with none but these packages, by name and version; return its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name, version in packages.items():
+        information = site / f"{name}-{version}.dist-info"
+        information.mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        (information / "METADATA").write_text(text)
+    return folder / "bin" / "python"
+
+
+def alias(hosts: SshHosts, name: str, **settings: object) -> None:
+    """Add a name for the first of the hosts to the SSH configuration, with these settings."""
+    section = hosts.section(hosts.hosts[0]).replace(hosts.hosts[0].name, name, 1)
+    for key, value in settings.items():
+        section = re.sub(rf"^  {key} .*$", f"  {key} {value}", section, flags=re.MULTILINE)
+    hosts.config.write_text(hosts.config.read_text() + section)
+
+
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_every_bad_host_is_told_with_its_remedy_and_the_good_one_computes(
+    gputui: Command, start_asyncssh: Start, ssh_folder: SshHosts, silent_port: int
+) -> None:
+    start_asyncssh("good", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
+    start_asyncssh("strict", lets_in=False)
+    alias(ssh_folder, "closed", Port=closed_port())
+    alias(ssh_folder, "silent", Port=silent_port)
+    alias(ssh_folder, "unknown", UserKnownHostsFile=gputui.folder / "knows_nobody")
+    for name in ("nopython", "nodask", "olddask", "nogpu"):
+        alias(ssh_folder, name)
+    python = {
+        "nopython": "/no/such/python",
+        "nodask": bare_python(gputui.folder / "bare"),
+        "olddask": bare_python(gputui.folder / "old", dask="2020.1", numpy="2.0"),
+    }
+    lines = [f"good {CPU}", "nogpu gpus=0"]
+    for name in TOLD.keys() - {"nogpu"}:
+        lines.append(f"{name} {CPU}" + (f" python={python[name]}" if name in python else ""))
+    (gputui.folder / "hosts.txt").write_text("\n".join(lines))
+    gputui.env |= {**ssh_folder.environment, "DASK_GPUTUI__STAGE_TIMEOUT": "5"}
+
+    done = gputui("hosts.txt", *RUN)
+
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout)
+    assert [worker["name"] for worker in printed["workers"]] == ["good:cpu0"]
+    stages = {host["host"]: host["stage"] for host in printed["failed_hosts"]}
+    assert stages == {name: stage for name, (stage, _, _) in TOLD.items()}
+    for name, (_, reason, remedy) in TOLD.items():
+        said = re.search(rf"gputui: {re.escape(name)}: (.*)\ngputui:   (.*)\n", done.stderr)
+        assert said and reason in said[1] and remedy in said[2], done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_host_that_cannot_reach_the_scheduler_is_told_both_addresses(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    gputui.env |= namespace_hosts.environment
+    gputui.env["DASK_GPUTUI__SCHEDULER__HOST"] = second.address
+    done = gputui(f"{first.name} {CPU}", *RUN)
+    assert done.returncode == 3
+    assert re.search(
+        rf"{first.address} cannot reach the scheduler at {second.address}:\d+: "
+        "Connection refused",
+        done.stderr,
+    )
+    assert "DASK_GPUTUI__SCHEDULER__HOST" in done.stderr
