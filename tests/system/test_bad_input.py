@@ -32,6 +32,25 @@ def compute(job):
 PRESET = Preset("slow", "sleeps", (), compute)
 """
 
+DIES = """
+import os, pathlib, signal
+from gputui.presets import Outcome, Parameter, Preset
+
+def die_once(folder):
+    try:
+        (pathlib.Path(folder) / "died").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def compute(job):
+    job.each_worker(die_once, job["folder"])
+    job.client.wait_for_workers(len(job.workers), timeout=60)
+    return Outcome({"workers": len(job.client.scheduler_info(n_workers=-1)["workers"])})
+
+PRESET = Preset("dies", "kills a worker", (Parameter("folder", str, "", ""),), compute)
+"""
+
 
 def odd(folder: Path) -> str:
     path = folder / "odd.py"
@@ -80,6 +99,19 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     slow.communicate(timeout=GONE_S)
     assert slow.returncode == 130
     assert json.loads(second.communicate(timeout=GONE_S)[0])["result"]["all_right"] is True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_worker_that_dies_and_comes_back_is_counted_in_the_run(
+    gputui: Command, workers: int
+) -> None:
+    folder = gputui.folder
+    (folder / "dies.py").write_text(DIES)
+    hosts = f"localhost gpus=none workers={workers} nthreads=1 memory=1GiB"
+    printed = gputui.json(hosts, "--run", "./dies.py:PRESET", "-p", f"folder={folder}")
+    assert printed["result"] == {"workers": workers}
+    assert printed["restarts"] == last_run(gputui)["restarts"] == 1
+    assert "\nrestarts    1\n" in gputui("runs", "show", "last").stdout
 
 
 def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Command) -> None:

@@ -53,6 +53,21 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         taken: dict[str, Any] = await super().upload_file(*args, **kwargs)
         return taken
 
+    def bulk_schedule_unrunnable_after_adding_worker(self, ws: Any) -> dict[Any, str]:
+        """Give a worker that joins also what was only rather to run on workers that are all gone.
+
+        distributed 2026.8 leaves a task with `allow_other_workers` waiting for ever where its
+        worker was the last one: another has another address.
+        """
+        free = [
+            task
+            for task in self.unrunnable
+            if task.loose_restrictions and not self.valid_workers(task)
+        ]
+        free.sort(key=lambda task: task.priority, reverse=True)
+        runnable: dict[Any, str] = super().bulk_schedule_unrunnable_after_adding_worker(ws)
+        return {task.key: "processing" for task in free} | runnable
+
     def handle_task_finished(
         self, key: Any, worker: str, stimulus_id: str, *, startstops: Any = (), **message: Any
     ) -> None:
