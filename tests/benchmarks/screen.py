@@ -9,6 +9,7 @@ of several starts or windows, keys as the 95th percentile.
 import contextlib
 import os
 import random
+import select
 import statistics
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tests.benchmarks.ptys import CELLS, Watched
+from tests.benchmarks.ptys import CELLS, cpu_s, resident_mb
 from tests.benchmarks.steady import HOUR_S, SHARE
+from tests.benchmarks.watched import Watched
 
 STARTS = 7
 WINDOWS = 3
@@ -158,10 +160,10 @@ def cost(screen: Watched, zoom: Zoom, window_s: float) -> Cost:
 
 def window(screen: Watched, seconds: float) -> tuple[float, float]:
     """Return the CPU and the bytes of a second, on average over some."""
-    before, began = screen.cpu_s(), time.monotonic()
+    before, began = cpu_s([screen.pty.pid]), time.monotonic()
     sent = screen.rest(seconds)
     spent = time.monotonic() - began
-    return (screen.cpu_s() - before) / spent, sent / spent
+    return (cpu_s([screen.pty.pid]) - before) / spent, sent / spent
 
 
 def keys_ms(screen: Watched, zoom: Zoom) -> float:
@@ -181,12 +183,11 @@ def memory_mb(shape: str) -> float:
     with served("hour", shape) as (socket, printed), watched(socket) as screen:
         screen.rest(2.0)
         screen.type(b"4")
-        os.set_blocking(printed.fileno(), False)
-        while "over" not in printed.readline():
+        while not (select.select([printed], [], [], 0)[0] and "over" in printed.readline()):
             screen.rest(0.5)
         screen.type(b"1")
         screen.rest(2.0)
-        return screen.pty.resident_mib * 2**20 / 1e6
+        return resident_mb([screen.pty.pid])
 
 
 def main() -> None:

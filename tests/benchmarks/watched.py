@@ -1,0 +1,44 @@
+"""A command in a terminal that interprets what it gets, so that what is seen can be waited for."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyte
+
+from tests.benchmarks.ptys import CELLS, Counted
+
+
+@dataclass
+class Watched(Counted):
+    """A command whose screen is read."""
+
+    screen: pyte.Screen = field(default_factory=lambda: pyte.Screen(*CELLS))
+
+    def __post_init__(self) -> None:
+        self._stream = pyte.ByteStream(self.screen)
+
+    def see(self, fresh: bytes) -> None:
+        """Show what arrived."""
+        self._stream.feed(fresh)
+
+    def until(self, holds: Callable[[], object], seconds: float = 30.0) -> float:
+        """Take in what arrives until a condition holds; return when that came."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            at = self.take(left)
+            if at is not None and holds():
+                return at
+        raise TimeoutError("\n".join(self.screen.display))
+
+    def shows(self, *texts: str) -> bool:
+        """Return whether all these texts are seen."""
+        seen = "\n".join(self.screen.display)
+        return all(text in seen for text in texts)
+
+    def marked(self) -> list[tuple[int, int]]:
+        """Return the cells in reverse or on a paper of their own, such as those of the cursor."""
+        cells = [(y, x, cell) for y, line in self.screen.buffer.items() for x, cell in line.items()]
+        (paper, _), *_ = Counter(cell.bg for _, _, cell in cells).most_common(1)
+        return sorted((y, x) for y, x, cell in cells if cell.reverse or cell.bg != paper)
