@@ -5,12 +5,11 @@ Pure; called by the fleet whenever facts arrive.
 
 from collections.abc import Iterable
 
-from gputui.fleet.checks import chosen_devices
+from gputui.fleet.checks import chosen_devices, used_by_others
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity, PlannedDevice
 from gputui.protocol import Facts
-from gputui.snapshot import DeviceReading, Owner
 
 
 def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
@@ -19,7 +18,7 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
         devices=tuple(
             PlannedDevice(device.uuid, device.label)
             for device in chosen_devices(host, facts)
-            if settings.busy != "skip" or not _used_by_others(device)
+            if settings.busy != "skip" or not used_by_others(device)
         ),
         cpus=facts.cpus,
         memory_bytes=facts.memory_total_bytes,
@@ -43,7 +42,3 @@ def same_machines(found: Iterable[tuple[Host, Facts]]) -> dict[str, str]:
         else:
             owners |= {device.uuid: host.name for device in devices}
     return reasons
-
-
-def _used_by_others(device: DeviceReading) -> bool:
-    return any(process.owner is Owner.OTHER for process in device.processes)

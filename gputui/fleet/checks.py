@@ -44,8 +44,9 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     What its driver says does not matter where the hosts file wants no GPU of it.
     """
     found = list(facts.warnings) if host.gpus != () else []
-    if settings.busy == "warn":
-        found += [_occupied(device) for device in chosen_devices(host, facts) if _others(device)]
+    skipped = ", and left alone" if settings.busy == "skip" else ""
+    busy = (device for device in chosen_devices(host, facts) if used_by_others(device))
+    found += [_occupied(device) + skipped for device in busy]
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
     if here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
@@ -102,8 +103,8 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
     devices = chosen_devices(host, facts)
     if not devices and not settings.cpu_fallback:
         return Problem("gpus", _no_gpu(facts), "write gpus=none for CPU workers")
-    busy = [device for device in devices if _others(device)]
-    if busy and settings.busy == "refuse":
+    busy = [device for device in devices if used_by_others(device)]
+    if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == list(devices))):
         return Problem("gpus", "; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
     return None
 
@@ -149,8 +150,10 @@ def _no_gpu(facts: Facts) -> str:
     return "; ".join(("no GPU", *facts.warnings))
 
 
-def _others(device: DeviceReading) -> bool:
-    return any(process.owner is Owner.OTHER for process in device.processes)
+def used_by_others(device: DeviceReading) -> bool:
+    """Return whether others use a device that this cluster does not use already."""
+    owners = {process.owner for process in device.processes}
+    return Owner.OTHER in owners and Owner.OURS not in owners
 
 
 def _occupied(device: DeviceReading) -> str:

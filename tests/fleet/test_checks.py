@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gputui.fleet import checks
+from gputui.fleet.capacity import capacity
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol import Facts
@@ -115,6 +116,29 @@ def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
     assert words in checks.warnings(Host("gpu-a"), facts, SETTINGS)
     problem = refusal(settings=replace(SETTINGS, busy="refuse"), devices=busy)
     assert problem is not None and problem.reason == words
+
+
+def test_gpus_that_others_use_are_skipped_and_a_host_with_no_other_is_refused() -> None:
+    process = DeviceProcess(4711, Owner.OTHER, "alice", "python train.py", 2**30)
+    busy = tuple(replace(device, processes=(process,)) for device in GPUS)
+    skip, host, facts = replace(SETTINGS, busy="skip"), Host("gpu-a"), replace(FACTS, devices=busy)
+    half = replace(FACTS, devices=(busy[0], GPUS[1]))
+    assert [device.label for device in capacity(host, half, skip).devices] == ["1"]
+    assert "alice (pid 4711), and left alone" in checks.warnings(host, half, skip)[0]
+    assert refusal(settings=skip, devices=half.devices) is None
+    problem = refusal(settings=skip, devices=facts.devices)
+    assert problem is not None and problem.reason.count("is used by") == 2
+
+
+def test_a_gpu_that_this_cluster_has_is_not_lost_to_others_who_come() -> None:
+    processes = tuple(
+        DeviceProcess(pid, owner, "alice", "python train.py", 2**30)
+        for pid, owner in ((4711, Owner.OTHER), (4712, Owner.OURS))
+    )
+    shared = (replace(GPUS[0], processes=processes), GPUS[1])
+    assert refusal(settings=replace(SETTINGS, busy="refuse"), devices=shared) is None
+    facts, skip = replace(FACTS, devices=shared), replace(SETTINGS, busy="skip")
+    assert len(capacity(Host("gpu-a"), facts, skip).devices) == 2
 
 
 def test_another_generation_of_numpy_is_a_warning() -> None:
