@@ -14,7 +14,7 @@ def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
     """Run to the end and return its result.
 
     Raises KeyboardInterrupt after one of the signals, once what was begun is cleaned up; a
-    second signal while that goes on changes nothing.
+    second signal while that goes on changes nothing. The work is cancelled with the signal's name.
     """
     try:
         return asyncio.run(_guarded(work))
@@ -26,12 +26,12 @@ async def _guarded(work: Coroutine[object, object, Result]) -> Result:
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     interrupted = False
 
-    def interrupt() -> None:
+    def interrupt(number: signal.Signals) -> None:
         nonlocal interrupted
         if not interrupted:
             interrupted = True
-            task.cancel()
+            task.cancel(number.name)
 
     for each in SIGNALS:
-        loop.add_signal_handler(each, interrupt)
+        loop.add_signal_handler(each, interrupt, each)
     return await task

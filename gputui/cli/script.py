@@ -85,8 +85,9 @@ async def _attended(course: Course, process: Process) -> int:
     """Wait for the script, and end it where its run is cancelled."""
     try:
         return await _told(course, process)
-    except asyncio.CancelledError:
-        await _ended(process, None if _has_terminal() else signal.SIGINT)
+    except asyncio.CancelledError as interrupted:
+        knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
+        await _ended(process, None if knows else signal.SIGINT)
         raise
     except RunCancelledError:
         await _ended(process, signal.SIGINT)

@@ -1,11 +1,14 @@
 """`--run SCRIPT.py`: a plain Python file on a cluster, as if `python` ran it."""
 
 import asyncio
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -171,6 +174,48 @@ def test_ctrl_c_ends_a_script_and_its_run(
     out, err = process.communicate(timeout=GONE_S)
     assert (process.returncode, out) == (130, last_words), err
     assert last_run(lab)["state"] == "cancelled"
+
+
+COUNTS = (
+    "told = []",
+    "import signal",
+    "signal.signal(signal.SIGINT, lambda number, frame: told.append(number))",
+    "print('at work', input(), flush=True)",
+    "while not told:",
+    "    time.sleep(0.05)",
+    "time.sleep(0.5)",
+    "print('told', len(told), 'times', flush=True)",
+)
+
+
+@pytest.mark.parametrize("way", ["key", "signal"])
+def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> None:
+    ours, its = pty.openpty()
+    script = written(lab.folder / "mine.py", *COUNTS)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputui", "--attach", "lab", "--run", script, "--quiet"],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=lab.folder,
+        env={**os.environ, **lab.env},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(its)
+    os.write(ours, b"typed\n")
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        shown = b""
+        while b"at work typed" not in shown:
+            shown += terminal.read(100)
+        if way == "key":
+            terminal.write(b"\x03")
+        else:
+            process.terminate()
+        while b"times" not in shown:
+            shown += terminal.read(100)
+        assert process.wait(GONE_S) == 130
+    assert b"told 1 times" in shown
 
 
 def test_a_script_ends_with_its_command(lab: Command) -> None:
