@@ -2,11 +2,10 @@
 
 import datetime
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+if TYPE_CHECKING:
+    from cryptography import x509
 
 COMMON_NAME = "dask-internal"
 """As `distributed.Security.temporary()` names it (distributed 2026.8)."""
@@ -24,7 +23,15 @@ class Certificate:
 
 
 def make_certificate() -> Certificate:
-    """Return a new certificate on the curve P-256: made in a millisecond, where RSA takes 100."""
+    """Return a new certificate on the curve P-256: made in a millisecond, where RSA takes 100.
+
+    To be called in a thread: cryptography is imported here, so that no host waits for it.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, COMMON_NAME)])
     now = datetime.datetime.now(tz=datetime.UTC)
@@ -53,8 +60,10 @@ def make_certificate() -> Certificate:
     )
 
 
-def _usage() -> x509.KeyUsage:
+def _usage() -> "x509.KeyUsage":
     """Return what the key may do: OpenSSL's strict mode (Python 3.13) wants it said."""
+    from cryptography import x509
+
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
