@@ -34,13 +34,12 @@ class Command:
         """Start the command."""
         process = subprocess.Popen(
             [sys.executable, "-m", "gputui", *arguments],
-            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.folder,
             env={**os.environ, **self.env},
-            **more,
+            **{"stdin": subprocess.DEVNULL, **more},
         )
         self.started.append(process)
         return process
