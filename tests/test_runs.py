@@ -174,6 +174,13 @@ def test_values_are_printed_for_people(value: Any, shown: str) -> None:
     assert runs.text({"x": value}) == f"x  {shown}"
 
 
+def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
+    rates = [[None, 1.1e9], [246e6, None]]
+    assert runs.text({"rate": rates}, {"rate": "B/s"}) == (
+        "rate  –         1.1 GB/s\n      246 MB/s  –"
+    )
+
+
 def test_rows_are_printed_as_a_table() -> None:
     rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
     assert runs.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"

@@ -137,5 +137,5 @@ PRESET = Preset(
         Parameter("seed", int, 0, "of the random streams", minimum=0, maximum=2**63 - 1),
     ),
     compute=compute,
-    units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s"},
+    units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s", "speed_up": "×"},
 )

@@ -123,4 +123,5 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
+    units={"round_trip_s": "s", **dict.fromkeys(_KEYS, "B/s")},
 )

@@ -84,4 +84,9 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
+    units={
+        "slowest_bytes_per_s": "B/s",
+        "fastest_bytes_per_s": "B/s",
+        "bytes_per_s": "B/s",
+    },
 )

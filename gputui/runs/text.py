@@ -11,22 +11,25 @@ MOST_ITEMS = 12
 WIDTH = 80
 """Where long values are broken; tables are not."""
 
+PREFIXED = frozenset({"B", "B/s", "FLOP/s", "/s"})
+"""Units that take k, M, G and T."""
+
 
 def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
     """Return a result as people read it.
 
     >>> print(text({"sum": 2.5, "numbers_per_s": 3_000_000}, {"numbers_per_s": "/s"}))
     sum            2.5
-    numbers per s  3,000,000 /s
+    numbers per s  3 M/s
     """
     units = units or {}
     width = max((len(_words(key)) for key in result), default=0)
     lines: list[str] = []
     for key, value in result.items():
         if _is_table(value):
-            lines += ["", *_table(value), ""]
+            lines += ["", *_table(value, units), ""]
         else:
-            shown = f"{_cell(value)} {units.get(key, '')}".rstrip()
+            shown = _cell(value, units.get(key, ""))
             lines.append(f"{_words(key):<{width}}  {_hanging(shown, width + 2)}".rstrip())
     return "\n".join(lines).strip("\n")
 
@@ -49,34 +52,61 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[str]:
     columns = list(rows[0])
-    cells = [[_cell(row.get(column)) for column in columns] for row in rows[: 10 * MOST_ITEMS]]
-    heads = [_words(column) for column in columns]
-    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
-    lines = [
-        "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip()
-        for row in [heads, *cells]
+    cells = [
+        [_cell(row.get(column), units.get(column, "")) for column in columns]
+        for row in rows[: 10 * MOST_ITEMS]
     ]
+    lines = _aligned([[_words(column) for column in columns], *cells])
     rest = len(rows) - len(cells)
     return lines + ([f"… and {rest:,} more"] if rest else [])
 
 
-def _cell(value: Any) -> str:
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+
+
+def _cell(value: Any, unit: str = "") -> str:
     """Return one value: numbers with four to ten digits, None as –, a long list cut."""
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int | float) and unit:
+        return _measured(value, unit)
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, list | tuple):
-        shown = ", ".join(_cell(each) for each in value[:MOST_ITEMS])
-        rest = len(value) - MOST_ITEMS
-        return f"{shown}, … and {rest:,} more" if rest > 0 else shown
+        return _list(value, unit)
     return str(value)
+
+
+def _list(values: Sequence[Any], unit: str) -> str:
+    if values and isinstance(values[0], list | tuple):
+        rows = values[:MOST_ITEMS]
+        return "\n".join(_aligned([[_cell(each, unit) for each in row] for row in rows]))
+    shown = ", ".join(_cell(each, unit) for each in values[:MOST_ITEMS])
+    rest = len(values) - MOST_ITEMS
+    return f"{shown}, … and {rest:,} more" if rest > 0 else shown
+
+
+def _measured(value: float, unit: str) -> str:
+    """Return a value with its unit, in three digits.
+
+    >>> _measured(49.83e12, "FLOP/s"), _measured(2.5, "s")
+    ('49.8 TFLOP/s', '2.5 s')
+    """
+    if unit in PREFIXED:
+        for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= scale:
+                return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:,.0f} {unit}" if abs(value) >= 1000 else f"{value:.3g} {unit}"
 
 
 def _number(value: float) -> str:
