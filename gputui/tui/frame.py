@@ -46,7 +46,7 @@ def _tasks(snapshot: Snapshot) -> list[Part]:
     if tasks.queued:
         parts.append((f" ({fmt.count(tasks.queued)} queued)", "dim"))
     if snapshot.faces > 1:
-        parts.append((f"  screens {snapshot.faces}", "dim"))
+        parts.append((f"  attached {snapshot.faces}", "dim"))
     return parts
 
 
