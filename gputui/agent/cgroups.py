@@ -1,4 +1,4 @@
-"""The limits that control groups put on this process: CPUs by quota, memory.
+"""The limits that control groups put on this process: CPUs by quota, memory, and its end by them.
 
 Read from version 2 or version 1 of the interface, whichever the machine has; every group from
 this process's own up to the root counts, the tightest wins. Where nothing limits, None.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.agent.procfs import MemoryUse, read_text
+from gputui.agent.procfs import MemoryUse, oom_kills, read_text
 
 MOUNT = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 2**60
@@ -24,10 +24,14 @@ class Interface:
     usage: str
     reclaimable: str
     """The line of memory.stat that counts file pages which can be dropped at once."""
+    events: str
+    """Where the line `oom_kill` counts the processes that the kernel ended for memory."""
 
 
-VERSION_1 = Interface("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-VERSION_2 = Interface("memory.max", "memory.current", "inactive_file")
+VERSION_1 = Interface(
+    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
+)
+VERSION_2 = Interface("memory.max", "memory.current", "inactive_file", "memory.events")
 
 
 class Cgroups:
@@ -60,8 +64,20 @@ class Cgroups:
             return None
         limit, folder, interface = min(limits, key=lambda found: found[0])
         usage = _number(folder / interface.usage) or 0
-        reclaimable = _statistic(folder / "memory.stat", interface.reclaimable)
+        reclaimable = _statistic(folder / "memory.stat", interface.reclaimable) or 0
         return MemoryUse(limit, max(0, usage - reclaimable))
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel has ended because memory ran out.
+
+        Of this process's own group, whichever memory that was; of the whole host where the group
+        does not count them, as the outermost one of version 2.
+        """
+        for folder, interface in self._memory:
+            found = _statistic(folder / interface.events, "oom_kill")
+            if found is not None:
+                return found
+        return oom_kills()
 
 
 def parse_membership(text: str) -> dict[str, str]:
@@ -107,13 +123,13 @@ def _quota_v2(folder: Path) -> float | None:
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
 
 
-def _statistic(path: Path, name: str) -> int:
-    """Return one line's number of a memory.stat, 0 where there is none."""
+def _statistic(path: Path, name: str) -> int | None:
+    """Return the number that a line of such a file has after its name; None without that line."""
     for line in _read(path).splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)
-    return 0
+    return None
 
 
 def _number(path: Path) -> int | None:

@@ -54,7 +54,7 @@ def explain(
         words = f"it reached its memory limit of {_sized(over_limit_bytes)}; {MORE}"
         return Exit("memory-limit", words, code, number, failed=True)
     if number == signal.SIGKILL and kernel_killed:
-        words = f"the host's memory ran out, and its kernel ended it; {LESS}"
+        words = f"memory ran out, of the host or of its control group: the kernel ended it; {LESS}"
         return Exit("oom-killer", words, code, number, failed=True)
     if number is not None:
         return Exit(*_by_signal(number), code, number, failed=True)

@@ -104,7 +104,7 @@ def parse_process_stat(stat: str) -> ProcessStat:
 
 
 def parse_oom_kills(vmstat: str) -> int:
-    """Return how many processes were ended because memory ran out, of this host or of a cgroup.
+    """Return how many processes of this host were ended because memory ran out.
 
     Source: Linux 4.13, /proc/vmstat; 0 in earlier ones.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.agent import procfs
+from gputui.agent.cgroups import Cgroups
 from gputui.agent.exits import Exit, explain
 from gputui.agent.lifeline import Place, end_children, kill_group
 from gputui.agent.memory import memory_limit
@@ -69,7 +70,7 @@ class Running:
     over_limit_bytes: int | None = None
     """The memory limit that it was ended at."""
     oom_kills: int = 0
-    """How many processes the host's kernel had ended for memory when it was forked."""
+    """How many processes the kernel had ended for memory when it was forked."""
     parked: bool = False
     address: str = ""
     device_uuid: str | None = None
@@ -97,6 +98,7 @@ class Workers:
         self._nursery = NurseryProcess(
             environ, scratch, place, heard=self._hear, lost=self._nursery_lost
         )
+        self._cgroups = Cgroups()
         self._limits: asyncio.Task[None] | None = None
         self._following = False
 
@@ -260,7 +262,7 @@ class Workers:
         spec, order = worker.spec, worker.order
         worker.ended = asyncio.Event()
         worker.address, worker.device_uuid, worker.over_limit_bytes = "", None, None
-        worker.oom_kills = procfs.oom_kills()
+        worker.oom_kills = self._cgroups.oom_kills()
         folder = self._scratch / spec.name.replace(":", "-")
         folder.mkdir(mode=0o700, exist_ok=True)
         printed = worker.output.open()
@@ -322,7 +324,7 @@ class Workers:
             tail,
             stopped=worker.stopping,
             over_limit_bytes=worker.over_limit_bytes,
-            kernel_killed=procfs.oom_kills() > worker.oom_kills,
+            kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
         )
         wait_s = None if worker.stopping else self._next_start(worker, end)
         self._send(

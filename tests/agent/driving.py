@@ -43,13 +43,15 @@ class Driver:
             "TMPDIR": str(folder),
             "GPUTUI_CLUSTER": self.cluster_id,
         }
+        self.before: tuple[str, ...] = ()
+        """A command that runs the relay, in front of it."""
         self.seen: list[Message] = []
         self.relay: asyncio.subprocess.Process
 
     async def connect(self) -> Facts:
         """Start a relay and return the agent's facts."""
         self.relay = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gputui.agent", "relay"),
+            *(*self.before, sys.executable, "-m", "gputui.agent", "relay"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=self.env,

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,40 @@ async def test_a_worker_over_its_memory_limit_is_ended_with_that_reason(
     assert exited.kind == "memory-limit"
     driver.send(Shutdown(2.0))
     await driver.nothing_left()
+
+
+@pytest.fixture
+def small_group() -> Iterator[Path]:
+    """A control group of 600 MB."""
+    mount = Path("/sys/fs/cgroup")
+    limit = "memory.limit_in_bytes" if (mount / "memory").is_dir() else "memory.max"
+    group = (mount / "memory" if (mount / "memory").is_dir() else mount) / f"gputui-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text("600000000")
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    yield group
+    group.rmdir()
+
+
+async def test_a_worker_that_the_kernel_ends_for_memory_is_told_from_one_that_is_killed(
+    driver: Driver, scheduler: Any, small_group: Path
+) -> None:
+    driver.before = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', f"{small_group}/cgroup.procs")
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    os.kill(driver.started().pid, signal.SIGKILL)
+    killed = await driver.wait_for(WorkerExited)
+    assert (killed.kind, killed.reason) == ("signal", "SIGKILL: ended from outside")
+    await driver.wait_for(WorkerReady)
+    async with client_of(scheduler) as client:
+        hoard = client.submit(lambda: len(b"x" * 2**30), pure=False)
+        exited = await driver.wait_for(WorkerExited)
+        hoard.release()
+    assert exited.kind == "oom-killer"
+    assert "memory ran out" in exited.reason
+    await driver.shut_down()
 
 
 async def test_client_restart_brings_the_worker_back(driver: Driver, scheduler: Any) -> None:

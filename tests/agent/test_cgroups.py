@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.agent import procfs
 from gputui.agent.cgroups import Cgroups
 from gputui.agent.procfs import MemoryUse
 
@@ -57,6 +58,19 @@ def test_where_nothing_limits_there_is_no_limit(tmp_path, quota):
 def test_a_machine_without_control_groups_has_no_limit(tmp_path):
     assert Cgroups(tmp_path, "").memory() is None
     assert Cgroups(tmp_path, "").cpus() is None
+
+
+def test_the_kernels_kills_are_those_of_the_own_group(tmp_path):
+    write(tmp_path / "a/b", memory__events="oom 2\noom_kill 2\noom_group_kill 0\n")
+    write(tmp_path / "a", memory__events="oom 9\noom_kill 9\n")
+    assert Cgroups(tmp_path, "0::/a/b\n").oom_kills() == 2
+    control = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"
+    write(tmp_path / "memory/job", memory__oom_control=control)
+    assert Cgroups(tmp_path, "4:memory:/job\n0::/a/b\n").oom_kills() == 3
+
+
+def test_without_a_group_the_kernels_kills_are_those_of_the_host(tmp_path):
+    assert Cgroups(tmp_path, "0::/\n").oom_kills() == procfs.oom_kills()
 
 
 def test_a_limit_that_is_changed_is_seen(tmp_path):
