@@ -110,12 +110,13 @@ class ScreenApp(App[int]):
             self.theme = self._wanted_theme
         self.theme_changed_signal.subscribe(self, self._draw_anew)
         await self.show_view("launch")
+        self.draw()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
         self.run_worker(self.head.listen(), name="link", exit_on_error=True)
-        self.stage.know_all()
+        self.run_worker(self.stage.get_ready())
 
     # What the link says
 

@@ -1,5 +1,6 @@
 """The body of the screen: the views, of which one is in sight; each is made when first visited."""
 
+import asyncio
 from collections.abc import Iterator
 
 from textual.containers import Container
@@ -52,20 +53,26 @@ class Stage(Container):
     async def _make(self, kind: ViewKind) -> View:
         view = self._views[kind.name] = kind.load()()
         view.display = False
-        self._know(kind)
+        self.know(kind)
         await self.mount(view)
         return view
 
-    def _know(self, kind: ViewKind) -> None:
+    def know(self, kind: ViewKind) -> None:
         """Take in a view's commands, once."""
         if kind.name not in self._known:
             self._known.add(kind.name)
             self._registry.add(kind.load().COMMANDS)
 
-    def know_all(self) -> None:
-        """Take in every view's commands, for the palette and the `:` line."""
+    async def get_ready(self) -> None:
+        """Make the fleet's view, and take in every view's commands, while nobody waits for them.
+
+        In steps, between which snapshots are taken and keys answered.
+        """
+        if "fleet" not in self._views:
+            await self._make(_kind("fleet"))
         for kind in VIEWS:
-            self._know(kind)
+            self.know(kind)
+            await asyncio.sleep(0)
 
     def way_back(self) -> str:
         """Return the view to go back to: once the one that was left last, then the fleet."""

@@ -29,7 +29,8 @@ ENDING = ("quit", "stop")
 
 def registry_of_all() -> Registry:
     app = Demo().app
-    app.stage.know_all()
+    for kind in VIEWS:
+        app.stage.know(kind)
     return app.registry
 
 
