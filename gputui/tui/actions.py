@@ -1,5 +1,6 @@
 """The commands that are to be had in every view, called with the app."""
 
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,6 +121,11 @@ async def _help(app: "ScreenApp", _argument: str) -> None:
     await app.push_screen_wait(Dialog("Help", lines, (Choice("c", "close"),)))
 
 
+def _redraw(app: "ScreenApp", _argument: str) -> None:
+    signal.raise_signal(signal.SIGWINCH)  # after which nothing on the terminal is taken for granted
+    app.refresh()
+
+
 def _theme(app: "ScreenApp", argument: str) -> None:
     if argument and argument not in app.available_themes:
         app.say(f"no theme {argument}; there are {', '.join(THEMES)}", bad=True)
@@ -160,6 +166,7 @@ COMMANDS = (
     ),
     Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
+    Command("redraw", "Draw all of the terminal anew", _redraw, ("ctrl+l",)),
     Command("theme", "Change the colours", _theme, ("T",), usage="[NAME]"),
     Command("copy", "Copy the names that are marked", _copy, ("y",)),
     Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),

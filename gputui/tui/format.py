@@ -156,7 +156,7 @@ def level(fraction: float | None) -> str:
 
 
 def coarse_level(fraction: float) -> str:
-    """Return one cell in quarters, so that small changes do not redraw a whole line.
+    """Return one cell in quarters, so that a thousand cells do not flicker with small changes.
 
     >>> coarse_level(0.0), coarse_level(0.5), coarse_level(0.96), coarse_level(1.0)
     ('▂', '▆', '█', '█')

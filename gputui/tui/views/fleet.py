@@ -24,7 +24,7 @@ from gputui.tui.view import View
 from gputui.tui.watched import Watched
 
 OUTLIERS_HOLD_S = 5.0
-"""How long the list of what stands out stays as it is; every change sends whole lines."""
+"""How long the list of what stands out stays as it is, so that it can be read."""
 LINES_AROUND = 4
 """Lines of the terminal that are no rows: status, heading, crumbs, keys."""
 RAIL_CELLS = 68
