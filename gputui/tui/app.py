@@ -275,11 +275,18 @@ class ScreenApp(App[int]):
         return len(self.screen_stack) > 1 or self.prompt.active
 
     async def on_event(self, event: events.Event) -> None:
-        """Call the command of a key at once: what is typed ahead after `:` belongs to its line."""
+        """Carry out what a key of the body calls before the next key is looked at.
+
+        What is typed ahead after `:` belongs to its line, and `jx` means the row below. (Textual
+        hands keys to the queue of the widget in focus: what they do comes later.)
+        """
         if isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
             command = self.registry.by_key(event.key, self.stage.current)
+            bound = self.screen.active_bindings.get(event.key)
             if command is not None:
                 await self.call_command(command)
+                return
+            if bound is not None and await self.run_action(bound.binding.action, bound.node):
                 return
         await super().on_event(event)
 

@@ -128,6 +128,8 @@ class RunDialog(ModalScreen[StartRun | None]):
     @on(OptionList.OptionHighlighted)
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         name = event.option.id or ""
+        if event.option_index != event.option_list.highlighted:
+            return  # it was highlighted before another one was
         if self._form is None or self._form.preset.name != name:
             await self._show_form(name, {})
 
