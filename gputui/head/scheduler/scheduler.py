@@ -53,20 +53,18 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         taken: dict[str, Any] = await super().upload_file(*args, **kwargs)
         return taken
 
-    def bulk_schedule_unrunnable_after_adding_worker(self, ws: Any) -> dict[Any, str]:
-        """Give a worker that joins also what was only rather to run on workers that are all gone.
+    def valid_workers(self, ts: Any) -> set[Any] | None:
+        """Forget a wish for workers that are all gone; what the task needs of any still counts.
 
-        distributed 2026.8 leaves a task with `allow_other_workers` waiting for ever where its
-        worker was the last one: another has another address.
+        distributed 2026.8 forgets with it the resources that a task with `allow_other_workers`
+        needs, and where no other worker is there at that moment it leaves the task waiting for
+        ever: a worker that comes back has another address.
         """
-        free = [
-            task
-            for task in self.unrunnable
-            if task.loose_restrictions and not self.valid_workers(task)
-        ]
-        free.sort(key=lambda task: task.priority, reverse=True)
-        runnable: dict[Any, str] = super().bulk_schedule_unrunnable_after_adding_worker(ws)
-        return {task.key: "processing" for task in free} | runnable
+        wished = ts.worker_restrictions if ts.loose_restrictions else None
+        if wished and not ts.host_restrictions and wished.isdisjoint(self.workers):
+            ts.worker_restrictions, ts.loose_restrictions = None, False
+        valid: set[Any] | None = super().valid_workers(ts)
+        return valid
 
     def handle_task_finished(
         self, key: Any, worker: str, stimulus_id: str, *, startstops: Any = (), **message: Any

@@ -1,0 +1,69 @@
+"""What gputui's scheduler does other than Dask's, with workers that come and go."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, Worker, get_worker
+
+from gputui.head.certificate import make_certificate
+from gputui.head.scheduler.scheduler import ClusterScheduler
+from gputui.protocol import VERSION, ConfigureScheduler
+from gputui.tls import security
+
+
+class Cluster:
+    """A scheduler with a client, and workers as a test wants them."""
+
+    def __init__(self, scheduler: ClusterScheduler, client: Client, folder: Path, tls: Any) -> None:
+        self.scheduler, self.client = scheduler, client
+        self._folder, self._tls = folder, tls
+
+    @asynccontextmanager
+    async def worker(self, **resources: float) -> AsyncIterator[Worker]:
+        settings = {"local_directory": str(self._folder), "dashboard": False, "nthreads": 1}
+        async with Worker(
+            self.scheduler.address, security=self._tls, resources=resources, **settings
+        ) as worker:
+            yield worker
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    certificate = make_certificate()
+    pems = (certificate.certificate_pem, certificate.key_pem)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    config = ConfigureScheduler(VERSION, "127.0.0.1", 0, *pems, "{}", 1.0, str(scratch))
+    async with (
+        ClusterScheduler(config) as scheduler,
+        Client(scheduler.address, security=security(*pems), asynchronous=True) as client,
+    ):
+        yield Cluster(scheduler, client, tmp_path, security(*pems))
+
+
+def where() -> str:
+    return str(get_worker().address)
+
+
+async def test_a_task_of_a_lost_last_worker_runs_on_the_next_one(cluster: Cluster) -> None:
+    async with cluster.worker() as gone:
+        pass
+    found = cluster.client.submit(where, workers=[gone.address], allow_other_workers=True)
+    async with cluster.worker() as other:
+        assert await asyncio.wait_for(found, 30) == other.address
+
+
+async def test_a_task_that_needs_a_gpu_never_runs_without_one(cluster: Cluster) -> None:
+    async with cluster.worker() as without:
+        async with cluster.worker(GPU=1) as gone:
+            pass
+        found = cluster.client.submit(
+            where, workers=[gone.address], allow_other_workers=True, resources={"GPU": 1}
+        )
+        assert await cluster.client.submit(where, pure=False) == without.address
+        async with cluster.worker(GPU=1) as other:
+            assert await asyncio.wait_for(found, 30) == other.address
