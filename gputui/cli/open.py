@@ -1,15 +1,16 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
+import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.output import checked as checked_output
-from gputui.errors import PresetError, UsageError
+from gputui.errors import GputuiError, PresetError, UsageError
 
 if TYPE_CHECKING:
     from gputui.cli.course import Work
@@ -18,16 +19,33 @@ if TYPE_CHECKING:
 
 def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
+    try:
+        running = _prepared(script_arguments, options)
+    except GputuiError as error:
+        if options["as_json"]:
+            from gputui.cli.recorded import failure
+
+            print(json.dumps(failure(_work(options, {}, ()), error)))
+        raise
+    from gputui.cli.interrupts import run_until_interrupted
+
+    return run_until_interrupted(running)
+
+
+def _prepared(
+    script_arguments: tuple[str, ...], options: dict[str, Any]
+) -> Coroutine[object, object, int]:
+    """Return what is to be run; raises UsageError."""
     _refuse_together(options)
     given = _pairs(options["parameters"])
     if options["preset"].endswith(".py"):
-        return _run_script(script_arguments, given, options)
+        return _script(script_arguments, given, options)
     if script_arguments:
         raise UsageError("what follows -- belongs to a script that --run names")
-    return _run_preset(given, options)
+    return _preset(given, options)
 
 
-def _run_preset(given: dict[str, str], options: dict[str, Any]) -> int:
+def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object, object, int]:
     from gputui.presets import checked, get
 
     preset = get(options["preset"])
@@ -36,14 +54,14 @@ def _run_preset(given: dict[str, str], options: dict[str, Any]) -> int:
     hold = _hold(options)
 
     from gputui.cli.headless import Computation, compute
-    from gputui.cli.interrupts import run_until_interrupted
 
-    computation = Computation(preset, parameters, output)
     work = _work(options, parameters, tuple(given.items()))
-    return run_until_interrupted(compute(computation, work, hold))
+    return compute(Computation(preset, parameters, output), work, hold)
 
 
-def _run_script(arguments: tuple[str, ...], given: dict[str, str], options: dict[str, Any]) -> int:
+def _script(
+    arguments: tuple[str, ...], given: dict[str, str], options: dict[str, Any]
+) -> Coroutine[object, object, int]:
     path = Path(options["preset"]).expanduser()
     for option in ("save", "report", "figure"):
         if options[option]:
@@ -57,12 +75,10 @@ def _run_script(arguments: tuple[str, ...], given: dict[str, str], options: dict
         raise UsageError(f"--run {path}: there is no such file")
     hold = _hold(options, snapshots=True)
 
-    from gputui.cli.interrupts import run_until_interrupted
     from gputui.cli.script import run_script
 
     told = (("arguments", shlex.join(arguments)),) if arguments else ()
-    work = _work(options, {"arguments": list(arguments)}, told)
-    return run_until_interrupted(run_script(path, arguments, work, hold))
+    return run_script(path, arguments, _work(options, {"arguments": list(arguments)}, told), hold)
 
 
 def _work(

@@ -145,3 +145,22 @@ def test_a_preset_file_that_does_not_import_is_exit_2(
     assert done.returncode == 2
     assert says in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        (("--run", "svdd"), "PresetError"),
+        (("--run", "svd", "-p", "rows=0"), "PresetError"),
+        (("gpu-a gpu=1", "--run", "svd"), "HostsError"),
+        (("--attach", "nothing", "--run", "smoke"), "UsageError"),
+        (("--run", "nowhere.py"), "UsageError"),
+    ],
+)
+def test_with_json_a_wrong_word_is_an_object_too(
+    gputui: Command, arguments: tuple[str, ...], kind: str
+) -> None:
+    done = gputui(*arguments, "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["type"]) == (2, kind)
+    assert error["message"] in done.stderr
