@@ -24,6 +24,12 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 """Source: prctl(2)."""
 
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Those that ask a process to end."""
+
+SERVED_S = 0.2
+"""An agent that keeps a connection for so long lives."""
+
 WORKER_MARK = "GPUTUI_WORKER"
 """Set to a worker's pid in its environment: what its tasks start can be told by it."""
 
@@ -156,12 +162,25 @@ class Place:
     def sweep(self) -> bool:
         """Remove the socket and the lock, unless an agent listens there; True when none does."""
         with self.alone():
-            if (connection := self.connect()) is not None:
-                connection.close()
+            if self._is_served():
                 return False
             self.path.unlink(missing_ok=True)
             self._lock.unlink(missing_ok=True)
             return True
+
+    def _is_served(self) -> bool:
+        """Return whether an agent listens: one that has just ended may take a connection yet."""
+        connection = self.connect()
+        if connection is None:
+            return False
+        with connection:
+            connection.settimeout(SERVED_S)
+            try:
+                return bool(connection.recv(1))
+            except TimeoutError:
+                return True
+            except ConnectionError:
+                return False
 
     @property
     def _lock(self) -> Path:

@@ -10,12 +10,13 @@ import contextlib
 import os
 import selectors
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 from pathlib import Path
 
-from gputui.agent.lifeline import Place
+from gputui.agent.lifeline import END_SIGNALS, Place
 from gputui.errors import ProtocolError
 from gputui.protocol import MARKER, Configure, decode
 
@@ -66,13 +67,17 @@ def _fork_agent(
     scratch: Path,
     ours: tuple[int, ...],
 ) -> None:
-    """Fork the agent into a session of its own, with none of our descriptors."""
+    """Fork the agent into a session of its own, with none of our descriptors.
+
+    Signals that ask it to end wait until it can.
+    """
     child = os.fork()
     if child:
         os.waitpid(child, 0)
         return
     status = 1
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
         os.setsid()
         if os.fork():
             status = 0

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.agent.facts import gather_facts
-from gputui.agent.lifeline import Place, adopt_orphans
+from gputui.agent.lifeline import END_SIGNALS, Place, adopt_orphans
 from gputui.agent.telemetry import TelemetryReader
 from gputui.agent.watch import DeviceWatch
 from gputui.agent.workers import Workers
@@ -86,8 +86,8 @@ class Supervisor:
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until told to end, or the lease runs out."""
-        self._workers.open()
         self._end_on_signals()
+        self._workers.open()
         self._watch.start()
         reader = TelemetryReader(self._watch, scratch=self._scratch)
         server = await asyncio.start_unix_server(self._meet, sock=listener, limit=MAX_LINE_BYTES)
@@ -140,9 +140,10 @@ class Supervisor:
 
     def _end_on_signals(self) -> None:
         """Take a signal that asks this process to end as a head's wish."""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in END_SIGNALS:
             wish = functools.partial(self._take, Shutdown(LEASE_GRACE_S))
             asyncio.get_running_loop().add_signal_handler(number, wish)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
     def _take(self, message: Message) -> None:
         """Carry out one message; what takes time goes on by itself."""
