@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,7 +44,9 @@ class HeadProcess:
         line = self._process.stdout.readline()
         if not line:
             last_words = self._process.stderr.read().decode("utf-8", "replace").strip()
-            raise HeadError(f"the head ended as it started: {last_words or 'it said nothing'}")
+            status = self._process.wait()
+            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            raise HeadError(f"the head ended as it started ({how}) {last_words}".rstrip())
         self._process.stdout.close()
         self._process.stderr.close()
         return _socket(line)
