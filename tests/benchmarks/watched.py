@@ -37,8 +37,14 @@ class Watched(Counted):
         seen = "\n".join(self.screen.display)
         return all(text in seen for text in texts)
 
-    def marked(self) -> list[tuple[int, int]]:
-        """Return the cells in reverse or on a paper of their own, such as those of the cursor."""
-        cells = [(y, x, cell) for y, line in self.screen.buffer.items() for x, cell in line.items()]
-        (paper, _), *_ = Counter(cell.bg for _, _, cell in cells).most_common(1)
-        return sorted((y, x) for y, x, cell in cells if cell.reverse or cell.bg != paper)
+    def cursor(self) -> tuple[int, int]:
+        """Return the line and column of the cursor's first cell: in reverse, or on its own paper.
+
+        The last line, where the view's name is, and the last column, a scrollbar's, are let be.
+        """
+        columns, lines = CELLS
+        places = [(y, x) for y in range(lines - 1) for x in range(columns - 1)]
+        cells = {place: self.screen.buffer[place[0]][place[1]] for place in places}
+        (paper, _), *_ = Counter(cell.bg for cell in cells.values()).most_common(1)
+        marked = (place for place, cell in cells.items() if cell.reverse or cell.bg != paper)
+        return next(marked, (0, 0))
