@@ -1,6 +1,9 @@
-"""SIGINT, SIGTERM and SIGHUP end a command in order: cancelled first, then cleaned up."""
+"""SIGINT, SIGTERM and SIGHUP end a command in order: cancelled first, then cleaned up.
 
-import asyncio
+One that is ignored from the start, as by nohup, stays so. asyncio is imported with the first
+work, not before: usage errors wait for nothing.
+"""
+
 import signal
 from collections.abc import Coroutine
 from typing import TypeVar
@@ -10,12 +13,21 @@ Result = TypeVar("Result")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+def interrupt_on_signals() -> None:
+    """Have each of the signals raise KeyboardInterrupt as long as no work has begun."""
+    for each in SIGNALS:
+        if signal.getsignal(each) is signal.SIG_DFL:
+            signal.signal(each, signal.default_int_handler)
+
+
 def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
     """Run to the end and return its result.
 
     Raises KeyboardInterrupt after one of the signals, once what was begun is cleaned up; a
     second signal while that goes on changes nothing. The work is cancelled with the signal's name.
     """
+    import asyncio
+
     try:
         return asyncio.run(_guarded(work))
     except asyncio.CancelledError:
@@ -23,6 +35,8 @@ def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
 
 
 async def _guarded(work: Coroutine[object, object, Result]) -> Result:
+    import asyncio
+
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
     interrupted = False
 
@@ -33,5 +47,6 @@ async def _guarded(work: Coroutine[object, object, Result]) -> Result:
             task.cancel(number.name)
 
     for each in SIGNALS:
-        loop.add_signal_handler(each, interrupt, each)
+        if signal.getsignal(each) is not signal.SIG_IGN:
+            loop.add_signal_handler(each, interrupt, each)
     return await task

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
 from gputui.cli.output import checked as checked_output
 from gputui.errors import GputuiError, PresetError, UsageError
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
+    interrupt_on_signals()
     try:
         running = _prepared(script_arguments, options)
     except GputuiError as error:
@@ -27,8 +29,6 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
 
             print(json.dumps(failure(_work(options, {}, ()), error)))
         raise
-    from gputui.cli.interrupts import run_until_interrupted
-
     return run_until_interrupted(running)
 
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.system import hang
-from tests.system.conftest import Command
+from tests.system.conftest import GONE_S, Command, wait_until
 from tests.system.parts import Run
 
 HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
@@ -63,3 +63,27 @@ def test_a_kill_is_told_and_leaves_nothing(
         assert json.loads(out)["result"] == {"value": hang.VALUE}
     run.assert_nothing_left()
     gputui.assert_nothing_left()
+
+
+def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> None:
+    before = signal.signal(HUP, signal.SIG_IGN)
+    try:
+        run = Run(gputui, HOST, "wait")
+    finally:
+        signal.signal(HUP, before)
+    run.hanging_worker()
+    run.process.send_signal(HUP)
+    (gputui.folder / "go").touch()
+    status, _, err = run.end()
+    assert status == 0, err
+
+
+def test_a_name_is_free_again_when_its_head_was_killed(gputui: Command) -> None:
+    gputui.env["DASK_GPUTUI__LEASE"] = "2"
+    for _ in range(2):
+        done = gputui("up", HOST, "--name", "lab")
+        assert done.returncode == 0, done.stderr
+        (contact,) = json.loads(gputui("ls", "--json").stdout)
+        os.kill(contact["pid"], KILL)
+        wait_until(lambda: not gputui.left(), GONE_S, lambda: str(gputui.left()))
+    assert json.loads(gputui("ls", "--json").stdout) == []
