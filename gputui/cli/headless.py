@@ -142,6 +142,7 @@ def _put_out(
     told = result.to_json(failed_hosts(course.settled), course.heard.restarts)
     saved: list[Path] = []
     error = None
+    course.quieten()
     if not course.work.as_json:
         _print(result, draws=computation.output.draws)
     try:

@@ -3,7 +3,10 @@
 import sys
 import time
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 LINE_EVERY_S = 5.0
 """How often a stage that goes on is told where there is no terminal."""
@@ -74,22 +77,23 @@ class Lines(Silence):
 
 
 class Bars:
-    """A bar for each stage."""
+    """A bar for each stage; the one that is under way is the last."""
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
 
         self._bars = RichProgress(
             TextColumn("{task.description:<20}"),
             BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[count]:<11}"),
             TimeElapsedColumn(),
             console=Console(stderr=True),
-            transient=False,
+            redirect_stdout=False,
         )
-        self._tasks: dict[str, object] = {}
+        self._stage = ""
+        self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -105,11 +109,21 @@ class Bars:
 
     def stop(self) -> None:
         """Leave the bars as they are."""
+        self._end_stage()
         self._bars.stop()
 
     def show(self, stage: str, done: int, total: int) -> None:
-        """Move the stage's bar."""
+        """Move the stage's bar; the one before it is at its end."""
+        if stage != self._stage:
+            self._end_stage()
+            self._stage = stage
         if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=None)
-        task = self._tasks[stage]
-        self._bars.update(task, completed=done, total=total or None)  # type: ignore[arg-type]
+            self._tasks[stage] = self._bars.add_task(stage, total=None, count="")
+        count = f"{done:,}/{total:,}" if total else ""
+        self._bars.update(self._tasks[stage], completed=done, total=total or None, count=count)
+
+    def _end_stage(self) -> None:
+        """Let the bar of a stage whose length was never known stand still."""
+        task = self._tasks.get(self._stage)
+        if task is not None and self._bars.tasks[task].total is None:
+            self._bars.update(task, completed=1, total=1)

@@ -1,6 +1,7 @@
 """A figure → text for the terminal (plotext) or a PNG (matplotlib)."""
 
 import importlib.util
+from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,18 @@ def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
     plotext.clear_figure()
     plotext.plotsize(width, height)
     plotext.title(figure.title)
-    plotext.xlabel(figure.x_label)
-    plotext.ylabel(figure.y_label)
     if figure.kind == "heat":
         return _heat_lines(figure)
     if figure.kind == "bar":
-        plotext.bar(list(figure.labels), _on_scale(figure), orientation="horizontal")
+        lengths = _on_scale(figure)
+        plotext.xlabel(figure.y_label)
+        plotext.bar(list(figure.labels), lengths, orientation="horizontal", width=0.5)
+        if figure.logarithmic:
+            powers = range(ceil(max(lengths, default=0)) + 1)
+            plotext.xticks(list(powers), [f"1e{power}" for power in powers])
     else:
+        plotext.xlabel(figure.x_label)
+        plotext.ylabel(figure.y_label)
         plotext.plot(list(figure.x), list(figure.y), marker="braille")
         if figure.logarithmic and min(figure.y, default=0) > 0:
             plotext.yscale("log")
@@ -47,8 +53,6 @@ def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
 
 def _on_scale(figure: Figure) -> list[float]:
     """Return the lengths of bars; those of a logarithmic figure as powers of ten."""
-    from math import log10
-
     return [log10(value) if figure.logarithmic and value > 0 else value for value in figure.y]
 
 

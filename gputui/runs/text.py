@@ -8,6 +8,9 @@ from typing import Any
 MOST_ITEMS = 12
 """Of a list that are printed; `--json` has them all."""
 
+SUFFIXES = {"s": "_s", "B/s": "_bytes_per_s"}
+"""How a key ends that names its unit."""
+
 WIDTH = 80
 """Where long values are broken; tables are not."""
 
@@ -23,14 +26,15 @@ def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> s
     numbers per s  3 M/s
     """
     units = units or {}
-    width = max((len(_words(key)) for key in result), default=0)
+    words = {key: _words(key, units.get(key, "")) for key in result}
+    width = max(map(len, words.values()), default=0)
     lines: list[str] = []
     for key, value in result.items():
         if _is_table(value):
             lines += ["", *_table(value, units), ""]
         else:
             shown = _cell(value, units.get(key, ""))
-            lines.append(f"{_words(key):<{width}}  {_hanging(shown, width + 2)}".rstrip())
+            lines.append(f"{words[key]:<{width}}  {_hanging(shown, width + 2)}".rstrip())
     return "\n".join(lines).strip("\n")
 
 
@@ -44,8 +48,13 @@ def _wrap(line: str, width: int) -> list[str]:
     return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
 
 
-def _words(key: str) -> str:
-    return key.replace("_", " ")
+def _words(key: str, unit: str = "") -> str:
+    """Return a key as words, without a unit that stands behind each value.
+
+    >>> _words("elapsed_s", "s"), _words("pinned_bytes_per_s", "B/s"), _words("elapsed_s")
+    ('elapsed', 'pinned', 'elapsed s')
+    """
+    return key.removesuffix(SUFFIXES.get(unit, "")).replace("_", " ")
 
 
 def _is_table(value: Any) -> bool:
@@ -58,9 +67,21 @@ def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[
         [_cell(row.get(column), units.get(column, "")) for column in columns]
         for row in rows[: 10 * MOST_ITEMS]
     ]
-    lines = _aligned([[_words(column) for column in columns], *cells])
+    heads = [_words(column, units.get(column, "")) for column in columns]
+    lines = _aligned([heads, *cells])
+    if max(map(len, lines)) > WIDTH:
+        lines = _aligned([*_broken(heads, cells), *cells])
     rest = len(rows) - len(cells)
     return lines + ([f"… and {rest:,} more"] if rest else [])
+
+
+def _broken(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return heads in several lines, no wider than what stands below them, where words allow it."""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    broken = [_wrap(head, width) for head, width in zip(heads, widths, strict=True)]
+    height = max(map(len, broken))
+    raised = [[*[""] * (height - len(lines)), *lines] for lines in broken]
+    return list(zip(*raised, strict=True))
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -3,7 +3,15 @@
 A module of tests says `lab = running_lab`, and all its tests share the cluster.
 """
 
+import contextlib
+import fcntl
+import io
 import json
+import os
+import pty
+import subprocess
+import sys
+import termios
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,3 +46,36 @@ def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 def last_run(command: Command) -> Any:
     """Return the record of the newest run."""
     return json.loads(command("runs", "show", "last", "--json").stdout)
+
+
+@contextlib.contextmanager
+def in_a_terminal(
+    command: Command, *arguments: str
+) -> Iterator[tuple["subprocess.Popen[bytes]", io.FileIO]]:
+    """Run the command in the foreground of a terminal; yield it, and what a person has of it."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gputui", *arguments],
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        cwd=command.folder,
+        env={**os.environ, **command.env, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(its)
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        try:
+            yield process, terminal
+        finally:
+            process.kill()
+            process.wait()
+
+
+def shown(terminal: io.FileIO, last: bytes) -> bytes:
+    """Return what a terminal shows up to these words."""
+    seen = b""
+    while last not in seen:
+        seen += terminal.read(1000)
+    return seen

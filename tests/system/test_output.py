@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.system.conftest import Command
-from tests.system.lab import last_run, running_lab
+from tests.system.lab import in_a_terminal, last_run, running_lab, shown
 
 lab = running_lab
 
@@ -39,6 +39,14 @@ def test_a_figure_is_drawn_in_the_terminal_where_asked(lab: Command) -> None:
     done = lab(*SVD, "--figure", "-", "--quiet")
     assert "singular values" in done.stdout
     assert "┤" in done.stdout
+
+
+def test_in_a_terminal_bars_stand_still_above_the_result_and_its_figure(lab: Command) -> None:
+    with in_a_terminal(lab, *SVD) as (_, terminal):
+        printed = shown(terminal, b"svd on 2 workers").decode()
+    bars, _, result = printed.partition("singular values")
+    assert "asking workers" in bars and "━" in bars
+    assert "┤" in result and "━" not in result
 
 
 def test_arrays_that_are_there_are_never_overwritten(lab: Command) -> None:

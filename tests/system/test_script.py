@@ -1,14 +1,11 @@
 """`--run SCRIPT.py`: a plain Python file on a cluster, as if `python` ran it."""
 
 import asyncio
-import fcntl
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -17,7 +14,7 @@ from gputui.cluster import HeadLink, find_cluster
 from gputui.protocol import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import GONE_S, Command, wait_until
-from tests.system.lab import HERE, last_run, running_lab
+from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown
 
 lab = running_lab
 
@@ -190,32 +187,17 @@ COUNTS = (
 
 @pytest.mark.parametrize("way", ["key", "signal"])
 def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> None:
-    ours, its = pty.openpty()
     script = written(lab.folder / "mine.py", *COUNTS)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gputui", "--attach", "lab", "--run", script, "--quiet"],
-        stdin=its,
-        stdout=its,
-        stderr=its,
-        cwd=lab.folder,
-        env={**os.environ, **lab.env},
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-    )
-    os.close(its)
-    os.write(ours, b"typed\n")
-    with os.fdopen(ours, "r+b", buffering=0) as terminal:
-        shown = b""
-        while b"at work typed" not in shown:
-            shown += terminal.read(100)
+    arguments = ("--attach", "lab", "--run", script, "--quiet")
+    with in_a_terminal(lab, *arguments) as (process, terminal):
+        terminal.write(b"typed\n")
+        shown(terminal, b"at work typed")
         if way == "key":
             terminal.write(b"\x03")
         else:
             process.terminate()
-        while b"times" not in shown:
-            shown += terminal.read(100)
+        assert b"told 1 times" in shown(terminal, b"times")
         assert process.wait(GONE_S) == 130
-    assert b"told 1 times" in shown
 
 
 def test_a_script_ends_with_its_command(lab: Command) -> None:
