@@ -97,14 +97,15 @@ class Slot:
 
 def slots_of(snapshot: Snapshot) -> list[Slot]:
     """Return all slots, host by host in the snapshot's order."""
-    on_device: dict[tuple[str, str | None], list[WorkerStatus]] = defaultdict(list)
+    on_hosts: dict[str, dict[str | None, list[WorkerStatus]]] = defaultdict(dict)
     for worker in snapshot.workers:
         if worker.state is not WorkerState.GONE:
-            on_device[worker.host, worker.device_uuid].append(worker)
+            on_hosts[worker.host].setdefault(worker.device_uuid, []).append(worker)
     slots: list[Slot] = []
     for host in snapshot.hosts:
+        on_device = on_hosts[host.name]
         for device in host.devices:
-            workers = tuple(on_device.pop((host.name, device.uuid), ()))
+            workers = tuple(on_device.pop(device.uuid, ()))
             slots.append(_slot(_seat(host, device), host, device, workers))
         for worker in _without_device(on_device, host):
             slots.append(_slot(worker.name, host, None, (worker,)))
@@ -112,13 +113,12 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
 
 
 def _without_device(
-    on_device: dict[tuple[str, str | None], list[WorkerStatus]], host: HostStatus
+    on_device: dict[str | None, list[WorkerStatus]], host: HostStatus
 ) -> list[WorkerStatus]:
     """Return the workers whose device is not among the host's: CPU workers, or no NVML."""
-    if (host.name, None) not in on_device and host.devices:
+    if None not in on_device and host.devices:
         return []
-    left = [key for key in on_device if key[0] == host.name]
-    return [worker for key in left for worker in on_device.pop(key)]
+    return [worker for workers in on_device.values() for worker in workers]
 
 
 def _seat(host: HostStatus, device: DeviceReading) -> str:
@@ -138,6 +138,8 @@ def _state(
         return SlotState.LOST
     if host.state in (HostState.SILENT, HostState.RECONNECTING):
         return SlotState.SILENT
+    if len(workers) == 1:
+        return state_of_worker(workers[0])
     if any(misplaced(worker) for worker in workers):
         return SlotState.MISPLACED
     if workers:
