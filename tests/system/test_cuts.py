@@ -43,6 +43,19 @@ def test_a_connection_cut_at_the_start_is_told(gputui: Command, openssh_hosts: S
     assert sockets(openssh_hosts) == []
 
 
+def test_hosts_that_are_being_reached_when_the_scheduler_dies_are_let_go(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    run = Run(gputui, hosts_file(gputui, openssh_hosts, count=4), "easy")
+    found(lambda: run.pid_of("relay"))
+    os.kill(found(lambda: run.pid_of("scheduler")), signal.SIGKILL)
+    status, _, err = run.end()
+    assert (status, "the scheduler was killed by SIGKILL" in err) == (3, True), err
+    run.assert_nothing_left()
+    gputui.assert_nothing_left()
+    assert sockets(openssh_hosts) == []
+
+
 def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:
