@@ -94,6 +94,24 @@ def test_shutting_down_a_client_ends_the_cluster() -> None:
     assert cluster.status.name == "closed"
 
 
+@pytest.mark.parametrize("call", ["GPUCluster(hosts)", "connect()"])
+def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -> None:
+    program = f"""
+        import gputui
+        from distributed import Client
+        hosts = {TWO_WORKERS!r}
+        cluster = gputui.{call}
+        client = Client(cluster)
+        print(client.submit(sum, [1, 2]).result())
+    """
+    running = [GPUCluster(TWO_WORKERS)] if call == "connect()" else []
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "3\n", "")
+    for cluster in running:
+        cluster.close()
+
+
 def test_functions_beside_a_script_are_found_by_the_workers(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("def double(n):\n    return 2 * n\n")
     script = tmp_path / "script.py"

@@ -5,6 +5,8 @@ Works with and without a running event loop, as Dask's own clusters do: with
 """
 
 import asyncio
+import atexit
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,6 +43,7 @@ class RunningCluster:
         if not asynchronous:
             self._runner.start()
             self._run(self._awaited)
+            atexit.register(_let_go, weakref.ref(self))
 
     # What Dask's Client asks of a cluster
 
@@ -221,3 +224,12 @@ class RunningCluster:
         from distributed.utils import sync
 
         return sync(self.loop, function, *arguments)
+
+
+def _let_go(reference: "weakref.ref[RunningCluster]") -> None:
+    """Close the link that nobody closed, before the interpreter ends its loop under it."""
+    from distributed.core import Status
+
+    cluster = reference()
+    if cluster is not None and cluster.status is not Status.closed:
+        cluster._run(RunningCluster._close, cluster)
