@@ -117,6 +117,7 @@ class ScreenApp(App[int]):
         """Do what the first frame need not wait for."""
         self.run_worker(self.head.listen(), name="link", exit_on_error=True)
         self.run_worker(self.stage.get_ready())
+        self.say(self.remembered.trouble, bad=True)
 
     # What the link says
 

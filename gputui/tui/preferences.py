@@ -1,7 +1,7 @@
 """What a person chose of the screen, remembered from one session to the next.
 
-A small JSON file in the state folder; one that cannot be read, or is of another version, is as
-good as none, and what it says of things that are no more is let be.
+A small JSON file in the state folder; one that cannot be read is as good as none, which is said,
+and what it says of things that are no more is let be.
 """
 
 import json
@@ -27,13 +27,15 @@ def location() -> Path:
 
 
 def load(path: Path) -> Preferences:
-    """Return what was remembered."""
+    """Return what was remembered; raises OSError, and ValueError for what is no such file."""
+    if not path.exists():
+        return Preferences()
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
         columns = tuple(str(name) for name in known["columns"])
         return Preferences(str(known["theme"]), str(known["zoom"]), columns)
-    except (OSError, ValueError, KeyError, TypeError):
-        return Preferences()
+    except (KeyError, TypeError) as error:
+        raise ValueError("not a file of this version") from error
 
 
 def save(path: Path, preferences: Preferences) -> None:
@@ -49,7 +51,14 @@ class Remembered:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self.now = load(path) if path else Preferences()
+        self.now = Preferences()
+        self.trouble = ""
+        """Why nothing is remembered, where something was."""
+        if path is not None:
+            try:
+                self.now = load(path)
+            except (OSError, ValueError) as error:
+                self.trouble = f"{path}: choices not read: {error}"
 
     def change(self, **chosen: Any) -> None:
         """Choose otherwise; raises OSError when it cannot be kept."""

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gputui.snapshot import DeviceProcess, Owner, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.picker import Picker
@@ -64,15 +66,23 @@ async def test_theme_zoom_and_columns_are_remembered(tmp_path: Path) -> None:
         await sees_not(pilot, "TEMP")
 
 
-def test_a_broken_file_of_choices_is_as_good_as_none(tmp_path: Path) -> None:
+def test_choices_are_read_as_they_were_saved(tmp_path: Path) -> None:
     path = tmp_path / "screen.json"
-    assert load(path) == Preferences()
-    path.write_text('{"theme": ')
-    assert load(path) == Preferences()
-    path.write_text("[1]")
     assert load(path) == Preferences()
     save(path, Preferences("textual-light", "host", ("util",)))
     assert load(path) == Preferences("textual-light", "host", ("util",))
+
+
+@pytest.mark.parametrize("text", ['{"theme": ', "[1]", "{}", "\x00"])
+async def test_a_broken_file_of_choices_is_as_good_as_none_and_said(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "screen.json"
+    path.write_text(text)
+    on = Still(two_hosts(), remembered=Remembered(path))
+    async with on.app.run_test(size=(200, 30)) as pilot:
+        await sees(pilot, "a:gpu0", "choices not read")
+        assert on.app.remembered.now == Preferences()
 
 
 async def test_choices_of_another_version_are_let_be(tmp_path: Path) -> None:
