@@ -242,6 +242,7 @@ class ScreenApp(App[int]):
         """Bring a view into sight, and in it what bears this key."""
         self._launching = self._launching and name == "launch"
         view = await self.stage.bring(name)
+        view.show(self.watched)
         if view is self.view and not self.prompt.active:
             view.focus_body()
         self.call_after_refresh(self._enter, view, key)

@@ -16,10 +16,12 @@ def device_lines(slot: Slot, history: History, width: int, now: float) -> list[L
     mark, device, host = MARKS[slot.state], slot.device, slot.host
     lines: list[Line] = [
         [(fmt.safe(slot.key), "title"), (f"  {mark.shape} {slot.state.value}", mark.role)],
-        [(f"{fmt.safe(device.name)}  {device.uuid}" if device else "CPU worker", "dim")],
+        [(f"{fmt.safe(device.name)}  {fmt.safe(device.uuid)}" if device else "CPU worker", "dim")],
     ]
     if slot.dead and host.read_at is not None:
-        lines.append([(f"last read {fmt.age(now - host.read_at)} ago  {host.reason}", "warn")])
+        lines.append(
+            [(f"last read {fmt.age(now - host.read_at)} ago  {fmt.safe(host.reason)}", "warn")]
+        )
     if device is None:
         return lines
     power = _share(device.power_w, device.power_limit_w)

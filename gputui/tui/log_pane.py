@@ -107,7 +107,7 @@ class LogPane(Pane):
             head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
         if self.worker is None:
             width = min(24, max(13, self.size.width // 6))
-            head.append((fitted(line.worker, width) + " ", "accent"))
+            head.append((fitted(safe(line.worker), width) + " ", "accent"))
         return head
 
     def _marked(self, text: str, role: str) -> list[Part]:

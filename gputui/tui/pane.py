@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from gputui.tui.format import to_ascii
+from gputui.tui.format import safe, to_ascii
 from gputui.tui.palette import Palette
 
 Part = tuple[str, str]
@@ -32,10 +32,11 @@ class Brush:
         self._styles = {"": background}
 
     def strip(self, line: Line, width: int) -> Strip:
-        """Return a line cut or filled to exactly `width` cells."""
+        """Return a line cut or filled to exactly `width` cells, and harmless, whoever wrote it."""
         segments: list[Segment] = []
         room = width
         for text, role in merged(line):
+            text = safe(text)
             text = to_ascii(text) if self.palette.ascii_only else text
             size = cell_len(text)
             if size > room:

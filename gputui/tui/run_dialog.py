@@ -189,8 +189,13 @@ class RunDialog(ModalScreen[StartRun | None]):
         for row in self.query(ParameterRow):
             row.explain(mistakes.get(row.parameter.name, ""))
         memory = self.query_one("#memory", Static)
-        memory.update(mistakes.get("") or estimate_text(form.estimate(), form.machine))
-        memory.set_class(form.estimate().fit is Fit.TOO_LARGE or "" in mistakes, "wrong")
+        try:
+            estimate = form.estimate()
+        except Exception as error:  # the border of one preset: whatever its own reckoning raises
+            mistakes[""] = f"{form.preset.name}: {type(error).__name__}: {error}"
+            estimate = Estimate(Fit.UNKNOWN)
+        memory.update(fmt.safe(mistakes.get("") or estimate_text(estimate, form.machine)))
+        memory.set_class(estimate.fit is Fit.TOO_LARGE or "" in mistakes, "wrong")
         self.query_one("#command", Static).update(self._command())
 
     def _command(self) -> str:

@@ -60,14 +60,18 @@ def _no_workers(app: "ScreenApp") -> str:
 
 def preset_commands() -> list[Command]:
     """Return a command for each preset, for the palette: it opens the preset's form."""
-    return [_preset_command(presets.get(name)) for name in presets.names()]
+    return [_preset_command(name) for name in presets.names()]
 
 
-def _preset_command(preset: presets.Preset) -> Command:
+def _preset_command(name: str) -> Command:
+    try:
+        does = presets.get(name).summary
+    except (PresetError, ImportError) as error:
+        does = str(error)
     return Command(
-        f"run {preset.name}",
-        preset.summary,
-        lambda app, _: _run(app, preset.name),
+        f"run {name}",
+        does,
+        lambda app, _: _run(app, name),
         changes=True,
         unavailable=_no_workers,
     )

@@ -33,6 +33,10 @@ class View(Widget):
         """The frame this view is in."""
         return cast("ScreenApp", self.app)
 
+    def on_resize(self) -> None:
+        """Draw for the new size, which may let more or less be seen."""
+        self.screen_app.redraw()
+
     def show(self, watched: Watched) -> None:
         """Draw what is known now; called when it is in sight and something is new."""
 

@@ -110,6 +110,7 @@ class RunsView(Listing[RunRow]):
 
     def on_resize(self) -> None:
         """Put the result where there is room for it."""
+        super().on_resize()
         wide = self.size.width >= WIDE
         self.set_class(wide, "wide")
         self.set_class(self.size.height < LOW and not wide, "low")

@@ -1,0 +1,163 @@
+"""Bad input and faults: the screen stays, says what happened, and loses nothing."""
+
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from gputui import presets
+from gputui.presets import Preset
+from gputui.protocol import Refused, SnapshotTaken
+from gputui.snapshot import DeviceProcess, HostState, Owner, RunState, RunStatus, Snapshot
+from gputui.tui.run_dialog import RunDialog
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, sees_not, until
+
+NASTY = "\x1b[2J\x1b]0;owned\x07\x9b31mred\r\n\x00‮evil‬ 名前🚀 שלום"
+"""What a terminal would obey, what turns text around, and what is two cells wide."""
+
+
+def two_hosts(sequence: int = 1, second: bool = True) -> Snapshot:
+    hosts = [host(name, device(0, name)) for name in ("a", "b")[: 1 + second]]
+    made = snapshot(*hosts, workers=tuple(worker(0, each.name) for each in hosts))
+    return replace(made, sequence=sequence, taken_at=EPOCH + sequence)
+
+
+def nasty() -> Snapshot:
+    theirs = DeviceProcess(9, Owner.OTHER, NASTY, NASTY, GIB)
+    bad = host(NASTY, replace(device(0, NASTY, processes=(theirs,)), name=NASTY), reason=NASTY)
+    refused = host("r", state=HostState.REFUSED, reason=NASTY, remedy=NASTY, stderr_tail=(NASTY,))
+    working = replace(worker(0, NASTY), current_task=NASTY, reason=NASTY)
+    run = RunStatus("r-1", NASTY, ((NASTY, NASTY),), RunState.FAILED, EPOCH, error_type=NASTY)
+    return snapshot(bad, refused, workers=(working,), runs=(run,), name=NASTY)
+
+
+def obeyed(text: str) -> list[str]:
+    """Return the characters that a terminal would obey, or that turn text around."""
+    kinds = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return [f"{char!r}" for char in text if unicodedata.category(char) in kinds and char != "\n"]
+
+
+@pytest.mark.parametrize("view", "0123456")
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)], ids=str)
+async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
+    view: str, size: tuple[int, int]
+) -> None:
+    on = Still(nasty())
+    async with on.app.run_test(size=size) as pilot:
+        on.link.put(SnapshotTaken(replace(nasty(), sequence=2)))
+        on.log(NASTY, NASTY, "plain " + NASTY)
+        on.happen(1, NASTY, NASTY, "error")
+        await pilot.press(view)
+        await until(pilot, lambda: on.app.stage.view and on.app.stage.view.NAME)
+        await pilot.press("j", "enter")
+        await pilot.pause(0.1)
+        assert not obeyed(seen(pilot))
+        lines = on.app.screen._compositor.render_strips()
+        assert {cell_len(line.text) for line in lines} == {size[0]}
+
+
+async def test_a_snapshot_out_of_order_is_let_be() -> None:
+    on = Still(two_hosts(5))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "b:gpu0")
+        on.link.put(SnapshotTaken(two_hosts(4, second=False)))
+        on.link.put(SnapshotTaken(two_hosts(6)))
+        await until(pilot, lambda: on.app.watched.snapshot.sequence == 6)
+        await sees(pilot, "b:gpu0")
+
+
+async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
+    on = Still(two_hosts(1))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "b:gpu0")
+        await pilot.press("G", "space")
+        await sees(pilot, "1 marked")
+        on.link.put(SnapshotTaken(two_hosts(2, second=False)))
+        await sees_not(pilot, "b:gpu0", "1 marked")
+        assert on.app.view is not None and on.app.view.targets()[0].startswith("a")
+
+
+@pytest.mark.parametrize("view", "0123456")
+async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None:
+    on = Still(two_hosts(1))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "b:gpu0")
+        await pilot.press(view)
+        on.link.put(SnapshotTaken(replace(snapshot(), sequence=2)))
+        await sees(pilot, "hosts 0/0")
+        await pilot.press("j", "k", "enter", "space", "escape")
+        assert on.app.is_running
+
+
+async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        for size in [(10, 3), (200, 60), (1, 1), (59, 14), (120, 40)] * 6:
+            await pilot.resize_terminal(*size)
+        await sees(pilot, "a:gpu0", "HISTORY")
+
+
+@pytest.mark.parametrize("view", "0123456")
+async def test_three_lines_of_ten_cells_are_enough_to_stay(view: str) -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press(view)
+        await pilot.resize_terminal(10, 3)
+        await sees(pilot, "2 GPUs")
+        await pilot.press("question_mark", "escape", "ctrl+p", "escape", "colon", "escape")
+        await pilot.resize_terminal(80, 24)
+        await sees_not(pilot, "2 GPUs ○")
+
+
+async def test_a_refused_change_is_said_with_the_reason() -> None:
+    on = Still(two_hosts())
+    on.link.reply = Refused(0, "no room for a worker")
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press(*":scale 9", "enter")
+        await sees(pilot, "scale: no room for a worker")
+
+
+class Broken:
+    """What a preset with a mistake does."""
+
+    def __call__(self, *_: object) -> object:
+        raise ZeroDivisionError("rows are no number")
+
+
+async def test_a_preset_that_raises_while_it_is_set_up_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good: Preset = presets.get("svd")
+    monkeypatch.setattr(presets, "get", lambda name: replace(good, estimate=Broken()))
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(on.app.screen, RunDialog))
+        await sees(pilot, "ZeroDivisionError: rows are no number")
+
+
+async def test_a_preset_that_cannot_be_imported_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    get = presets.get
+
+    def missing(name: str) -> Preset:
+        if name == "svd":
+            raise ImportError("no module named wings")
+        return get(name)
+
+    monkeypatch.setattr(presets, "get", missing)
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press(*":run svd", "enter")
+        await sees(pilot, "no module named wings")
+        await pilot.press("down")
+        await sees(pilot, "--run random-sum")
+        await pilot.press("escape", "ctrl+p", *"run mean")
+        await sees(pilot, "run mean")
