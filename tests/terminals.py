@@ -23,6 +23,8 @@ from pathlib import Path
 
 BOUND_S = 60.0
 STEP_S = 0.05
+KEEP_STATUS = '"$@"; echo $? > "$0"'
+"""A shell's: run what follows, and write how it ended. (tmux 3.3 itself loses that at times.)"""
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 
@@ -51,8 +53,10 @@ class Tmux:
         variables = [word for pair in env.items() for word in ("-e", "=".join(pair))]
         size = ["-x", str(columns), "-y", str(lines)]
         command = [sys.executable, "-m", "gputui", *arguments]
-        self.run("new-session", "-d", "-s", name, *size, *variables, *command)
+        keeping = ["sh", "-c", KEEP_STATUS, str(self.folder / f"{name}.status")]
+        self.run("new-session", "-d", "-s", name, *size, *variables, *keeping, *command)
         self.run("set-option", "-t", name, "remain-on-exit", "on")
+        self.run("set-option", "-s", "exit-empty", "off")
         return Window(self, name)
 
     def end(self) -> None:
@@ -93,9 +97,9 @@ class Window:
     @property
     def exit_status(self) -> int:
         """How the command ended; waits for that."""
-        told = ("display-message", "-p", "-t", self.name, "#{pane_dead} #{pane_dead_status}")
-        wait(lambda: self.tmux.run(*told).startswith("1"), "an end in\n", lambda: self.text)
-        return int(self.tmux.run(*told).split()[1])
+        status = self.tmux.folder / f"{self.name}.status"
+        wait(lambda: status.exists() and status.read_text(), "an end in\n", lambda: self.text)
+        return int(status.read_text())
 
 
 @dataclass

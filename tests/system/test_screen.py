@@ -1,12 +1,17 @@
 """The screen in real terminals, on a cluster of this machine's own CPU workers."""
 
+import json
+import os
 import shutil
+import signal
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.system.conftest import Command
-from tests.terminals import Tmux, Window, new_tmux
+from tests.terminals import Pty, Tmux, Window, new_tmux
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 
@@ -50,14 +55,22 @@ def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
     first = started(tmux, gputui)
     first.press("C-p")
     first.sees("what to do")
-    first.type("run")
+    first.type("run svd")
+    first.sees("singular values (and vectors)")
     first.press("Enter")
-    first.sees("\nrun\n")
-    first.type("svd rows=2000 cols=20")
+    first.sees("gputui --attach lab --run svd")
     first.press("Enter")
+    first.sees("rows: rows of x")
+    first.type("2000")
+    first.sees("-p rows=2000")
+    first.press("Tab")
+    first.sees("cols: columns of x")
+    first.type("20")
+    first.sees("--run svd -p rows=2000 -p cols=20")
+    first.press("C-r")
     first.sees("✔ done", "singular values", "condition")
     left_running(first)
-    assert "2 workers on   1 hosts" in gputui("ls").stdout
+    assert listed(gputui)["workers"] == 2
     second = tmux.open("attach", env=gputui.env)
     second.sees("workers 2/2")
     second.press("6")
@@ -73,3 +86,117 @@ def test_a_lost_terminal_leaves_the_cluster_as_it_is(gputui: Command, tmux: Tmux
     second = tmux.open("attach", "lab", env=gputui.env)
     second.sees("workers 2/2")
     stopped(second)
+
+
+def attached(gputui: Command, *options: str) -> Pty:
+    """Return a pty in which a screen on the only cluster shows its workers."""
+    screen = Pty.start(sys.executable, "-m", "gputui", "attach", *options, env=gputui.env)
+    screen.sees("localhost:cpu0", "localhost:cpu1")
+    return screen
+
+
+@pytest.fixture
+def lab(gputui: Command) -> Command:
+    """A cluster of two workers that runs without a screen."""
+    done = gputui("up", HOSTS, "--name", "lab")
+    assert done.returncode == 0, done.stderr
+    return gputui
+
+
+def listed(gputui: Command) -> dict[str, Any]:
+    """Return what is listed of the only cluster."""
+    (cluster,) = json.loads(gputui("ls", "--json").stdout)
+    return dict(cluster)
+
+
+def test_a_hang_up_ends_the_screen_and_leaves_the_cluster(lab: Command) -> None:
+    screen = attached(lab)
+    status = screen.close()
+    assert status in (0, 1, 129, -signal.SIGHUP)
+    assert listed(lab)["workers"] == 2
+
+
+def test_a_reader_that_stalls_stops_nothing_and_sees_on(lab: Command) -> None:
+    stalled, other = attached(lab), attached(lab)
+    for _ in range(200):
+        stalled.resize(200, 60), stalled.resize(80, 24)
+        stalled.type(b"1Z3z2")
+    done = lab("--attach", "lab", "--run", "svd", "-p", "rows=2000", "-p", "cols=20")
+    assert done.returncode == 0, done.stderr
+    other.type(b"6")
+    other.sees("done", "svd")
+    stalled.resize(100, 30)
+    stalled.type(b"6")
+    stalled.sees("done", "svd")
+    for screen in (stalled, other):
+        screen.kill()
+
+
+def test_a_storm_of_sizes_down_to_three_lines_is_weathered(lab: Command) -> None:
+    screen = attached(lab)
+    for columns, lines in [(10, 3), (200, 60), (1, 1), (60, 15), (300, 100)] * 20:
+        screen.resize(columns, lines)
+        screen.read()
+    screen.resize(10, 3)
+    screen.sees("2 GPUs")
+    screen.resize(100, 30)
+    screen.sees("localhost:cpu0", "localhost:cpu1")
+    screen.kill()
+
+
+def test_two_screens_see_each_other_and_what_the_other_does(lab: Command, tmux: Tmux) -> None:
+    one, two = tmux.open("attach", env=lab.env), tmux.open("attach", env=lab.env)
+    one.sees("attached 2")
+    one.type("-")
+    one.sees("1 worker", "stop 1")
+    one.type("y")
+    two.sees("workers 1/1")
+    one.press("+")
+    one.sees("start 1")
+    one.type("y")
+    two.sees("workers 2/2")
+    left_running(one), left_running(two)
+
+
+def test_a_read_only_screen_takes_away_what_changes_things(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", "--readonly", env=lab.env)
+    screen.sees("read-only", "workers 2/2")
+    screen.type("x")
+    screen.sees("this screen is read-only")
+    screen.type("q")
+    screen.sees("leave it running")
+    assert "stop it" not in screen.text
+    screen.type("l")
+    assert screen.exit_status == 0
+
+
+def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2")
+    os.kill(listed(lab)["pid"], signal.SIGKILL)
+    screen.sees("trying")
+    screen.type("q")
+    assert screen.exit_status == 3
+
+
+def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2", "localhost:cpu1")
+    screen.type("jR")
+    screen.sees("Restart localhost?")
+    screen.type("y")
+    screen.press("5")
+    screen.sees("restarted", "localhost:cpu0")
+    screen.press("1")
+    screen.sees("workers 2/2")
+    screen.type("x")
+    screen.sees("Retire localhost", "stop 1")
+    screen.type("y")
+    screen.sees("workers 1/1")
+    left_running(screen)
+
+
+def test_without_a_terminal_it_says_so_and_points_to_run(gputui: Command) -> None:
+    done = gputui("--demo", "2x2")
+    assert done.returncode == 2
+    assert "terminal" in done.stderr and "--run" in done.stderr
