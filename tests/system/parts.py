@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterable
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 from tests.clusters import processes_of
@@ -87,6 +88,32 @@ def parent_of(pid: int) -> int:
 def command_of(pid: int) -> list[str]:
     """Return a process's argv."""
     return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+def listening(pid: int) -> set[tuple[str, int]]:
+    """Return the addresses and TCP ports at which a process listens, in its own network.
+
+    Source: proc_pid_net(5); state 0A is LISTEN.
+    """
+    own = {str(descriptor.readlink()) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+    found = set()
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+            _, local, _, state, *_, inode = line.split()[:10]
+            if state == "0A" and f"socket:[{inode}]" in own:
+                address, _, port = local.partition(":")
+                found.add((_address(address), int(port, 16)))
+    return found
+
+
+def _address(words: str) -> str:
+    """Return an IP address that /proc writes as hexadecimal words, least significant byte first.
+
+    >>> _address("0100007F")
+    '127.0.0.1'
+    """
+    ordered = [bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8)]
+    return str(ip_address(b"".join(ordered)))
 
 
 def _part(pid: int) -> str:

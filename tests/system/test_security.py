@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
 from distributed import Client
 from distributed.security import Security
@@ -18,7 +17,9 @@ from gputui import tls
 from gputui.cluster import HeadLink
 from gputui.protocol import Attached
 from tests.clusters import processes_of
+from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command
+from tests.system.parts import listening
 
 HOST = "localhost gpus=none workers=2 nthreads=1 memory=512MiB"
 REQUEST = b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"
@@ -39,17 +40,32 @@ class Live:
 
     def listening(self) -> set[tuple[str, int]]:
         """Return the addresses and ports at which its processes listen."""
-        connections = [each for pid in self.pids for each in psutil.Process(pid).net_connections()]
-        return {tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN}
+        return {place for pid in self.pids for place in listening(pid)}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A cluster of this machine."""
     with a_command(tmp_path_factory.mktemp("security")) as command:
-        done = command("up", HOST, "--name", "lab")
-        assert done.returncode == 0, done.stderr
-        contact = json.loads((command.runtime / "gputui" / "lab.json").read_text())
-        yield Live(command, asyncio.run(attached(contact["socket"])))
+        yield started(command, HOST)
+
+
+@pytest.fixture(scope="module")
+def wide_cluster(
+    tmp_path_factory: pytest.TempPathFactory, namespace_hosts: Namespaces
+) -> Iterator[Live]:
+    """A cluster of hosts on a network."""
+    with a_command(tmp_path_factory.mktemp("wide")) as command:
+        command.env |= namespace_hosts.environment
+        hosts = namespace_hosts.text("gpus=none workers=1 nthreads=1 memory=512MiB")
+        yield started(command, hosts.replace("\n", ";"))
+
+
+def started(command: Command, hosts: str) -> Live:
+    done = command("up", hosts, "--name", "lab")
+    assert done.returncode == 0, done.stderr
+    contact = json.loads((command.runtime / "gputui" / "lab.json").read_text())
+    return Live(command, asyncio.run(attached(contact["socket"])))
 
 
 async def attached(path: str) -> Attached:
@@ -87,6 +103,27 @@ def test_it_listens_on_loopback_only(cluster: Live) -> None:
 def test_nothing_answers_http(cluster: Live, encrypted: bool) -> None:
     for place in cluster.listening():
         assert b"HTTP" not in answer(place, encrypted)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_nothing_answers_http_on_a_network(
+    wide_cluster: Live, namespace_hosts: Namespaces, encrypted: bool
+) -> None:
+    here = {"0.0.0.0": namespace_hosts.head_address, "::": namespace_hosts.head_address}
+    places = {(here.get(address, address), port) for address, port in wide_cluster.listening()}
+    assert {host.address for host in namespace_hosts.hosts} < {address for address, _ in places}
+    for place in places:
+        assert b"HTTP" not in answer(place, encrypted)
+
+
+async def test_a_client_without_tls_is_kept_out_on_a_network(
+    wide_cluster: Live, namespace_hosts: Namespaces
+) -> None:
+    port = wide_cluster.attached.address.rpartition(":")[2]
+    with pytest.raises(OSError):
+        await Client(
+            f"tcp://{namespace_hosts.head_address}:{port}", asynchronous=True, timeout=REFUSED_S
+        )
 
 
 def answer(place: tuple[str, int], encrypted: bool) -> bytes:
