@@ -1,0 +1,122 @@
+"""A screen whose head goes away says so, keeps what it showed, and looks for it again."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from gputui.errors import HeadError
+from gputui.protocol import Message, SnapshotTaken, SubscribeLogs
+from gputui.snapshot import Snapshot
+from gputui.tui import connection
+from gputui.tui.app import ScreenApp
+from tests.tui.build import EPOCH, device, host, snapshot
+from tests.tui.still import StillLink, sees, sees_not, until
+
+GONE = "the cluster's head is gone"
+
+
+class CutLink(StillLink):
+    """A link that can be cut."""
+
+    def cut(self) -> None:
+        """End it, as a head that dies does."""
+        self._queue.put_nowait(None)
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """Yield what was put, until the cut."""
+        while (message := await self._queue.get()) is not None:
+            yield message
+
+
+class Heads:
+    """Heads one after the other: links, or errors where none is to be had."""
+
+    def __init__(self, *opened: CutLink | HeadError) -> None:
+        self._opened = list(opened)
+        self.app = ScreenApp(self.open, clock=lambda: EPOCH)
+
+    async def open(self) -> CutLink:
+        """Return the next link, or raise why there is none."""
+        opened = self._opened.pop(0)
+        if isinstance(opened, HeadError):
+            raise opened
+        return opened
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "RECONNECT_S", 0.2)
+
+
+def head_of(*names: str) -> CutLink:
+    link = CutLink()
+    link.put(SnapshotTaken(fleet(*names)))
+    return link
+
+
+def fleet(*names: str) -> Snapshot:
+    return snapshot(*(host(name, device(0, name)) for name in names))
+
+
+async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "RECONNECT_S", 60.0)
+    first = head_of("a")
+    async with Heads(first).app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        first.cut()
+        await sees(pilot, GONE, "a:gpu0")
+
+
+async def test_why_no_head_is_met_is_said_as_long_as_none_is() -> None:
+    first = head_of("a")
+    heads = Heads(first, *[HeadError("no head answers")] * 1000)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        first.cut()
+        await sees(pilot, "no head answers; trying again", "a:gpu0")
+
+
+async def test_a_head_that_is_met_again_takes_the_banner_away() -> None:
+    first, second = head_of("a"), head_of("a", "b")
+    heads = Heads(first, HeadError("no head answers"), second)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        first.cut()
+        await sees(pilot, "a:gpu0", "b:gpu0")
+        await sees_not(pilot, GONE)
+        await sees_not(pilot, "trying again")
+
+
+async def test_a_head_that_began_anew_may_count_from_one() -> None:
+    first, second = CutLink(), head_of("b")
+    first.put(SnapshotTaken(replace(fleet("a"), sequence=99)))
+    heads = Heads(first, second)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        first.cut()
+        await sees(pilot, "b:gpu0")
+
+
+async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
+    first = head_of("a")
+    heads = Heads(first, *[HeadError("no head answers")] * 1000)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        first.cut()
+        await sees(pilot, "trying again")
+        await pilot.press(*":scale 3", "enter")
+        await sees(pilot, "the head is not reached now")
+
+
+async def test_whoever_followed_the_logs_follows_those_of_the_next_head() -> None:
+    first, second = head_of("a"), head_of("a")
+    heads = Heads(first, second)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("4")
+        await until(pilot, lambda: SubscribeLogs(True) in first.sent)
+        first.cut()
+        await until(pilot, lambda: SubscribeLogs(True) in second.sent)
