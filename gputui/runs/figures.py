@@ -29,26 +29,35 @@ def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
         import plotext
     except ImportError:
         raise UsageError("a figure in the terminal: pip install 'gputui[plot]'") from None
+    if figure.kind == "heat":
+        return _heat_lines(figure)
     plotext.clear_figure()
     plotext.plotsize(width, height)
     plotext.title(figure.title)
-    if figure.kind == "heat":
-        return _heat_lines(figure)
     if figure.kind == "bar":
-        lengths = _on_scale(figure)
-        plotext.xlabel(figure.y_label)
-        plotext.bar(list(figure.labels), lengths, orientation="horizontal", width=0.5)
-        if figure.logarithmic:
-            powers = range(ceil(max(lengths, default=0)) + 1)
-            plotext.xticks(list(powers), [f"1e{power}" for power in powers])
+        _draw_bars(plotext, figure)
     else:
-        plotext.xlabel(figure.x_label)
-        plotext.ylabel(figure.y_label)
-        plotext.plot(list(figure.x), list(figure.y), marker="braille")
-        if figure.logarithmic and min(figure.y, default=0) > 0:
-            plotext.yscale("log")
+        _draw_line(plotext, figure)
     lines = str(plotext.uncolorize(plotext.build())).splitlines()
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _draw_line(plotext: Any, figure: Figure) -> None:
+    plotext.xlabel(figure.x_label)
+    plotext.ylabel(figure.y_label)
+    plotext.plot(list(figure.x), list(figure.y), marker="braille")
+    if figure.logarithmic and min(figure.y, default=0) > 0:
+        plotext.yscale("log")
+
+
+def _draw_bars(plotext: Any, figure: Figure) -> None:
+    """Draw bars; plotext has no logarithmic scale for them, so that their lengths are powers."""
+    lengths = _on_scale(figure)
+    plotext.xlabel(figure.y_label)
+    plotext.bar(list(figure.labels), lengths, orientation="horizontal", width=0.5)
+    if figure.logarithmic:
+        powers = range(ceil(max(lengths, default=0)) + 1)
+        plotext.xticks(list(powers), [f"1e{power}" for power in powers])
 
 
 def _on_scale(figure: Figure) -> list[float]:
