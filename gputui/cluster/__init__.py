@@ -1,19 +1,26 @@
 """A face's hold on a cluster: start or find its head, attach, scale, run, stop.
 
-`GPUCluster`, `RunningCluster` and `connect` are loaded when first used: only they import
-distributed.
+All of it is loaded when first used: a wrong word in a hosts file waits for no protocol, and only
+`GPUCluster`, `RunningCluster` and `connect` import distributed.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from gputui.cluster.link import HeadLink, Reply, security
-from gputui.cluster.sources import default_name, read_hosts
-from gputui.cluster.start import HeadProcess, Running, bring_up, check_enough, failures, spawn_head
-from gputui.contact import Contact, find_cluster, running_clusters
 
 if TYPE_CHECKING:
     from gputui.cluster.gpucluster import GPUCluster, connect
+    from gputui.cluster.link import HeadLink, Reply, security
     from gputui.cluster.running import RunningCluster
+    from gputui.cluster.sources import default_name, read_hosts
+    from gputui.cluster.start import (
+        HeadProcess,
+        Running,
+        bring_up,
+        check_enough,
+        failures,
+        spawn_head,
+    )
+    from gputui.contact import Contact, find_cluster, running_clusters
 
 __all__ = [
     "Contact",
@@ -35,10 +42,25 @@ __all__ = [
     "spawn_head",
 ]
 
+_HOMES = {
+    "gputui.cluster.gpucluster": ("GPUCluster", "connect"),
+    "gputui.cluster.link": ("HeadLink", "Reply", "security"),
+    "gputui.cluster.running": ("RunningCluster",),
+    "gputui.cluster.sources": ("default_name", "read_hosts"),
+    "gputui.cluster.start": (
+        "HeadProcess",
+        "Running",
+        "bring_up",
+        "check_enough",
+        "failures",
+        "spawn_head",
+    ),
+    "gputui.contact": ("Contact", "find_cluster", "running_clusters"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("GPUCluster", "RunningCluster", "connect"):
-        from gputui.cluster import gpucluster
-
-        return getattr(gpucluster, name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
     raise AttributeError(f"module 'gputui.cluster' has no attribute {name!r}")
