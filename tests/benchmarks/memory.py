@@ -77,6 +77,7 @@ async def agent_and_nursery(folder: Path) -> Mapping[str, Held]:
     await asyncio.sleep(SETTLED_S)
     found = parts(driver.processes())
     await driver.shut_down()
+    await driver.relay.wait()
     return found
 
 
