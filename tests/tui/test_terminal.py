@@ -75,3 +75,11 @@ def test_a_size_that_comes_back_draws_everything_again(terminal: Terminal) -> No
     terminal.resize(*CELLS)
     terminal.sees_not("rubbish")
     terminal.sees("node-01:gpu0", "8 GPUs on 2 hosts")
+
+
+def test_a_paused_screen_sends_nothing(terminal: Terminal) -> None:
+    terminal.sees("node-01:gpu0")
+    terminal.pty.type(b"p")
+    terminal.sees("PAUSED")
+    wait(lambda: not terminal.pty.read(1.0), "a second of silence")
+    assert terminal.pty.read(2.0) == b""
