@@ -6,6 +6,7 @@ it was left on any host: no process that carries one of its marks in its environ
 
 import contextlib
 import os
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -39,6 +40,8 @@ class Times:
     """When each line came on stdout."""
     ended_s: float
     gone_s: float
+    cpu_s: float
+    """Of the command and the children it waited for: what other work here does not touch."""
 
     def line_s(self, beginning: str = "") -> float:
         """Return when the first line that begins so came."""
@@ -70,7 +73,7 @@ def timed(side: Side) -> Times:
     """Run a side until nothing is left of it; raises RuntimeError where it does not end well."""
     own = f"GPUTUI_BENCHMARK={os.getpid()}.{time.monotonic_ns()}"
     name, _, value = own.partition("=")
-    started = time.perf_counter()
+    started, cpu_s = time.perf_counter(), _cpu_of_children_s()
     process = subprocess.Popen(
         side.command,
         stdin=subprocess.PIPE,
@@ -85,11 +88,16 @@ def timed(side: Side) -> Times:
     lines = tuple((time.perf_counter() - started, line.strip()) for line in process.stdout)
     said = process.stderr.read()
     status = process.wait()
-    ended_s = time.perf_counter() - started
+    ended_s, cpu_s = time.perf_counter() - started, _cpu_of_children_s() - cpu_s
     if status != side.status:
         raise RuntimeError(f"{side.name} ended with {status}: {said}")
     _wait_until_gone([own, *side.marks])
-    return Times(lines, ended_s, time.perf_counter() - started)
+    return Times(lines, ended_s, time.perf_counter() - started, cpu_s)
+
+
+def _cpu_of_children_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _wait_until_gone(marks: Sequence[str]) -> None:
