@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from textual.color import Color
 from textual.containers import Container
 from textual.widget import Widget
 
@@ -59,14 +60,15 @@ class Plot(Container):
             await self.mount(self._drawing(figure))
 
     def _drawing(self, figure: Figure) -> Widget:
-        ascii_only = Palette.of(self.app).ascii_only
-        if ascii_only or figure.kind not in PLOTTED or find_spec("textual_plotext") is None:
+        palette, colour = Palette.of(self.app), self.app.theme_variables.get("text-primary", "")
+        plain = palette.ascii_only or not colour.startswith("#")
+        if plain or figure.kind not in PLOTTED or find_spec("textual_plotext") is None:
             return TextFigure(figure)
-        return plotted(figure)
+        return plotted(figure, colour)
 
 
-def plotted(figure: Figure) -> Widget:
-    """Return a figure drawn by plotext."""
+def plotted(figure: Figure, colour: str) -> Widget:
+    """Return a figure drawn by plotext in a colour, which knows none of the terminal's own."""
     from textual_plotext import PlotextPlot
 
     widget: Widget = PlotextPlot()
@@ -81,7 +83,7 @@ def plotted(figure: Figure) -> Widget:
         plt.xticks(ticks(x))
         if figure.logarithmic:
             plt.yscale("log")
-        plt.plot(x, list(figure.y), marker="braille")
+        plt.plot(x, list(figure.y), marker="braille", color=Color.parse(colour).rgb)
     return widget
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gputui.alarms import Alarms
 from gputui.protocol import Asked
 from gputui.slots import Slot, slots_of
-from gputui.snapshot import Event, Snapshot
+from gputui.snapshot import Event, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.format import safe
 from gputui.tui.history import History
 from gputui.tui.logbook import LogBook
@@ -63,6 +63,18 @@ class Watched:
             for host in snapshot.hosts
             for device in host.devices
         )
+
+    @property
+    def workers(self) -> list[WorkerStatus]:
+        """Every worker that is not gone, host by host and GPU by GPU."""
+        placed = [worker for slot in self.slots for worker in slot.workers]
+        names = {worker.name for worker in placed}
+        everyone = self.snapshot.workers if self.snapshot else ()
+        return placed + [
+            worker
+            for worker in everyone
+            if worker.name not in names and worker.state is not WorkerState.GONE
+        ]
 
     def ask(self, question: Asked) -> None:
         """Keep a question, or forget one that was withdrawn."""

@@ -18,12 +18,13 @@ from gputui.tui.pane import Pane
 from gputui.tui.plot import Plot
 from gputui.tui.results import MARKS, RunRow, run_lines
 from gputui.tui.rows import Field
-from gputui.tui.table import Table
+from gputui.tui.table import HEADING, Table
 from gputui.tui.watched import Watched
 
 BAR_CELLS = 10
 WIDE = 150
 """Columns from which the result stands beside the list instead of below it."""
+LEAST_ROWS = 4
 LOW = 20
 """Lines below which there is no room for a result under the list."""
 
@@ -100,6 +101,7 @@ class RunsView(Listing[RunRow]):
         self._text = Pane()
         self._text.can_focus = False
         self._plot = Plot()
+        self._height: int | str = ""
 
     def compose(self) -> ComposeResult:
         """Lay out the list, and beside or below it the result."""
@@ -128,7 +130,16 @@ class RunsView(Listing[RunRow]):
     def show(self, watched: Watched) -> None:
         """Draw the list and the chosen run."""
         super().show(watched)
+        self._leave_room()
         self._show_result()
+
+    def _leave_room(self) -> None:
+        """Let the list take no more lines than it has, so that the result gets the rest."""
+        below = not (self.has_class("wide") or self.has_class("low"))
+        lines = max(LEAST_ROWS, min(self.size.height // 2, HEADING + len(self._values)))
+        height = lines if below else "1fr"
+        if self._height != height:
+            self._height = self.table.styles.height = height
 
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the result of the run that the cursor came to."""

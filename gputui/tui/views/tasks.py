@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gputui.snapshot import Snapshot, TaskGroupStatus, WorkerState, WorkerStatus
+from gputui.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
 from gputui.tui.filter import FilterError, Matches, parse
@@ -148,7 +148,7 @@ class TaskPane(Pane):
             return
         most = max(2, min(height // 2, height - LEAST_LANES))
         lines = progress_lines(snapshot.groups, watched.throughput, width, most)
-        self.lanes = self._chosen(snapshot)
+        self.lanes = self._chosen(watched)
         self.room = max(0, height - len(lines) - 2)
         self.top = max(0, min(self.top, len(self.lanes) - self.room))
         self.put(
@@ -159,13 +159,9 @@ class TaskPane(Pane):
             ]
         )
 
-    def _chosen(self, snapshot: Snapshot) -> list[str]:
+    def _chosen(self, watched: Watched) -> list[str]:
         matches = self.matches
-        return [
-            worker.name
-            for worker in snapshot.workers
-            if worker.state is not WorkerState.GONE and (matches is None or matches(worker))
-        ]
+        return [each.name for each in watched.workers if matches is None or matches(each)]
 
     def _lane_lines(self, watched: Watched, at: float) -> list[Line]:
         """Return the ruler and the lanes in sight."""

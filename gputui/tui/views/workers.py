@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gputui.slots import misplaced, state_of_worker
-from gputui.snapshot import WorkerState, WorkerStatus
+from gputui.snapshot import WorkerStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
 from gputui.tui.filter import Fields
@@ -138,9 +138,7 @@ class WorkersView(Listing[WorkerStatus]):
 
     def values(self, watched: Watched) -> Iterable[WorkerStatus]:
         """Return all workers that are, or are to be."""
-        snapshot = watched.snapshot
-        workers = snapshot.workers if snapshot else ()
-        return (worker for worker in workers if worker.state is not WorkerState.GONE)
+        return watched.workers
 
     def key(self, value: WorkerStatus) -> str:
         """Return a worker's name."""
