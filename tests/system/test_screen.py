@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.system.conftest import Command
-from tests.terminals import Pty, Tmux, Window, new_tmux
+from tests.terminals import Pty, Tmux, Window, new_tmux, wait
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 
@@ -185,6 +185,7 @@ def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux
     screen.type("jR")
     screen.sees("Restart localhost?")
     screen.type("y")
+    wait(lambda: "Restart localhost?" not in screen.text, "the question gone")
     screen.press("5")
     screen.sees("restarted", "localhost:cpu0")
     screen.press("1")
