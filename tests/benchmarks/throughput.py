@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--seconds", type=int, default=20, help="to watch the head for")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nobody stopped
     hosts = f"localhost gpus=none workers={arguments.workers} nthreads=1"
     hosts += f"\nsim[001-{arguments.hosts:03d}]" if arguments.hosts else ""
     with (
@@ -137,9 +138,11 @@ def _pair(ours: Contender, theirs: Contender, tasks: int) -> tuple[Speed, Speed]
     speeds = []
     for one, other in ((ours, theirs), (theirs, ours)):
         other.tell(signal.SIGSTOP)
-        one.speed(tasks // 8)
-        speeds.append(one.speed(tasks))
-        other.tell(signal.SIGCONT)
+        try:
+            one.speed(tasks // 8)
+            speeds.append(one.speed(tasks))
+        finally:
+            other.tell(signal.SIGCONT)
     return speeds[0], speeds[1]
 
 
