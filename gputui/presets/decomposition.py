@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -202,10 +202,9 @@ def check(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
     from dask import delayed
 
     s, vt = delayed(found.s), delayed(found.vt)
-    lazy = dask_array(replace(x, ranges=_ranges(found.u.chunks[0])))
-    pairs = zip(lazy.to_delayed().ravel(), found.u.to_delayed().ravel(), strict=True)
-    futures = job.client.compute([delayed(_deviations)(xb, ub, s, vt) for xb, ub in pairs])
-    parts = job.results(futures, "checking")
+    pairs = zip(_ranges(found.u.chunks[0]), found.u.to_delayed().ravel(), strict=True)
+    lazy = [delayed(_deviations)(x, rows, block, s, vt) for rows, block in pairs]
+    parts = job.results(job.client.compute(lazy, **job.placement()), "checking")
     identity = np.eye(len(found.s))
     return {
         "residual": math.sqrt(sum(p[0] for p in parts) / sum(p[1] for p in parts)),
@@ -213,12 +212,13 @@ def check(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
     }
 
 
-def _deviations(x: Any, u: Any, s: Any, vt: Any) -> tuple[float, float, Any]:
-    """Return ‖x − u s vᵀ‖², ‖x‖² and uᵀu of one block."""
-    xp = qr.module_of(x)
+def _deviations(x: Blocks, rows: Rows, u: Any, s: Any, vt: Any) -> tuple[float, float, Any]:
+    """Return ‖x − u s vᵀ‖², ‖x‖² and uᵀu of one block, which is drawn where its u is."""
+    block = draw_rows(x, rows)
+    xp = qr.module_of(block)
     u = xp.asarray(u)
-    rest = x - (u * xp.asarray(s)) @ xp.asarray(vt)
-    return float((rest * rest).sum()), float((x * x).sum()), _host(u.T @ u)
+    rest = block - (u * xp.asarray(s)) @ xp.asarray(vt)
+    return float((rest * rest).sum()), float((block * block).sum()), _host(u.T @ u)
 
 
 def _ranges(heights: Sequence[int]) -> tuple[Rows, ...]:
