@@ -6,6 +6,7 @@ Imported where CuPy is, and not before: it is what makes the worker's arrays.
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -18,18 +19,31 @@ POOL_SHARE = 0.95
 HELD_SHARE = 0.8
 """Of the pool, for what tasks leave in memory; the rest is what they need while they run."""
 
+ALIGNMENT = 256
+"""Of the sizes of RMM's pools. Source: RMM, `PoolMemoryResource`."""
 
-def limit_pool(share: float) -> int:
-    """Limit CuPy's pool to a share of the device; return how many bytes tasks may leave there."""
+FIRST_BYTES = 2**30
+"""Of RMM's pool, which grows: by default it takes half of the device at once."""
+
+
+def use_pool(share: float, make_room: Callable[[], bool]) -> int:
+    """Allocate from a pool of a share of the device; return how many bytes tasks may leave there.
+
+    It is RMM's where that is installed, which cuDF uses, too, and CuPy's otherwise. An allocation
+    that does not fit calls `make_room`, and is tried again for as long as that finds something.
+    """
     _, total = cupy.cuda.Device().mem_info
-    limit = int(total * POOL_SHARE * share)
-    cupy.get_default_memory_pool().set_limit(size=limit)
+    limit = int(total * POOL_SHARE * share) // ALIGNMENT * ALIGNMENT
+    if importlib.util.find_spec("rmm"):
+        _use_rmm(limit, make_room)
+    else:
+        _use_cupy(limit, make_room)
     return int(limit * HELD_SHARE)
 
 
-def spill_before_failing(make_room: Callable[[], bool]) -> None:
-    """Have an allocation that does not fit move what is held off the device, and try again."""
+def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:
     pool = cupy.get_default_memory_pool()
+    pool.set_limit(size=limit)
 
     def allocate(size: int) -> Any:
         while True:
@@ -40,6 +54,19 @@ def spill_before_failing(make_room: Callable[[], bool]) -> None:
                     raise
 
     cupy.cuda.set_allocator(allocate)
+
+
+def _use_rmm(limit: int, make_room: Callable[[], bool]) -> None:
+    """Make RMM's pool this device's resource. Source: RMM's `rmm.mr`, 26.10."""
+    from rmm import mr
+    from rmm.allocators.cupy import rmm_cupy_allocator
+
+    pool = mr.PoolMemoryResource(
+        mr.CudaMemoryResource(), initial_pool_size=min(limit, FIRST_BYTES), maximum_pool_size=limit
+    )
+    retrying = mr.FailureCallbackResourceAdaptor(pool, lambda _: make_room())
+    mr.set_current_device_resource(mr.StatisticsResourceAdaptor(retrying))
+    cupy.cuda.set_allocator(rmm_cupy_allocator)
 
 
 def release_generators_without_gil() -> None:

@@ -68,8 +68,8 @@ class Device:
         from gputui import cupy_arrays
         from gputui.agent import cupy_setup
 
-        self.memory.limit_bytes = cupy_setup.limit_pool(self._spec["device_share"])
-        cupy_setup.spill_before_failing(self.memory.make_room)
+        share = self._spec["device_share"]
+        self.memory.limit_bytes = cupy_setup.use_pool(share, self.memory.make_room)
         cupy_setup.release_generators_without_gil()
         cupy_arrays.register()
 

@@ -6,6 +6,7 @@ before the run begins; no CUDA context is made for a run on the CPU.
 
 import importlib.util
 import os
+import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -64,13 +65,25 @@ def pinned_uuid() -> str | None:
 def _device() -> tuple[str, str, int]:
     import cupy
 
-    device = cupy.cuda.Device()
-    free, _ = device.mem_info
+    free, _ = cupy.cuda.Device().mem_info
     pool = cupy.get_default_memory_pool()
-    room = free + pool.free_bytes()
+    room = free + pool.free_bytes() + _free_in_rmm()
     if pool.get_limit():
         room = min(room, pool.get_limit() - pool.used_bytes())
     return device_uuid(), _properties()["name"].decode(), int(room * DEVICE_SHARE)
+
+
+def _free_in_rmm() -> int:
+    """Return the bytes that RMM's pool holds and nobody uses, where this worker has one."""
+    if "rmm" not in sys.modules:
+        return 0
+    from rmm import mr
+
+    counted = mr.get_current_device_resource()
+    if not isinstance(counted, mr.StatisticsResourceAdaptor):
+        return 0
+    pool = counted.get_upstream().get_upstream()
+    return int(pool.pool_size()) - int(counted.allocation_counts.current_bytes)
 
 
 @cache
