@@ -6,7 +6,7 @@ script's folder may not be there, or a running cluster may have the modules of t
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -14,8 +14,11 @@ from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 8 * 2**20
 """What lies past this is left at home: the folder is then somebody's whole library."""
+
+DEEPEST = 8
+"""Packages within packages; a folder may hold a link to itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +34,11 @@ class Source:
 class Modules(MetaPathFinder, ExecutionLoader):
     """Finds and loads modules by their sources."""
 
-    def __init__(self, folder: str, sources: Mapping[str, Source]) -> None:
+    def __init__(self, folder: str, sources: Mapping[str, Source], left_out: int = 0) -> None:
         self.folder = folder
         self.sources = dict(sources)
+        self.left_out = left_out
+        """How many modules in the folder were too many."""
 
     def install(self) -> None:
         """Have imports find these modules first, in place of an earlier state of the folder."""
@@ -78,22 +83,29 @@ class Modules(MetaPathFinder, ExecutionLoader):
         return self.sources[fullname]
 
 
-def modules_in(folder: Path) -> Modules:
-    """Return the modules and packages in a folder, as far as they can be read."""
+def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
+    """Return the modules and packages in a folder, as far as they can be read and there is room.
+
+    Those named `first` are the last to be left out.
+    """
     sources: dict[str, Source] = {}
-    room = MOST_BYTES
-    for name, path in _found(folder, ""):
+    room, left_out = MOST_BYTES, 0
+    found = sorted(_found(folder, ""), key=lambda each: each[0] not in first)
+    for name, path in found:
         with contextlib.suppress(OSError):
-            room -= path.stat().st_size
-            if room < 0:
-                break
-            is_package = path.name == "__init__.py"
-            sources[name] = Source(str(path), path.read_bytes(), is_package)
-    return Modules(str(folder), sources)
+            size_bytes = path.stat().st_size
+            if size_bytes > room:
+                left_out += 1
+                continue
+            room -= size_bytes
+            sources[name] = Source(str(path), path.read_bytes(), path.name == "__init__.py")
+    return Modules(str(folder), sources, left_out)
 
 
 def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
     """Yield (module, its file) of a folder, and of the packages in it."""
+    if parent.count(".") > DEEPEST:
+        return
     with contextlib.suppress(OSError):
         for path in sorted(folder.iterdir()):
             name = parent + path.stem

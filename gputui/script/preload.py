@@ -4,6 +4,7 @@ Source: Dask's configuration reference, `distributed.client.preload`; plugins re
 that come later, too.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,10 @@ async def dask_setup(client: Client) -> None:
     handover = taken(client.scheduler.address)
     if handover is None:
         return
-    modules = modules_in(Path(handover.folder))
+    modules = modules_in(Path(handover.folder), first=sys.modules.keys())
+    if modules.left_out:
+        text = f"{modules.left_out:,} modules beside the script are too large to be sent along"
+        print(f"gputui: {text}", file=sys.stderr)
     if modules.sources:
         await client.register_plugin(SchedulerModules(modules))
         await client.register_plugin(WorkerModules(modules))

@@ -1,0 +1,93 @@
+"""The modules beside a script: found, sent as they are now, imported from memory."""
+
+import importlib
+import pickle
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.script import modules
+from gputui.script.modules import Modules, modules_in
+
+
+@pytest.fixture(autouse=True)
+def importing() -> Iterator[None]:
+    """Leave the imports of this process as they were."""
+    finders, names = list(sys.meta_path), set(sys.modules)
+    yield
+    sys.meta_path[:] = finders
+    for name in set(sys.modules) - names:
+        del sys.modules[name]
+
+
+def write(folder: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = folder / (name.replace("__in__", "/") + ".py")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+def sent(folder: Path) -> Modules:
+    """Return the modules of a folder as a worker gets them."""
+    return pickle.loads(pickle.dumps(modules_in(folder)))
+
+
+def test_modules_and_packages_are_found_with_all_they_hold(tmp_path: Path) -> None:
+    write(tmp_path, one="", pack__in____init__="", pack__in__two="", folder__in__three="")
+    (tmp_path / "no-module.py").touch()
+    assert sorted(modules_in(tmp_path).sources) == ["one", "pack", "pack.two"]
+
+
+def test_they_are_imported_where_the_folder_is_not_on_the_path(tmp_path: Path) -> None:
+    write(tmp_path, qa_pack__in____init__="from .two import x", qa_pack__in__two="x = 1")
+    sent(tmp_path).install()
+    package = importlib.import_module("qa_pack")
+    assert (package.x, package.__file__) == (1, str(tmp_path / "qa_pack" / "__init__.py"))
+    assert importlib.import_module("qa_pack.two").__package__ == "qa_pack"
+
+
+def test_an_edited_module_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    for value in (1, 2, 2):
+        write(tmp_path, qa_value=f"x = {value}")
+        sent(tmp_path).install()
+        assert importlib.import_module("qa_value").x == value
+    assert sum(isinstance(finder, Modules) for finder in sys.meta_path) == 1
+
+
+def test_a_module_that_did_not_change_is_not_imported_again(tmp_path: Path) -> None:
+    write(tmp_path, qa_state="x = []")
+    sent(tmp_path).install()
+    importlib.import_module("qa_state").x.append(1)
+    sent(tmp_path).install()
+    assert importlib.import_module("qa_state").x == [1]
+
+
+def test_a_traceback_shows_the_line_of_the_source(tmp_path: Path) -> None:
+    write(tmp_path, qa_error="def fail():\n    return 1 / 0  # here\n")
+    sent(tmp_path).install()
+    (tmp_path / "qa_error.py").unlink()
+    with pytest.raises(ZeroDivisionError) as caught:
+        importlib.import_module("qa_error").fail()
+    assert "return 1 / 0  # here" in traceback.format_exception(caught.value)[-2]
+
+
+def test_what_is_too_much_is_left_out_but_not_what_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(modules, "MOST_BYTES", 100)
+    write(tmp_path, a="#" * 90, z="#" * 50)
+    found = modules_in(tmp_path, first={"z"})
+    assert (list(found.sources), found.left_out) == (["z"], 1)
+
+
+def test_a_package_that_holds_itself_ends(tmp_path: Path) -> None:
+    write(tmp_path, pack__in____init__="")
+    (tmp_path / "pack" / "pack").symlink_to(tmp_path / "pack")
+    assert 2 <= len(modules_in(tmp_path).sources) <= modules.DEEPEST + 2
+
+
+def test_a_folder_that_is_gone_has_no_modules(tmp_path: Path) -> None:
+    assert modules_in(tmp_path / "none").sources == {}
