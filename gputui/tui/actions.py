@@ -75,7 +75,7 @@ def _type_command(app: "ScreenApp", begun: str) -> None:
         if command is None:
             app.say(f"no command {line.split(' ')[0]!r}" if line.strip() else "", bad=True)
         else:
-            await app.call_command(command, argument)
+            await app.calls.call(command, argument)
 
     names = tuple(command.name for command in app.registry)
     app.prompt.ask(Asking(": a command", submitted), begun, names, app.focus_view)
@@ -106,13 +106,13 @@ def _back(app: "ScreenApp", _argument: str) -> None:
 
 async def _find(app: "ScreenApp", _argument: str) -> None:
     commands = [*app.registry, *preset_commands()]
-    chosen = await app.push_screen_wait(Finder(commands, app.why_not))
+    chosen = await app.push_screen_wait(Finder(commands, app.calls.why_not))
     if chosen is None:
         return
-    if chosen.needs_argument and not app.why_not(chosen):
+    if chosen.needs_argument and not app.calls.why_not(chosen):
         _type_command(app, chosen.name + " ")
     else:
-        await app.call_command(chosen)
+        await app.calls.call(chosen)
 
 
 async def _help(app: "ScreenApp", _argument: str) -> None:
@@ -167,7 +167,14 @@ COMMANDS = (
     Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
     Command("redraw", "Draw all of the terminal anew", _redraw, ("ctrl+l",)),
-    Command("theme", "Change the colours", _theme, ("T",), usage="[NAME]"),
+    Command(
+        "theme",
+        "Change the colours",
+        _theme,
+        ("T",),
+        usage="[NAME]",
+        unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
+    ),
     Command("copy", "Copy the names that are marked", _copy, ("y",)),
     Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),
     Command(

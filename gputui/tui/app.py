@@ -8,14 +8,14 @@ taking in goes on.
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from textual import events
 from textual.app import App, ComposeResult
 from textual.driver import Driver
 
-from gputui.errors import ExitCode, HeadError
+from gputui.errors import ExitCode
 from gputui.protocol import (
     Asked,
     EventHappened,
@@ -28,8 +28,9 @@ from gputui.snapshot import Snapshot
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
 from gputui.tui.bars import SAID_FOR_S, BottomBars, TopBars
+from gputui.tui.calls import Calls
 from gputui.tui.changes import COMMANDS as CHANGES
-from gputui.tui.commands import Command, Registry
+from gputui.tui.commands import Registry
 from gputui.tui.connection import Connection
 from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
@@ -40,7 +41,7 @@ from gputui.tui.prompt import Prompt
 from gputui.tui.running import COMMANDS as RUNS
 from gputui.tui.stage import Stage
 from gputui.tui.table import Table
-from gputui.tui.themes import OKABE_ITO, WITHOUT_COLOUR
+from gputui.tui.themes import OKABE_ITO, WITHOUT_COLOUR, colourless
 from gputui.tui.view import View
 from gputui.tui.watched import Watched
 
@@ -69,19 +70,21 @@ class ScreenApp(App[int]):
         clock: Callable[[], float] = time.time,
         remembered: Remembered | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(ansi_color=True if colourless() else None)
         self.remembered = remembered or Remembered()
+        remembered_theme = self.remembered.now.theme
         self.readonly = readonly
         self.ascii_only = ascii_only
         self.clock = clock
         self.paused = False
         self.watched = Watched()
         self.registry = Registry((*RUNS, *COMMANDS, *CHANGES))
+        self.calls = Calls(self)
         self.head = Connection(self, open_link)
         self.person = Person(self)
         self.stage = Stage(self.registry)
         self.prompt = Prompt()
-        self._wanted_theme = theme or self.remembered.now.theme
+        self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
         self._launching = True
         """Whether the launch board gives way to the fleet by itself when all hosts are settled."""
         self._drawn_at = 0.0
@@ -286,43 +289,11 @@ class ScreenApp(App[int]):
             command = self.registry.by_key(event.key, self.stage.current)
             bound = self.screen.active_bindings.get(event.key)
             if command is not None:
-                await self.call_command(command)
+                await self.calls.call(command)
                 return
             if bound is not None and await self.run_action(bound.binding.action, bound.node):
                 return
         await super().on_event(event)
-
-    async def call_command(self, command: Command, argument: str = "") -> None:
-        """Carry out a command, or say why it is not to be had."""
-        why_not = self.why_not(command)
-        if why_not:
-            self.say(f"{command.name}: {why_not}", bad=True)
-            return
-        try:
-            waiting = command.run(self._target(command), argument)
-            if waiting is not None and command.at_once:
-                await waiting
-            elif waiting is not None:
-                self.run_worker(self._settle(command, waiting))
-        except HeadError as error:
-            self.say(f"{command.name}: {error}", bad=True)
-
-    async def _settle(self, command: Command, waiting: Awaitable[None]) -> None:
-        try:
-            await waiting
-        except HeadError as error:
-            self.say(f"{command.name}: {error}", bad=True)
-
-    def _target(self, command: Command) -> "ScreenApp | View":
-        return self.stage.visited(command.view) if command.view else self
-
-    def why_not(self, command: Command) -> str:
-        """Return why a command is not to be had now, "" when it is."""
-        if command.changes and self.readonly:
-            return "this screen is read-only"
-        if command.view and command.view != self.stage.current:
-            return f"in the {command.view} view only"
-        return command.unavailable(self._target(command))
 
     async def action_quit(self) -> None:
         """Ask what is to become of the cluster, also on Textual's own way out."""
@@ -347,8 +318,6 @@ def run_screen(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
-    if theme is None and os.environ.get("NO_COLOR"):
-        theme = WITHOUT_COLOUR
     remembered = Remembered(location())
     app = ScreenApp(
         open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered

@@ -5,6 +5,8 @@ Without colour (`NO_COLOR`) the terminal's own are used: Textual would send grey
 (seen in Textual 8.2).
 """
 
+import os
+
 from textual.theme import Theme
 
 OKABE_ITO = Theme(
@@ -22,3 +24,8 @@ OKABE_ITO = Theme(
 )
 THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ansi-light")
 WITHOUT_COLOUR = "ansi-dark"
+
+
+def colourless() -> bool:
+    """Return whether the person wants no colour. Source: https://no-color.org"""
+    return bool(os.environ.get("NO_COLOR"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -201,3 +202,43 @@ def test_without_a_terminal_it_says_so_and_points_to_run(gputui: Command) -> Non
     done = gputui("--demo", "2x2")
     assert done.returncode == 2
     assert "terminal" in done.stderr and "--run" in done.stderr
+
+
+def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
+    screen = tmux.open("--demo", "2x2", env={**gputui.env, "NO_COLOR": "1"})
+    screen.sees("node-01:gpu0", "SIMULATED")
+    screen.press("C-p")
+    screen.sees("what to do")
+    codes = re.findall(r"\x1b\[([\d;]*)m", tmux.run("capture-pane", "-e", "-p", "-t", screen.name))
+    used = {code for each in codes for code in each.split(";")}
+    assert used <= {"", "0", "1", "2", "7", "39", "49"}
+        "",
+        "0",
+        "1",
+        "2",
+        "7",
+        "39",
+        "49",
+    }
+
+
+def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) -> None:
+    screen = tmux.open("--demo", "2x2", "--ascii", env=gputui.env)
+    screen.sees("node-01:gpu0")
+    for view in "23456":
+        screen.press(view)
+        screen.sees("SIMULATED")
+    screen.press("1", "question_mark")
+    assert screen.text.isascii()
+
+
+def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> None:
+    seen = []
+    for _ in range(2):
+        screen = tmux.open("--demo", "2x2", "--seed", "7", env=gputui.env)
+        screen.sees("node-01:gpu0")
+        screen.press("j")
+        screen.press("Enter")
+        screen.sees("GPU-")
+        seen.append(re.findall(r"GPU-[0-9a-f-]{36}", screen.text)[0])
+    assert seen[0] == seen[1]

@@ -65,7 +65,7 @@ async def test_every_command_can_be_called(
                 await app.show_view(view)
             if command.name in ENDING:
                 continue
-            await app.call_command(command, ARGUMENTS.get(command.name, ""))
+            await app.calls.call(command, ARGUMENTS.get(command.name, ""))
             await pilot.pause(0.02)
             await pilot.press("escape")
             await until(pilot, lambda: len(app.screen_stack) == 1 and not app.prompt.active)

@@ -1,0 +1,55 @@
+"""Calling commands: with what they work on, now or beside the rest, or saying why not."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from gputui.errors import HeadError
+from gputui.tui.commands import Command
+from gputui.tui.view import View
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+
+class Calls:
+    """Calls the commands of an app."""
+
+    def __init__(self, app: "ScreenApp") -> None:
+        self._app = app
+
+    async def call(self, command: Command, argument: str = "") -> None:
+        """Carry out a command, or say why it is not to be had."""
+        why_not = self.why_not(command)
+        if why_not:
+            self._complain(command, why_not)
+            return
+        try:
+            waiting = command.run(self._target(command), argument)
+        except HeadError as error:
+            self._complain(command, str(error))
+            return
+        if waiting is not None and command.at_once:
+            await self._settle(command, waiting)
+        elif waiting is not None:
+            self._app.run_worker(self._settle(command, waiting))
+
+    async def _settle(self, command: Command, waiting: Awaitable[None]) -> None:
+        try:
+            await waiting
+        except HeadError as error:
+            self._complain(command, str(error))
+
+    def _complain(self, command: Command, text: str) -> None:
+        self._app.say(f"{command.name}: {text}", bad=True)
+
+    def _target(self, command: Command) -> "ScreenApp | View":
+        """Return what a command is called with: its view, or the app."""
+        return self._app.stage.visited(command.view) if command.view else self._app
+
+    def why_not(self, command: Command) -> str:
+        """Return why a command is not to be had now, "" when it is."""
+        if command.changes and self._app.readonly:
+            return "this screen is read-only"
+        if command.view and command.view != self._app.stage.current:
+            return f"in the {command.view} view only"
+        return command.unavailable(self._target(command))
