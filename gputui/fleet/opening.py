@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import HostError
-from gputui.fleet import checks, remote
+from gputui.fleet import checks, importing, remote
 from gputui.fleet.link import AgentLink, LocalStream
 from gputui.fleet.pack import Pack, load_pack
 from gputui.fleet.settings import FleetSettings
@@ -79,12 +79,13 @@ def _import_connector() -> "type[Connector]":
     asyncssh 2.24 looks for that library with ctypes, which runs gcc, ld and ldconfig: a third of
     the time of its import, for one more key exchange that no server insists on.
     """
-    search = ctypes.util.find_library
-    ctypes.util.find_library = lambda name: None if "oqs" in name else search(name)
-    try:
-        from gputui.fleet.ssh import Connector
-    finally:
-        ctypes.util.find_library = search
+    with importing.alone:
+        search = ctypes.util.find_library
+        ctypes.util.find_library = lambda name: None if "oqs" in name else search(name)
+        try:
+            from gputui.fleet.ssh import Connector
+        finally:
+            ctypes.util.find_library = search
     return Connector
 
 

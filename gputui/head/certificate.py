@@ -4,6 +4,8 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gputui.fleet import importing
+
 if TYPE_CHECKING:
     from cryptography import x509
 
@@ -27,10 +29,11 @@ def make_certificate() -> Certificate:
 
     To be called in a thread: cryptography is imported here, so that no host waits for it.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
+    with importing.alone:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, COMMON_NAME)])
