@@ -29,6 +29,7 @@ HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU 
   gputui                       the screen, on this machine
   gputui hosts.txt             the screen, on these hosts
   gputui hosts.txt --run svd   no screen: start, compute, print, stop
+  gputui --run mine.py -- 3    a script of your own, whose Client() finds the cluster
   gputui open --help           every option of these
 
 HOSTS is a file with one host a line, `-` for stdin, or such lines as an argument, with `;`
@@ -76,7 +77,12 @@ def starting_options(command: Any) -> Any:
 
 @gputui.command("open", hidden=True, short_help="The screen, or --run without one.")
 @click.argument("hosts", required=False)
-@click.option("--run", "preset", metavar="PRESET", help="Compute without a screen, and stop.")
+@click.option(
+    "--run",
+    "preset",
+    metavar="PRESET",
+    help="Compute without a screen, and stop: a name, FILE.py:THING, or SCRIPT.py [-- ARG…].",
+)
 @click.option(
     "-p",
     "--param",
@@ -104,9 +110,9 @@ def starting_options(command: Any) -> Any:
 @click.option("--attach", metavar="NAME", help="Use a cluster that runs, and leave it running.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
-@click.option("--save", metavar="DIR", help="Save the result's arrays there.")
+@click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
-@click.option("--figure", metavar="FILE.png", help="Write the result's figure.")
+@click.option("--figure", metavar="FILE.png", help="Write the result's figure; - draws it here.")
 @click.option("--demo", metavar="HOSTSxGPUS", help="The screen on simulated hosts, such as 125x8.")
 @click.option("--seed", type=int, default=0, help="Of the demo.")
 @click.option("--readonly", is_flag=True, help="A screen that changes nothing.")
