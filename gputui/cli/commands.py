@@ -29,7 +29,7 @@ HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU 
   gputui                       the screen, on this machine
   gputui hosts.txt             the screen, on these hosts
   gputui hosts.txt --run svd   no screen: start, compute, print, stop
-  gputui --run mine.py -- 3    a script of your own, whose Client() finds the cluster
+  gputui --run mine.py -- 3    your script; its Client() finds the cluster
   gputui open --help           every option of these
 
 HOSTS is a file with one host a line, `-` for stdin, or such lines as an argument, with `;`
