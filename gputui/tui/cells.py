@@ -16,11 +16,13 @@ from rich.cells import cell_len, get_character_cell_size
 
 from gputui.tui.pen import change
 
-FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f]|\n|\x1b\[[\d;]*[Hm])*")
+FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f-\x9f]+|\x1b\[[\d;]*[Hm])*")
 """Text, styles and cursor positions, beginning with one of these."""
 PIECES = re.compile(r"\x1b\[([\d;]*)([Hm])([^\x1b\n]*)")
 UNKNOWN = "\x00"
 """In place of a cell of which nothing is known; no frame holds it."""
+SHORT_GAP = 3
+"""Cells that are sent again rather than jumped over, which takes as many bytes."""
 JOINING = "\u200d\ufe0f"
 """The joiner and the selector of emoji: what they do to the width is Rich's to say."""
 
@@ -145,7 +147,7 @@ class Cells:
 
     def _gap(self, at: Place | None, to: Place, style: str) -> str:
         """Return the cells up to a place, where writing them again is shorter than a move."""
-        if at is None or at[1] != to[1] or not 0 < to[0] - at[0] <= 3:
+        if at is None or at[1] != to[1] or not 0 < to[0] - at[0] <= SHORT_GAP:
             return ""
         row, span = self._wanted[at[1]], slice(at[0], to[0])
         texts = "".join(row.texts[span])
