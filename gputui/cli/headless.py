@@ -25,6 +25,7 @@ from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError
 from gputui.presets import Preset, Value
 from gputui.presets.faults import explained
+from gputui.presets.job import RunCancelledError
 from gputui.snapshot import RunState
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def _compute_here(
         )
 
         def fetch(block: Any) -> Any:
+            if cancel.is_set():
+                raise RunCancelledError("cancelled while saving")
             return client.compute(block, **result.placement).result()
 
         return _put_out(computation, course, result, fetch)
@@ -150,6 +153,8 @@ def _put_out(
             for path in write(computation.output, result, fetch):
                 saved.append(path)
                 print(f"gputui: wrote {path}", file=sys.stderr)
+    except RunCancelledError:
+        raise
     except GputuiError as failed:
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)

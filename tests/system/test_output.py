@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.system.conftest import Command
+from tests.system.conftest import GONE_S, Command, wait_until
 from tests.system.lab import in_a_terminal, last_run, running_lab, shown
 
 lab = running_lab
@@ -91,6 +92,25 @@ def test_a_disk_that_fills_up_while_saving_leaves_no_half_file(lab: Command) -> 
     assert process.returncode == 1, said
     assert "File too large" in json.loads(printed)["error"]["message"]
     assert list(out.iterdir()) == []
+
+
+def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
+    (lab.folder / "slow.py").write_text(
+        "import time\n"
+        "from gputui.presets import Outcome, Preset\n"
+        "def slow(block):\n    time.sleep(0.2)\n    return block\n"
+        "def compute(job):\n    import dask.array as da\n"
+        "    return Outcome({}, arrays={'x': da.ones(1000, chunks=1).map_blocks(slow)})\n"
+        "PRESET = Preset('slow', 'has slow arrays', (), compute)\n"
+    )
+    out = lab.folder / "interrupted"
+    process = lab.start("--attach", "lab", "--run", "./slow.py:PRESET", "--save", str(out))
+    wait_until(lambda: list(out.glob("x.npy")), GONE_S)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=GONE_S)
+    assert process.returncode == 130
+    assert list(out.iterdir()) == []
+    assert last_run(lab)["state"] == "cancelled"
 
 
 def test_a_run_that_fails_is_recorded_with_its_error_and_log(lab: Command) -> None:
