@@ -27,10 +27,10 @@ from gputui.protocol import (
 from gputui.snapshot import Snapshot
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
-from gputui.tui.bars import SAID_FOR_S, BottomBars, TopBars
+from gputui.tui.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.calls import Calls
 from gputui.tui.changes import COMMANDS as CHANGES
-from gputui.tui.commands import Registry
+from gputui.tui.commands import Registry, key_name
 from gputui.tui.connection import Connection
 from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
@@ -294,6 +294,13 @@ class ScreenApp(App[int]):
             if bound is not None and await self.run_action(bound.binding.action, bound.node):
                 return
         await super().on_event(event)
+
+    async def on_keys_pressed(self, event: Keys.Pressed) -> None:
+        """Call the command of a key that was clicked."""
+        for command in self.registry.in_view(self.stage.current):
+            if command.keys and key_name(command.keys[0]) == event.key:
+                await self.calls.call(command)
+                return
 
     async def action_quit(self) -> None:
         """Ask what is to become of the cluster, also on Textual's own way out."""

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Iterable
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.message import Message
 
 from gputui.tui import frame
 from gputui.tui.commands import Command
@@ -22,6 +24,46 @@ class Bar(Pane):
 
     DEFAULT_CSS = "Bar { height: 1; }"
     can_focus = False
+
+
+class Keys(Bar):
+    """The line of keys; a click on one of them presses it."""
+
+    _line: Line = ()
+
+    class Pressed(Message):
+        """A key was clicked, by its name as it is printed on a keyboard."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def put_keys(self, line: Line) -> None:
+        """Show these keys."""
+        self._line = line
+        self.put([line])
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key at or before the place of the click."""
+        event.stop()
+        if key := key_at(self._line, event.x):
+            self.post_message(self.Pressed(key))
+
+
+def key_at(line: Line, x: int) -> str:
+    """Return the key that a cell of a line of keys belongs to, "" for none.
+
+    >>> line = [("1", "key"), ("fleet", "found"), (" ", ""), (" z", "key"), (" zoom", "dim")]
+    >>> key_at(line, 3), key_at(line, 10), key_at(line, 60)
+    ('1', 'z', '')
+    """
+    key, begin = "", 0
+    for text, role in line:
+        key = text.strip() if role == "key" else key
+        begin += len(text)
+        if x < begin:
+            return key
+    return ""
 
 
 class TopBars(Vertical):
@@ -56,7 +98,7 @@ class BottomBars(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._crumbs, self._keys = Bar(), Bar()
+        self._crumbs, self._keys = Bar(), Keys()
         self._said: Line = ()
         self._silence_at = 0.0
 
@@ -75,7 +117,7 @@ class BottomBars(Vertical):
         self._crumbs.put([self._said or (view.crumbs() if view else ())])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
         keys = frame.keys_line(commands, views, current, self.size.width)
-        self._keys.put([keys])
+        self._keys.put_keys(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Tell of something for some seconds; what is drawn after that takes its place."""

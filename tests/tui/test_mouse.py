@@ -1,0 +1,65 @@
+"""The mouse: rows, cells, keys, buttons and the wheel."""
+
+from textual.events import MouseScrollDown
+
+from gputui.tui.dialogs import Dialog
+from gputui.tui.table import Table
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, until
+
+
+def still(gpus: int = 40) -> Still:
+    devices = [device(number) for number in range(gpus)]
+    return Still(snapshot(host("h", *devices), workers=tuple(map(worker, range(gpus)))))
+
+
+async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu3")
+        await pilot.click("FleetView Table", offset=(5, 4))
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
+        await pilot.click("FleetView Table", offset=(5, 4))
+        await sees(pilot, "fleet › h › h:gpu2")
+
+
+async def test_the_wheel_moves_through_the_rows() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu3")
+        table = on.app.query_one("FleetView Table", Table)
+        await pilot._post_mouse_events([MouseScrollDown], "FleetView Table", offset=(5, 5))
+        await until(pilot, lambda: table.cursor == "h:gpu2")
+
+
+async def test_a_click_on_a_key_presses_it() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "2workers")
+        await pilot.click(offset=("0launch 1fleet 2w".index("2w"), 29))
+        await sees(pilot, "RSS/LIMIT")
+
+
+async def test_a_click_answers_a_question() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu3")
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(on.app.screen, Dialog))
+        await sees(pilot, "[c] cancel")
+        y, line = next(each for each in enumerate(seen(pilot).splitlines()) if "[c]" in each[1])
+        await pilot.click(offset=(line.index("[c]"), y))
+        await until(pilot, lambda: not isinstance(on.app.screen, Dialog))
+        assert on.app.is_running
+
+
+async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu3")
+        await pilot.press("Z", "Z")
+        await sees(pilot, "heat zoom")
+        await pilot.click("HeatPane", offset=(4, 0))
+        await pilot.click("HeatPane", offset=(4, 0))
+        await sees(pilot, "gpu zoom")
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
