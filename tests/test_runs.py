@@ -4,7 +4,7 @@ import json
 import stat
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from gputui import runs
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
 from gputui.runs import arrays
+from gputui.runs.records import write
 from gputui.snapshot import RunState
 
 
@@ -72,6 +73,13 @@ def test_a_run_whose_process_is_gone_is_lost() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert runs.find(shown.stdout.strip()).state is RunState.LOST
+
+
+def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:
+    record = begun()
+    assert runs.find(record.id).state is RunState.RUNNING
+    write(replace(record, started_at=record.started_at - 86_400))
+    assert runs.find(record.id).state is RunState.LOST
 
 
 def test_the_newest_run_is_listed_first_and_found_as_last() -> None:

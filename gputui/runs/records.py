@@ -14,11 +14,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gputui.agent.procfs import TICKS_PER_S, process_stat
 from gputui.errors import UsageError
 from gputui.snapshot import RunState
 
 FILE = "run.json"
 LOG = "log.txt"
+
+CLOCKS_DIFFER_S = 60.0
+"""How far the time of day may have been set while a run went on."""
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by."""
@@ -181,16 +185,15 @@ def _read(path: Path) -> RunRecord | None:
         record = replace(record, state=RunState(record.state))
     except (OSError, ValueError, TypeError):
         return None
-    if not record.state.ended and not _lives(record.pid):
+    if not record.state.ended and not _lives(record):
         return replace(record, state=RunState.LOST)
     return record
 
 
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+def _lives(record: RunRecord) -> bool:
+    """Whether the process of a run is there, and no later one that was given its number."""
+    process = process_stat(record.pid)
+    if process is None:
         return False
-    except PermissionError:
-        return True
-    return True
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
+    return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S
