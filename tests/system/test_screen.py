@@ -50,6 +50,12 @@ def stopped(screen: Window) -> None:
     assert screen.exit_status == 0
 
 
+def answer(screen: Window, key: str, question: str) -> None:
+    """Press the key of a choice, and wait until the question is gone."""
+    screen.press(key)
+    wait(lambda: question not in screen.text, "the question gone in\n", lambda: screen.text)
+
+
 def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
     gputui: Command, tmux: Tmux
 ) -> None:
@@ -185,8 +191,7 @@ def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux
     screen.sees("workers 2/2", "localhost:cpu1")
     screen.type("jR")
     screen.sees("Restart localhost?")
-    screen.type("y")
-    wait(lambda: "Restart localhost?" not in screen.text, "the question gone")
+    answer(screen, "y", "Restart localhost?")
     screen.press("5")
     screen.sees("restarted", "localhost:cpu0")
     screen.press("1")
@@ -234,3 +239,49 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
         screen.sees("GPU-")
         seen.append(re.findall(r"GPU-[0-9a-f-]{36}", screen.text)[0])
     assert seen[0] == seen[1]
+
+
+def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2")
+    screen.type(":run random-sum size=400000")
+    screen.press("Enter")
+    screen.sees("● running", "random-sum")
+    screen.type("x")
+    screen.sees("Cancel random-sum")
+    answer(screen, "y", "Cancel random-sum")
+    screen.sees("cancelled")
+    screen.press("1")
+    screen.sees("workers 2/2")
+    left_running(screen)
+
+
+def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2")
+    screen.type(":run matmul size=30000")
+    screen.press("Enter")
+    screen.sees("✖ failed", "matmul would take", "on each worker")
+    left_running(screen)
+
+
+def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux) -> None:
+    hosts = gputui.folder / "lab.txt"
+    hosts.write_text(HOSTS + "\n")
+    screen = tmux.open(str(hosts), env=gputui.env)
+    screen.sees("workers 2/2", "localhost:cpu1")
+    hosts.write_text(HOSTS.replace("workers=2", "workers=3") + "\n")
+    screen.type(":reload")
+    screen.press("Enter")
+    screen.sees("lab.txt again", "other options of localhost wait until it is removed")
+    answer(screen, "n", "lab.txt again")
+    stopped(screen)
+
+
+def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
+    screen.sees("workers 2/2")
+    screen.type(":add gpu-d gpus=0,1")
+    screen.press("Enter")
+    screen.sees("loopback only")
+    left_running(screen)
