@@ -7,8 +7,10 @@ it was left on any host: no process that carries one of its marks in its environ
 import contextlib
 import os
 import resource
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,8 +54,10 @@ class Times:
 def own_folders() -> Iterator[Path]:
     """Give what is started here a runtime and a state folder apart from this user's own.
 
+    A benchmark that is sent SIGTERM ends what it started, sshds and stopped processes, too.
     Bytecode is kept as it is for anybody: whoever sets PYTHONDONTWRITEBYTECODE compiles each time.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="gputui-bench-") as folder:
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):

@@ -46,7 +46,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=11)
     parser.add_argument("--seconds", type=int, default=20, help="to watch the head for")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # and leave nobody stopped
     hosts = f"localhost gpus=none workers={arguments.workers} nthreads=1"
     hosts += f"\nsim[001-{arguments.hosts:03d}]" if arguments.hosts else ""
     with (
