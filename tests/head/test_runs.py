@@ -1,11 +1,13 @@
 """Runs that a head starts, as its faces see them."""
 
+import os
+import signal
 from pathlib import Path
 
 from gputui import runs
 from gputui.protocol import CancelRun, Done, StartRun
 from gputui.snapshot import RunState, RunStatus
-from tests.clusters import Clusters, LiveCluster
+from tests.clusters import Clusters, LiveCluster, nothing_left
 
 PRESETS = """
 import time
@@ -78,3 +80,12 @@ async def test_a_cancelled_run_ends_and_its_workers_stay(
     await cluster.until(lambda: runs_of(cluster)[0].state.ended)
     assert runs_of(cluster)[0].state is RunState.CANCELLED
     assert runs.find(id).state is RunState.CANCELLED
+
+
+async def test_a_killed_head_takes_its_runs_along(clusters: Clusters, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PRESETS)
+    cluster = await clusters.start(name="lab", lease_s=2.0)
+    await started(cluster, f"{tmp_path}/mine.py:endless")
+    await cluster.until(lambda: any(worker.executing for worker in cluster.workers.values()))
+    os.kill(cluster.head.pid, signal.SIGKILL)
+    await nothing_left(cluster.id)
