@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gputui import __version__
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Preset, Value, complete
-from gputui.presets.faults import explained
+from gputui.presets.faults import explained, sized
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.plain import plain
 from gputui.presets.workers import (
@@ -188,14 +188,3 @@ def _change(preset: Preset, job: Job) -> str:
     peak_bytes = preset.estimate(job.parameters, job.machine).peak_bytes
     half = replace(job.machine, smallest_bytes=peak_bytes // 2)
     return preset.estimate(job.parameters, half).change
-
-
-def sized(size_bytes: float) -> str:
-    """Return a size for people.
-
-    >>> sized(12_025_908_428), sized(2_000_000)
-    ('11.2 GiB', '1.9 MiB')
-    """
-    if size_bytes >= 2**29:
-        return f"{size_bytes / 2**30:,.1f} GiB"
-    return f"{size_bytes / 2**20:,.1f} MiB"

@@ -116,7 +116,8 @@ def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
         raise MemoryError("Out of memory allocating 12,000,000,000 bytes")
 
     preset = doing(lambda job: Outcome({"x": job.results([job.submit(exhaust, 1)])}))
-    with pytest.raises(RunError, match=r"ran out of memory.*\n  use smaller chunks"):
+    where = r"on \d, where a task may take [\d.]+ GiB: Out of memory allocating.*"
+    with pytest.raises(RunError, match=rf"ran out of memory {where}\n  use smaller chunks"):
         run.execute(client, preset, {})
 
 

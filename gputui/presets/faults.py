@@ -1,7 +1,8 @@
 """What went wrong in a run → one error that says what to change.
 
 Tasks fail with whatever their libraries raise, on machines that have other libraries than this
-one; so CuPy's errors are told by their names and words, never imported.
+one; so CuPy's errors are told by their names and words, never imported. A note on an error
+says where it was raised.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,13 +29,30 @@ def explained(what: str, remedies: Mapping[str, Callable[[], str]] | None = None
         raise _explanation(what, error, remedies or {}) from error
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a task failed for memory of its host or of its device."""
+    return isinstance(error, MemoryError) or "out of memory" in _first_line(error).lower()
+
+
+def sized(size_bytes: float) -> str:
+    """Return a size for people.
+
+    >>> sized(12_025_908_428), sized(2_000_000)
+    ('11.2 GiB', '1.9 MiB')
+    """
+    if size_bytes >= 2**29:
+        return f"{size_bytes / 2**30:,.1f} GiB"
+    return f"{size_bytes / 2**20:,.1f} MiB"
+
+
 def _explanation(
     what: str, error: Exception, remedies: Mapping[str, Callable[[], str]]
 ) -> RunError:
     """Return the error with what to change."""
     name, said = type(error).__name__, _first_line(error)
-    if isinstance(error, MemoryError) or "out of memory" in said.lower():
-        message = f"{what} ran out of memory on a worker: {said}"
+    if is_out_of_memory(error):
+        where = next(iter(getattr(error, "__notes__", ())), "on a worker")
+        message = f"{what} ran out of memory {where}: {said}"
         return RunError(message, remedy=_smaller(remedies))
     if name == "KilledWorker":
         return _killed(what, error, remedies)

@@ -7,6 +7,7 @@ tasks run again elsewhere. The process that holds a `Job` needs no CuPy; only wo
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 from gputui.errors import RunError
 from gputui.presets.definition import Machine, Value
+from gputui.presets.faults import is_out_of_memory, sized
 
 if TYPE_CHECKING:
     import distributed
@@ -168,11 +170,33 @@ class Job:
                 self.report(RunProgress(stage, done, len(futures)))
                 reported_at = time.monotonic()
             try:
-                _raise_if_failed(ended.get(timeout=POLL_S))
+                self._raise_if_failed(ended.get(timeout=POLL_S))
             except Empty:
                 continue
             done += 1
         self.report(RunProgress(stage, done, len(futures)))
+
+    def _raise_if_failed(self, future: Any) -> None:
+        if future.status == "finished":
+            return
+        if future.status == "error":
+            try:
+                future.result()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    error.add_note(self._where(future.key))
+                raise
+        raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
+
+    def _where(self, key: Any) -> str:
+        """Return which worker a task failed on, and what memory it had there."""
+        failed_on: list[str] = []
+        with contextlib.suppress(OSError):
+            failed_on = self.client.run_on_scheduler(_failed_on, key)
+        for worker in self.workers:
+            if worker.address in failed_on:
+                return f"on {worker.name}, where a task may take {sized(worker.memory_bytes)}"
+        return "on a worker"
 
     def placement(self) -> dict[str, Any]:
         """Return where tasks may run: on this run's workers, by resource where they have one."""
@@ -186,12 +210,10 @@ class Job:
         return {"workers": [each.address for each in self.workers], "allow_other_workers": True}
 
 
-def _raise_if_failed(future: Any) -> None:
-    if future.status == "finished":
-        return
-    if future.status == "error":
-        future.result()
-    raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
+def _failed_on(key: Any, dask_scheduler: Any) -> list[str]:
+    """Return the addresses of the workers that a task failed on, or the one it depends on."""
+    task = dask_scheduler.tasks.get(key)
+    return sorted((task.exception_blame or task).erred_on or ()) if task else []
 
 
 def _token(function: Callable[..., Any]) -> str:

@@ -1,6 +1,7 @@
 """Memory that runs out on real workers: which one, how much it had, and what to change."""
 
 import json
+import re
 from pathlib import Path
 
 from tests.system.conftest import Command
@@ -18,9 +19,9 @@ def compute(job):
     return Outcome({"sum": job.results([job.submit(fill, job["chunk_rows"])])[0]})
 
 def estimate(values, machine):
-    row = 8000 // values["times_too_low"]
-    fits = machine.smallest_bytes // row
-    return Memory(values["chunk_rows"] * row, f"use chunk_rows ≤ {fits:,}")
+    row = 8000 / values["times_too_low"]
+    fits = int(machine.smallest_bytes / row)
+    return Memory(int(values["chunk_rows"] * row), f"use chunk_rows ≤ {fits:,}")
 
 PRESET = Preset(
     "hungry",
@@ -62,6 +63,16 @@ def test_a_task_that_kills_its_workers_by_its_memory_says_so_with_what_to_change
     }
     record = json.loads(gputui("runs", "show", "last", "--json").stdout)
     assert (record["state"], record["restarts"] >= 1) == ("failed", True)
+
+
+def test_a_task_that_gets_no_memory_names_its_worker_and_what_it_had(gputui: Command) -> None:
+    sizes = ("-p", "chunk_rows=1e12", "-p", "times_too_low=1e10")
+    done = gputui(HERE, "--run", hungry(gputui.folder), *sizes, "--json", "--quiet")
+    assert done.returncode == 1, done.stderr
+    said = json.loads(done.stdout)["error"]["message"]
+    where = "on localhost:cpu[01], where a task may take 200.0 MiB"
+    assert re.match(f"hungry ran out of memory {where}: Unable to allocate", said)
+    assert said.endswith("\n  use chunk_rows ≤ 500,000,000,000")
 
 
 def test_a_run_ends_when_its_last_worker_is_given_up(gputui: Command) -> None:
