@@ -14,8 +14,9 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.slots import Slot, SlotState
+from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
-from gputui.tui.hostrows import glyph
+from gputui.tui.hostrows import COMING_UP, STATES, glyph
 from gputui.tui.pane import Line, Pane, Part, fitted, merged
 
 OUTLIERS = 10
@@ -248,14 +249,15 @@ class HeatPane(Pane):
                 return
 
 
-def worst(slots: Sequence[Slot]) -> Part:
+def host_glyph(host: HostStatus, slots: Sequence[Slot]) -> Part:
     """Return a whole host as one cell: the worst that holds, else how busy it is on average.
 
-    >>> worst([])
-    ('·', 'dim')
+    >>> host_glyph(HostStatus("h", HostState.REFUSED, 0.0), [])
+    ('✖', 'bad')
     """
     if not slots:
-        return ("·", "dim")
+        mark = STATES.get(host.state, COMING_UP)
+        return ("·", "dim") if host.state is HostState.READY else (mark.shape, mark.role)
     order = list(SlotState)
     first = min(slots, key=lambda slot: order.index(slot.state))
     if first.state is not SlotState.BUSY:

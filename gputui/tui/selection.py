@@ -103,6 +103,18 @@ class Selection:
         """Whether anything shown is a GPU; else they are CPU workers."""
         return not self.slots or any(slot.device is not None for slot in self.slots.values())
 
+    def told(self, key: str | None) -> Line:
+        """Return what a cell of the heat zoom stands for, in words."""
+        slot = self.slots.get(key or "")
+        if slot is None:
+            return [(f"  {fmt.safe(key)}", "title")] if key else []
+        device = slot.device
+        parts: list[Part] = [(f"  {fmt.safe(slot.key)}", "title"), (f" {slot.state.value}", "")]
+        if device is not None:
+            memory = fmt.memory(device.memory_used_bytes, device.memory_total_bytes)
+            parts.append((f" {fmt.number(device.utilization_percent)}% {memory}", ""))
+        return parts
+
     def crumbs(self) -> Line:
         """Say what is shown, what is marked and what calls for a person."""
         slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")

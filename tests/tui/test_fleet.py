@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.snapshot import DeviceProcess, Owner, Snapshot, WorkerState, WorkerStatus
+from gputui.snapshot import DeviceProcess, HostState, Owner, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.picker import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
@@ -190,3 +190,24 @@ async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
         await sees(pilot, "What calls for a person", "ECC errors")
         await pilot.press("down", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
+
+
+async def test_the_cell_under_the_cursor_is_named() -> None:
+    on = Still(two_hosts(utilization_percent=42.0))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z", "Z")
+        await sees(pilot, "heat zoom", "a:gpu0 idle 42%")
+        await pilot.press("right")
+        await sees(pilot, "a:gpu1 idle 0%")
+
+
+async def test_a_refused_host_has_a_cell_of_its_own() -> None:
+    seen = two_hosts()
+    refused = host("r", state=HostState.REFUSED, reason="no route")
+    on = Still(replace(seen, hosts=(*seen.hosts, refused)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z", "Z", "G")
+        await sees(pilot, "heat zoom", "✖")
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("r",))

@@ -14,7 +14,7 @@ from gputui.tui.commands import Command
 from gputui.tui.device_panel import DevicePanel
 from gputui.tui.filter import FilterError
 from gputui.tui.gpurows import NAME_MOST, GpuRows
-from gputui.tui.heat import Block, HeatPane, Outlier, outliers, worst
+from gputui.tui.heat import Block, HeatPane, Outlier, host_glyph, outliers
 from gputui.tui.hostrows import HostLayout, glyph, host_row
 from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Picker
@@ -118,7 +118,10 @@ class FleetView(View):
 
     def _show_heat(self) -> None:
         selection = self.selection
-        blocks = [Block(n, tuple(s.key for s in slots)) for n, slots in selection.by_host.items()]
+        blocks = [
+            Block(name, tuple(slot.key for slot in slots) or (name,))
+            for name, slots in selection.by_host.items()
+        ]
         if not self._outliers_at <= selection.now < self._outliers_at + OUTLIERS_HOLD_S:
             self._outliers_at = selection.now
             self._outliers = outliers(list(selection.slots.values()), selection.alarms)
@@ -133,11 +136,15 @@ class FleetView(View):
 
     def _cell(self, key: str) -> Part:
         slot = self.selection.slots.get(key)
-        return worst(self.selection.by_host[key]) if slot is None else glyph(slot)
+        if slot is not None:
+            return glyph(slot)
+        return host_glyph(self.selection.hosts[key], self.selection.by_host[key])
 
     def crumbs(self) -> Line:
         """Say how close this is, what is shown, what is marked and what calls for a person."""
-        return [(f"{self.zoom.value} zoom", "dim"), *self.selection.crumbs()]
+        zoom = self.zoom
+        at = self.selection.told(self.cursor) if zoom is Zoom.HEAT else ()
+        return [(f"{zoom.value} zoom", "dim"), *at, *self.selection.crumbs()]
 
     # What is under the cursor
 
@@ -189,6 +196,11 @@ class FleetView(View):
         """Look closer at a cell."""
         event.stop()
         self.zoom_to(Zoom.GPU, event.key)
+
+    def on_heat_pane_moved(self, event: HeatPane.Moved) -> None:
+        """Say which cell the cursor came to."""
+        event.stop()
+        self.screen_app.draw_crumbs()
 
     # What a person changes
 
