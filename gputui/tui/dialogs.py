@@ -20,7 +20,7 @@ from gputui.tui.format import safe
 FRAME_CSS = """
 Dialog { align: center middle; background: $background 40%; }
 Dialog > Vertical {
-    width: auto; min-width: 40; max-width: 90%; height: auto; max-height: 90%;
+    width: auto; min-width: 40; max-width: 96%; height: auto; max-height: 90%;
     padding: 0 2; border: round $primary; background: $surface;
 }
 Dialog .title { text-style: bold; width: auto; }
@@ -186,7 +186,8 @@ class QuestionDialog(Dialog):
             if self._yes_or_no
             else (Choice("enter", "answer"), Choice("escape", "later"))
         )
-        super().__init__(f"{asked.host}: {asked.kind}", asked.text.splitlines(), choices)
+        title = f"{asked.host}: {asked.kind.replace('-', ' ')}"
+        super().__init__(title, asked.text.splitlines(), choices)
 
     def middle(self) -> ComposeResult:
         """Give a line to type a secret into."""
