@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from textwrap import wrap
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,6 +18,8 @@ from gputui.tui.views import VIEWS
 from gputui.tui.watched import Watched
 
 SAID_FOR_S = 6.0
+MOST_SAID = 4
+"""Lines that what is said may take."""
 
 
 class Bar(Pane):
@@ -99,8 +102,9 @@ class BottomBars(Vertical):
     def __init__(self) -> None:
         super().__init__()
         self._crumbs, self._keys = Bar(), Keys()
-        self._said: Line = ()
+        self._said: list[Line] = []
         self._silence_at = 0.0
+        self._high = 1
 
     def compose(self) -> ComposeResult:
         """Lay out both lines."""
@@ -113,14 +117,23 @@ class BottomBars(Vertical):
         `view` is None where it is not to be seen.
         """
         if time.monotonic() >= self._silence_at:
-            self._said = ()
-        self._crumbs.put([self._said or (view.crumbs() if view else ())])
+            self._said = []
+        self._put(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
         keys = frame.keys_line(commands, views, current, self.size.width)
         self._keys.put_keys(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Tell of something for some seconds; what is drawn after that takes its place."""
-        self._said = ((safe(text.replace("\n", "; ")), "warn" if bad else "accent"),)
+        role = "warn" if bad else "accent"
+        words = safe(text.replace("\n", "; "))
+        lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
+        self._said = [((line, role),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
-        self._crumbs.put([self._said])
+        self._put(self._said or [()])
+
+    def _put(self, lines: list[Line]) -> None:
+        """Show lines in a bar that is as high as they are many."""
+        if self._high != len(lines):
+            self._high = self._crumbs.styles.height = len(lines)
+        self._crumbs.put(lines)

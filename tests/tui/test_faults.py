@@ -161,3 +161,13 @@ async def test_a_preset_that_cannot_be_imported_leaves_the_others(
         await sees(pilot, "--run random-sum")
         await pilot.press("escape", "ctrl+p", *"run mean")
         await sees(pilot, "run mean")
+
+
+async def test_a_long_reason_is_said_whole_on_a_narrow_terminal() -> None:
+    on = Still(two_hosts())
+    reason = "this cluster was started on this machine alone and listens on loopback only"
+    on.link.reply = Refused(0, f"cannot add gpu-d: {reason}; start another one")
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press(*":add gpu-d", "enter")
+        await sees(pilot, "add: cannot add gpu-d", "start another one", "? help")
