@@ -106,11 +106,10 @@ async def test_adaptive_follows_the_work_within_its_bounds(clusters: Clusters) -
     await cluster.up(1)
     await cluster.request(Adapt(0, 1, 3))
     async with client_of(cluster) as client:
-        slow = client.map(_wait_a_little, range(30))
+        slow = client.map(_wait_a_little, range(300))
         await cluster.until(lambda: len(up(cluster)) == 3)
         assert len(cluster.workers) == 3
-        await client.gather(slow)
-        del slow
+        await client.cancel(slow)
         await cluster.until(lambda: len(cluster.workers) == 1)
     await cluster.request(Adapt(0, 0, 0, on=False))
     await cluster.until(lambda: cluster.snapshot.adaptive is None)
