@@ -48,7 +48,8 @@ _BY_WORKER = {
     WorkerState.WANTED: SlotState.STARTING,
     WorkerState.RETIRING: SlotState.RETIRING,
 }
-_WORST = {state: place for place, state in enumerate(SlotState)}
+PLACES = {state: place for place, state in enumerate(SlotState)}
+"""State → its place among the states, the worst at 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def _state(
     if any(misplaced(worker) for worker in workers):
         return SlotState.MISPLACED
     if workers:
-        return min((_BY_WORKER[worker.state] for worker in workers), key=_WORST.__getitem__)
+        return min((_BY_WORKER[worker.state] for worker in workers), key=PLACES.__getitem__)
     if device is not None and device.processes:
         return SlotState.FOREIGN
     return SlotState.FREE if device is None or device.usable else SlotState.BARRED

@@ -1,25 +1,23 @@
-"""The whole fleet as cells: a cell per GPU, hosts labelled where there is room, and outliers.
+"""The whole fleet as cells: a cell per GPU, hosts labelled where there is room.
 
 `arrange` finds the roomiest arrangement that fits; where not even single cells fit, a cell is a
-host. `outliers` are the slots that stand out from the busy ones. Pure but for the widget.
+host. Pure but for the widget.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gputui.slots import Slot, SlotState
+from gputui.slots import PLACES, Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.hostrows import COMING_UP, STATES, glyph
 from gputui.tui.pane import Line, Pane, Part, fitted, merged
 
-OUTLIERS = 10
 OUTLIERS_WIDTH = 36
 OUTLIERS_FROM = 100
 """Columns of the terminal from which there is room for the outliers."""
@@ -74,56 +72,6 @@ def _in_lines(blocks: Sequence[Block], per_line: int) -> tuple[tuple[Block, ...]
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
-    """A slot that stands out, and in what."""
-
-    key: str
-    why: str
-    role: str
-
-
-def outliers(slots: Sequence[Slot], alarms: Mapping[str, Sequence[str]]) -> list[Outlier]:
-    """Return those that stand out: what has an alarm, then what differs most from the busy."""
-    found = [Outlier(key, ", ".join(kinds), "warn") for key, kinds in alarms.items()]
-    busy = [slot for slot in slots if slot.state is SlotState.BUSY and slot.key not in alarms]
-    found += [
-        Outlier(slot.key, why, "")
-        for far, slot, why in sorted(_strayed(busy), key=lambda each: -each[0])
-        if far > 4
-    ]
-    return found[:OUTLIERS]
-
-
-def _strayed(slots: Sequence[Slot]) -> list[tuple[float, Slot, str]]:
-    """Return for each slot how many spreads it is from the middle, in what it is farthest."""
-    farthest: dict[str, tuple[float, Slot, str]] = {}
-    for name, title in _COMPARED.items():
-        values = [
-            (slot, value)
-            for slot in slots
-            if slot.device and (value := getattr(slot.device, name)) is not None
-        ]
-        if len(values) < 4:
-            continue
-        middle = median(value for _, value in values)
-        spread = median(abs(value - middle) for _, value in values) or max(1.0, middle * 0.02)
-        for slot, value in values:
-            far = abs(value - middle) / spread
-            if far > farthest.get(slot.key, (0.0,))[0]:
-                why = f"{title} {value:.0f}, others {middle:.0f}"
-                farthest[slot.key] = (far, slot, why)
-    return list(farthest.values())
-
-
-_COMPARED = {
-    "utilization_percent": "util",
-    "temperature_c": "temp",
-    "power_w": "power",
-    "sm_clock_mhz": "clock",
-}
-
-
 class HeatPane(Pane):
     """The cells, with a cursor that arrows and clicks move."""
 
@@ -152,6 +100,9 @@ class HeatPane(Pane):
         self._order: list[str] = []
         self._cell: Callable[[str], Part] = lambda key: (" ", "")
         self._beside: Sequence[Line] = ()
+        self._room = 0
+        """Columns of the cells; what is beside them begins two further."""
+        self._rows: list[Line] = []
         self.cursor: str | None = None
 
     def draw(
@@ -159,31 +110,30 @@ class HeatPane(Pane):
     ) -> None:
         """Show a cell for each key of the blocks, and lines beside them where there is room."""
         width, height = self.size
-        room = width - OUTLIERS_WIDTH - 2 if width >= OUTLIERS_FROM else width
-        self._arranged = arrange(blocks, room, height)
+        self._room = width - OUTLIERS_WIDTH - 2 if width >= OUTLIERS_FROM else width
+        self._arranged = arrange(blocks, self._room, height)
         self._cell = cell
         self._beside = beside if width >= OUTLIERS_FROM else ()
         self._order = [key for line in self._arranged.lines for block in line for key in block.keys]
         if self.cursor not in self._order:
             self.cursor = self._order[0] if self._order else None
-        self._put(room, height)
-
-    def _put(self, room: int, height: int) -> None:
         self._places.clear()
-        lines: list[list[Part]] = []
-        for y, blocks in enumerate(self._arranged.lines[:height]):
-            lines.append(self._line(y, blocks))
-        for y, beside in enumerate(self._beside[:height]):
-            while y >= len(lines):
-                lines.append([])
-            used = sum(len(text) for text, _ in lines[y])
-            lines[y] += [(" " * (room + 2 - used), ""), *beside]
-        self.put(lines)
+        lines = max(len(self._arranged.lines), len(self._beside))
+        self._rows = [self._row(y) for y in range(min(height, lines))]
+        self.put(self._rows)
 
-    def _line(self, y: int, blocks: Sequence[Block]) -> list[Part]:
+    def _row(self, y: int) -> Line:
+        """Return a line of cells and what is beside them."""
+        parts = self._cells(y) if y < len(self._arranged.lines) else []
+        if y < len(self._beside):
+            used = sum(len(text) for text, _ in parts)
+            parts += [(" " * (self._room + 2 - used), ""), *self._beside[y]]
+        return parts
+
+    def _cells(self, y: int) -> list[Part]:
         parts: list[Part] = []
         x = 0
-        for block in blocks:
+        for block in self._arranged.lines[y]:
             if self._arranged.label:
                 label = fitted(fmt.safe(block.host), self._arranged.label) + " "
                 parts.append((label, "dim"))
@@ -203,9 +153,12 @@ class HeatPane(Pane):
         return self._arranged.by_host
 
     def _go_to(self, key: str) -> None:
-        self.cursor = key
-        width, height = self.size
-        self._put(width - OUTLIERS_WIDTH - 2 if self._beside else width, height)
+        before, self.cursor = self.cursor, key
+        for each in (before, key):
+            if each in self._places:
+                y = self._places[each][1]
+                self._rows[y] = self._row(y)
+        self.put(self._rows)
         self.post_message(self.Moved(key))
 
     class Moved(Chosen):
@@ -258,8 +211,7 @@ def host_glyph(host: HostStatus, slots: Sequence[Slot]) -> Part:
     if not slots:
         mark = STATES.get(host.state, COMING_UP)
         return ("·", "dim") if host.state is HostState.READY else (mark.shape, mark.role)
-    order = list(SlotState)
-    first = min(slots, key=lambda slot: order.index(slot.state))
+    first = min(slots, key=lambda slot: PLACES[slot.state])
     if first.state is not SlotState.BUSY:
         return glyph(first)
     values = [slot.device.utilization_percent or 0.0 if slot.device else 0.0 for slot in slots]
