@@ -8,17 +8,17 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from gputui.tui import format as fmt
 from gputui.tui.columns import BY_KEY, COLUMNS, DOES, Column
 from gputui.tui.commands import Command
 from gputui.tui.device_panel import DevicePanel
 from gputui.tui.filter import FilterError
 from gputui.tui.gpurows import NAME_MOST, GpuRows
-from gputui.tui.heat import Block, HeatPane, Outlier, host_glyph, outliers
+from gputui.tui.heat import Block, HeatPane, host_glyph
 from gputui.tui.hostrows import HostLayout, glyph, host_row
 from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Picker
 from gputui.tui.selection import Selection, Zoom
+from gputui.tui.standouts import Standouts
 from gputui.tui.table import Table
 from gputui.tui.view import View
 from gputui.tui.watched import Watched
@@ -50,8 +50,7 @@ class FleetView(View):
         self.chosen_zoom: Zoom | None = None
         self.columns: tuple[Column, ...] = COLUMNS
         self._fitting: tuple[Column, ...] = ()
-        self._outliers: list[Outlier] = []
-        self._outliers_at = 0.0
+        self._standouts = Standouts()
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight, and beside them the rail."""
@@ -122,17 +121,7 @@ class FleetView(View):
             Block(name, tuple(slot.key for slot in slots) or (name,))
             for name, slots in selection.by_host.items()
         ]
-        if not self._outliers_at <= selection.now < self._outliers_at + OUTLIERS_HOLD_S:
-            self._outliers_at = selection.now
-            self._outliers = outliers(list(selection.slots.values()), selection.alarms)
-        shown = [
-            each
-            for each in self._outliers
-            if not selection.filter_text or each.key in selection.slots
-        ]
-        beside: list[Line] = [(("stands out", "title"),)]
-        beside += [((f"{fmt.safe(o.key)} ", ""), (o.why, o.role or "dim")) for o in shown]
-        self.heat.draw(blocks, self._cell, beside if shown else ())
+        self.heat.draw(blocks, self._cell, self._standouts.lines(selection))
 
     def _cell(self, key: str) -> Part:
         slot = self.selection.slots.get(key)
