@@ -38,6 +38,8 @@ class Fleetwide:
     """Worker → its host, of those that run or are being started."""
     ranked: tuple[str, ...] = ()
     """The running ones, first the one that is cheapest to give up."""
+    leaving: frozenset[str] = frozenset()
+    """Those on their way out, whose names are not free before they are gone."""
 
 
 def scale(demand: Demand, workers: int | None) -> Demand:
@@ -96,18 +98,33 @@ def slots(fleet: Fleetwide, demand: Demand) -> tuple[WorkerSpec, ...]:
     limits = dict(demand.limits)
     hosts = [_allowed(host, limits.get(host.name), fleet) for host in fleet.hosts]
     every = plan(hosts, fleet.capacities)
-    if demand.workers is not None:
-        held = sum(spec.name in demand.held_back for spec in every)
-        needed = max(demand.workers + held, len(fleet.running))
-        if needed > len(every):
-            return plan(hosts, fleet.capacities, needed)
-    return every
+    if demand.workers is None:
+        return every
+    held = sum(spec.name in demand.held_back for spec in every)
+    needed = max(demand.workers + held, len(fleet.running))
+    specs = plan(hosts, fleet.capacities, needed) if needed > len(every) else every
+    return _with_running(specs, hosts, fleet)
+
+
+def _with_running(
+    specs: tuple[WorkerSpec, ...], hosts: Sequence[Host], fleet: Fleetwide
+) -> tuple[WorkerSpec, ...]:
+    """Return slots with every running CPU worker: those of lower number may have gone before it."""
+    able = {name for name, host in fleet.running.items() if host in fleet.capacities}
+    numbers = [int(name.rpartition(":cpu")[2]) for name in able if ":cpu" in name]
+    most = len(hosts) * (max(numbers, default=0) + 1)
+    for count in range(len(specs) + 1, most + 1):
+        if able <= {spec.name for spec in specs}:
+            break
+        specs = plan(hosts, fleet.capacities, count)
+    return specs
 
 
 def decide(fleet: Fleetwide, demand: Demand) -> Changes:
     """Return what to start and what to stop: those that hold least stop, the rest stay."""
     available = slots(fleet, demand)
-    eligible = [spec for spec in available if spec.name not in demand.held_back]
+    barred = demand.held_back | fleet.leaving
+    eligible = [spec for spec in available if spec.name not in barred]
     worth = {name: place for place, name in enumerate(fleet.ranked, 1)}
     chosen = _chosen(eligible, demand, fleet.running, worth)
     able = {name: host for name, host in fleet.running.items() if host in fleet.capacities}

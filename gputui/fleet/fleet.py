@@ -252,6 +252,7 @@ class Fleet:
             capacities=self._capacities({host.name for host in hosts}),
             running=self.roster.staying,
             ranked=self.roster.ranked,
+            leaving=self.roster.leaving,
         )
 
     def _capacities(self, names: set[str]) -> dict[str, HostCapacity]:
@@ -279,6 +280,7 @@ class Fleet:
     async def _retire(self, names: tuple[str, ...]) -> None:
         kept = await self._workforce.retire(names)
         self.demand = demand.keep(self.demand, kept)
+        self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
         self._leaving.add(name)

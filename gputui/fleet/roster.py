@@ -53,6 +53,11 @@ class Roster:
         }
 
     @property
+    def leaving(self) -> frozenset[str]:
+        """Those that are on their way out."""
+        return frozenset(self._workers.keys() - self.staying.keys())
+
+    @property
     def up(self) -> tuple[str, ...]:
         """Those that the scheduler can give tasks."""
         return tuple(name for name, worker in self._workers.items() if worker.state.up)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gputui.fleet import demand
 from gputui.fleet.demand import Demand, Fleetwide, decide
 from gputui.hosts import Host
-from gputui.plan import HostCapacity, PlannedDevice
+from gputui.plan import Changes, HostCapacity, PlannedDevice
 
 GIB = 2**30
 GPUS = HostCapacity(
@@ -105,4 +105,14 @@ def test_workers_of_a_host_that_can_run_none_now_are_left_alone() -> None:
 
 def test_a_lost_worker_is_made_up_for_elsewhere() -> None:
     fleet = replace(running("b:gpu0"), capacities={"b": GPUS})
+    assert starts(fleet, Demand(2)) == ["b:gpu1"]
+
+
+def test_the_last_of_many_stays_when_those_before_it_have_gone() -> None:
+    fleet = Fleetwide(hosts=(Host("a"),), capacities={"a": CPUS}, running={})
+    assert decide(running("a:cpu6", fleet=fleet), Demand(1)) == Changes((), ())
+
+
+def test_one_on_its_way_out_is_not_started_before_it_is_gone() -> None:
+    fleet = replace(running("a:gpu1"), leaving=frozenset({"a:gpu0", "b:gpu0"}))
     assert starts(fleet, Demand(2)) == ["b:gpu1"]
