@@ -15,7 +15,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.driver import Driver
 
-from gputui.errors import ExitCode
+from gputui.errors import ExitCode, GputuiError
 from gputui.protocol import (
     Asked,
     EventHappened,
@@ -77,6 +77,8 @@ class ScreenApp(App[int]):
         self.ascii_only = ascii_only
         self.clock = clock
         self.paused = False
+        self.failure: GputuiError | None = None
+        """Why the screen gave up."""
         self.watched = Watched()
         self.registry = Registry((*RUNS, *COMMANDS, *CHANGES))
         self.calls = Calls(self)
@@ -302,6 +304,11 @@ class ScreenApp(App[int]):
                 await self.calls.call(command)
                 return
 
+    def give_up(self, error: GputuiError) -> None:
+        """Leave, because what was asked for can never be."""
+        self.failure = error
+        self.exit()
+
     async def action_quit(self) -> None:
         """Ask what is to become of the cluster, also on Textual's own way out."""
         self.run_worker(self.person.leave())
@@ -320,7 +327,8 @@ def run_screen(
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
-    `open_link` is called once the first frame stands, and again when the head was lost.
+    `open_link` is called once the first frame stands, and again when the head was lost. What it
+    raises is raised here once the screen is gone, except HeadError: that is tried again.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
@@ -330,4 +338,6 @@ def run_screen(
         open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
+    if app.failure is not None:
+        raise app.failure
     return int(code or app.return_code or 0)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
-from gputui.errors import HeadError
+from gputui.errors import GputuiError, HeadError
 from gputui.protocol import Done, Message, Previewed, Stopped, SubscribeLogs
 from gputui.tui.link import Link, OpenLink
 
@@ -30,6 +30,9 @@ class Connection:
                 self.link = await self._open_link()
             except HeadError as error:
                 self._app.warn(f"{error}; trying again")
+            except GputuiError as error:
+                self._app.give_up(error)
+                return
             else:
                 await self._listen_to(self.link)
                 self.link = None

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.sshd import SshHosts
 from tests.system.conftest import Command
 from tests.terminals import Pty, Tmux, Window, new_tmux, wait
 
@@ -285,3 +286,28 @@ def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: 
     screen.press("Enter")
     screen.sees("loopback only")
     left_running(screen)
+
+
+def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
+    gputui: Command, tmux: Tmux, openssh_hosts: SshHosts
+) -> None:
+    known = openssh_hosts.known_hosts.read_text()
+    openssh_hosts.known_hosts.write_text("")
+    host = openssh_hosts.text("gpus=none workers=1 nthreads=1 memory=512MiB").splitlines()[0]
+    env = {**gputui.env, "DASK_GPUTUI__SSH__CONFIG": str(openssh_hosts.config)}
+    try:
+        screen = tmux.open(host, "--name", "far", env=env)
+        screen.sees("host key", "SHA256:", "known_hosts?")
+        screen.press("y")
+        screen.sees("workers 1/1")
+        assert openssh_hosts.known_hosts.read_text()
+        stopped(screen)
+    finally:
+        openssh_hosts.known_hosts.write_text(known)
+
+
+def test_a_wrong_setting_ends_the_screen_in_words(gputui: Command, tmux: Tmux) -> None:
+    screen = tmux.open(HOSTS, env={**gputui.env, "DASK_GPUTUI__LEESE": "3"})
+    assert screen.exit_status == 2
+    assert "setting gputui.leese: there is none" in screen.text
+    assert "Traceback" not in screen.text
