@@ -151,8 +151,8 @@ def test_nothing_secret_is_where_other_programs_would_see_it(lab: Command) -> No
 LASTS = (
     "import signal",
     "client.submit(time.sleep, 60)",
-    "print('at work', flush=True)",
     "try:",
+    "    print('at work', flush=True)",
     "    time.sleep(60)",
     "finally:",
     "    print('cleaned up', flush=True)",
