@@ -3,6 +3,7 @@
 from textual.events import MouseScrollDown
 
 from gputui.tui.dialogs import Dialog
+from gputui.tui.heat import HeatPane
 from gputui.tui.table import Table
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, until
@@ -59,7 +60,9 @@ async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
         await sees(pilot, "h:gpu3")
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom")
-        await pilot.click("HeatPane", offset=(4, 0))
-        await pilot.click("HeatPane", offset=(4, 0))
+        heat = on.app.query_one(HeatPane)
+        while heat.cursor != "h:gpu2":
+            await pilot.click(heat, offset=(4, 0))
+        await pilot.click(heat, offset=(4, 0))
         await sees(pilot, "gpu zoom")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
