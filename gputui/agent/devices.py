@@ -17,7 +17,7 @@ from gputui.snapshot import DeviceProcess, DeviceReading
 
 REMEDIES = {
     "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "
-    "install the driver, or write gpus=none for CPU workers",
+    "install the driver",
     "NVMLError_DriverNotLoaded": "the NVIDIA driver is installed but not loaded: "
     "run `sudo modprobe nvidia`, or reboot the host",
     "NVMLError_LibRmVersionMismatch": "the NVIDIA driver was updated while it was loaded, and "

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from dataclasses import replace
 
 import click
 
@@ -48,7 +49,8 @@ def doctor(hosts: str | None) -> int:
     from gputui.fleet.doctor import diagnose
     from gputui.fleet.findings import Verdict, report
 
-    found = asyncio.run(diagnose(read_hosts(hosts).hosts, fleet_settings(), ask_here))
+    settings = replace(fleet_settings(), cpu_fallback=hosts is None)
+    found = asyncio.run(diagnose(read_hosts(hosts).hosts, settings, ask_here))
     print(report(found))
     bad = any(finding.verdict is Verdict.BAD for finding in found)
     return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)

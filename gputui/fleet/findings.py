@@ -95,7 +95,8 @@ def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findin
         elif good:
             yield Finding(host.name, check, Verdict.GOOD, good)
     for warning in checks.warnings(host, facts, settings):
-        yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
+        if not any(warning in problem.reason for problem in problems.values()):
+            yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
     yield _disk(host, facts)
 
 
@@ -124,7 +125,8 @@ def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
     yield "versions", ", ".join(f"{name} {there.get(name, '')}" for name in names)
     devices = checks.chosen_devices(host, facts)
     kinds = ", ".join(sorted({device.name for device in devices}))
-    yield "gpus", f"{len(devices)} to use: {kinds}" if devices else "none wanted"
+    none = "none wanted" if host.gpus == () else "none: CPU workers"
+    yield "gpus", f"{len(devices)} to use: {kinds}" if devices else none
     cupy = [f"{name} {version}" for name, version in facts.packages if name.startswith("cupy")]
     yield "cupy", ", ".join(cupy) if devices else ""
 

@@ -6,6 +6,7 @@ import pytest
 
 from gputui.fleet import checks
 from gputui.fleet.capacity import capacity
+from gputui.fleet.findings import Verdict, judged
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol import Facts
@@ -152,3 +153,15 @@ def test_a_host_without_gpus_is_not_told_of_its_missing_driver() -> None:
     assert checks.warnings(Host("cpu-a"), facts, SETTINGS)[0] == "no NVIDIA driver here"
     told = checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)
     assert "no NVIDIA driver here" not in told
+
+
+def test_doctor_says_once_that_a_driver_is_missing() -> None:
+    facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
+    found = [each for each in judged(EVERY_GPU, facts, SETTINGS) if "driver" in each.text]
+    assert [(each.check, each.verdict) for each in found] == [("gpus", Verdict.BAD)]
+
+
+def test_doctor_finds_nothing_wrong_with_a_machine_that_may_do_without_gpus() -> None:
+    facts, settings = replace(FACTS, devices=()), replace(SETTINGS, cpu_fallback=True)
+    found = {each.check: each for each in judged(EVERY_GPU, facts, settings)}
+    assert (found["gpus"].verdict, found["gpus"].text) == (Verdict.GOOD, "none: CPU workers")
