@@ -91,6 +91,8 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
         why_not = view.filter(text)
         if why_not:
             app.say(why_not, bad=True)
+        else:
+            app.draw_crumbs()  # over what was wrong with it on the way
 
     if argument:
         typed(argument)

@@ -164,6 +164,16 @@ async def test_a_filter_that_cannot_be_read_says_why() -> None:
         await until(pilot, lambda: "util<x: a number must follow" in seen(pilot))
 
 
+async def test_what_was_wrong_with_a_filter_goes_when_it_is_right() -> None:
+    demo = Demo()
+    async with demo.app.run_test(size=(80, 24)) as pilot:
+        await up(pilot)
+        await pilot.press("slash", *"util<")
+        await until(pilot, lambda: "util<: a number must follow" in seen(pilot))
+        await pilot.press(*"101", "enter")
+        await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
+
+
 async def test_zooming_out_leads_from_gpus_over_hosts_to_cells() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
