@@ -13,6 +13,8 @@ from gputui.cluster import Contact, HeadLink, failures, running_clusters, spawn_
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.protocol import AwaitWorkers, Settled, Stop
 
+NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
+
 
 def up(**options: Any) -> int:
     """Start a cluster, wait for its workers, and leave it running."""
@@ -48,7 +50,7 @@ def ls(as_json: bool) -> int:
     if rows:
         print("\n".join(table(rows)))
     else:
-        print("no cluster runs; gputui up HOSTS starts one", file=sys.stderr)
+        print(NONE_RUNS, file=sys.stderr)
     return 0
 
 
@@ -111,13 +113,15 @@ def down(name: str | None, everything: bool) -> int:
 def chosen_cluster(name: str | None) -> Contact:
     """Return the cluster that is meant, the only one without a name; raises UsageError."""
     running = {cluster.name: cluster for cluster in running_clusters()}
-    listed = ", ".join(running) or "none"
     if name is None and len(running) == 1:
         return next(iter(running.values()))
+    if name is None and not running:
+        raise UsageError(NONE_RUNS)
+    listed = f"there are {', '.join(running)}" if running else "none runs"
     if name is None:
-        raise UsageError(f"say which cluster: there are {listed}")
+        raise UsageError(f"say which cluster: {listed}")
     if name not in running:
-        raise UsageError(f"no cluster is called {name!r}; there are {listed}")
+        raise UsageError(f"no cluster is called {name!r}; {listed}")
     return running[name]
 
 
