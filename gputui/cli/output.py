@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui import runs
-from gputui.errors import UsageError
+from gputui.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from gputui.run import RunResult
@@ -27,6 +27,8 @@ class Output:
     figure: Path | None = None
     draws: bool = False
     """Whether the figure is drawn below the result."""
+    wants_figure: bool = False
+    """Whether one was asked for, wherever it goes."""
 
 
 def checked(save: str | None, report: str | None, figure: str | None) -> Output:
@@ -45,6 +47,7 @@ def checked(save: str | None, report: str | None, figure: str | None) -> Output:
         report=_file("--report", report) if report else None,
         figure=_file("--figure", figure) if figure and not in_terminal else None,
         draws=in_terminal or (sys.stdout.isatty() and runs.has_plotext()),
+        wants_figure=bool(figure),
     )
 
 
@@ -57,6 +60,8 @@ def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> I
         yield output.figure
     if output.save:
         yield from runs.save_arrays(output.save, result.arrays, fetch)
+    if output.wants_figure and not result.figure:
+        raise RunError("this run has no figure to draw")
 
 
 def _need(module: str, option: str, extra: str) -> None:

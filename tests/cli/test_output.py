@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import run_command
-from gputui.cli.output import checked
-from gputui.errors import UsageError
+from gputui.cli.output import checked, write
+from gputui.errors import RunError, UsageError
+from gputui.run import RunResult
 
 
 def test_a_folder_for_arrays_is_made(tmp_path: Path) -> None:
@@ -62,3 +63,11 @@ def test_a_missing_library_is_said_with_the_install_line_before_anything_starts(
     printed = capsys.readouterr()
     assert module in printed.err and install in printed.err
     assert "starting" not in printed.err
+
+
+@pytest.mark.parametrize("figure", ["-", "f.png"])
+def test_a_figure_that_a_run_does_not_have_is_an_error(figure: str, tmp_path: Path) -> None:
+    given = figure if figure == "-" else str(tmp_path / figure)
+    result = RunResult("smoke", {}, "numpy", (), 0.1, {}, {}, None, {})
+    with pytest.raises(RunError, match="no figure to draw"):
+        list(write(checked(None, None, given), result, fetch=lambda block: block))
