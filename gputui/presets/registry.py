@@ -116,7 +116,7 @@ def checked(preset: Preset, given: Mapping[str, str], backend: str) -> dict[str,
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return " (did you mean " + " or ".join(f"'{each}'" for each in close) + "?)"
     return f": there are {', '.join(known)}" if known else ": there are none"
