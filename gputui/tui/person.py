@@ -47,17 +47,24 @@ class Person:
             app.exit(ExitCode.NO_CLUSTER)
             return
         name = app.head.link.attached.name
-        choices = [Choice("l", "leave it running"), Choice("s", "stop it", dangerous=True)]
-        if app.readonly:
-            choices.pop()
-        choices.append(Choice("c", "cancel"))
-        lines = (f"gputui attach {name} comes back to it.",)
-        chosen = await app.push_screen_wait(Dialog(f"Leave {name}?", lines, choices))
+        chosen = await app.push_screen_wait(self._farewell(name))
         if chosen == "l":
             app.exit(ExitCode.DONE)
         elif chosen == "s":
             app.warn("stopping the cluster …")
             await app.head.request(Stop(0))
+
+    def _farewell(self, name: str) -> Dialog:
+        """Return the question how to leave; what is simulated lives as long as its screen."""
+        snapshot = self._app.watched.snapshot
+        ways = [Choice("l", "leave it running")]
+        line = f"gputui attach {name} comes back to it."
+        if snapshot is not None and snapshot.simulated:
+            ways = [Choice("l", "leave")]
+            line = "It is simulated, and ends with this screen."
+        elif not self._app.readonly:
+            ways.append(Choice("s", "stop it", dangerous=True))
+        return Dialog(f"Leave {name}?", (line,), [*ways, Choice("c", "cancel")])
 
     # What the head asks
 

@@ -93,12 +93,13 @@ async def test_a_yes_to_the_preview_scales_the_cluster() -> None:
         await until(pilot, lambda: demo.workers == 6)
 
 
-async def test_leaving_asks_and_leaves_the_cluster_running() -> None:
+async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
         await up(pilot)
         await pilot.press("q")
-        await until(pilot, lambda: "leave it running" in seen(pilot))
+        await until(pilot, lambda: "ends with this screen" in seen(pilot))
+        assert "leave it running" not in seen(pilot) and "attach" not in seen(pilot)
         await pilot.press("l")
         await until(pilot, lambda: not demo.app.is_running)
     assert demo.app.return_value == 0
