@@ -63,8 +63,9 @@ def bootstrap(hosts: str, yes: bool) -> int:
 
     given, settings = read_hosts(hosts).hosts, fleet_settings()
     click.echo(describe(given, settings), err=True)
-    if not yes:
-        click.confirm("Go on?", abort=True, err=True)
+    if not (yes or click.confirm("Go on?", err=True)):
+        click.echo("gputui: nothing was changed", err=True)
+        return int(ExitCode.INTERRUPTED)
     outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here))
     for outcome in outcomes:
         told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
