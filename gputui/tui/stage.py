@@ -68,7 +68,7 @@ class Stage(Container):
 
         In steps, between which snapshots are taken and keys answered.
         """
-        if "fleet" not in self._views:
+        if "fleet" not in self._views and self.is_attached:  # else the screen has ended already
             await self._make(_kind("fleet"))
         for kind in VIEWS:
             self.know(kind)

@@ -6,6 +6,7 @@ from textual.events import Paste
 from textual.pilot import Pilot
 
 from gputui.demo import DemoLink, Shape
+from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog, QuestionDialog
 
@@ -103,6 +104,16 @@ async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> No
         await pilot.press("l")
         await until(pilot, lambda: not demo.app.is_running)
     assert demo.app.return_value == 0
+
+
+async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
+    async def refuse() -> DemoLink:
+        raise UsageError("never")
+
+    app = ScreenApp(refuse)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: not app.is_running)
+    assert str(app.failure) == "never"
 
 
 async def test_cancelling_the_question_stays() -> None:
