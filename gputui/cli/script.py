@@ -123,10 +123,10 @@ async def _ended(process: Process, number: signal.Signals | None) -> int | None:
 
 def _has_terminal() -> bool:
     """Whether a Ctrl-C of the terminal has reached the script, too."""
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
-        return False
+    for descriptor in (0, 1, 2):  # some of them may be redirected
+        with contextlib.suppress(OSError):
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False
 
 
 def _outcome(course: Course, path: Path, status: int, elapsed_s: float) -> Outcome:

@@ -50,19 +50,19 @@ def last_run(command: Command) -> Any:
 
 @contextlib.contextmanager
 def in_a_terminal(
-    command: Command, *arguments: str
+    command: Command, *arguments: str, stdin: int | None = None
 ) -> Iterator[tuple["subprocess.Popen[bytes]", io.FileIO]]:
     """Run the command in the foreground of a terminal; yield it, and what a person has of it."""
     ours, its = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "gputui", *arguments],
-        stdin=its,
+        stdin=its if stdin is None else stdin,
         stdout=its,
         stderr=its,
         cwd=command.folder,
         env={**os.environ, **command.env, "TERM": "xterm", "COLUMNS": "80", "LINES": "24"},
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        preexec_fn=lambda: fcntl.ioctl(1, termios.TIOCSCTTY, 0),
     )
     os.close(its)
     with os.fdopen(ours, "r+b", buffering=0) as terminal:

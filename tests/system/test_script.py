@@ -200,6 +200,16 @@ def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> N
         assert process.wait(GONE_S) == 130
 
 
+def test_in_a_terminal_a_script_with_other_input_is_interrupted_once(lab: Command) -> None:
+    script = written(lab.folder / "mine.py", *(line.replace("input()", "''") for line in COUNTS))
+    arguments = ("--attach", "lab", "--run", script, "--quiet")
+    with in_a_terminal(lab, *arguments, stdin=subprocess.DEVNULL) as (process, terminal):
+        shown(terminal, b"at work")
+        terminal.write(b"\x03")
+        assert b"told 1 times" in shown(terminal, b"times")
+        assert process.wait(GONE_S) == 130
+
+
 def test_a_script_ends_with_its_command(lab: Command) -> None:
     process = lab.start(
         "--attach", "lab", "--run", written(lab.folder / "mine.py", "print(os.getpid())", *LASTS)
