@@ -84,10 +84,16 @@ def written(value: Any) -> str:
 
     >>> written(250000000000), written(0.1 + 0.2), written(6.875e11), written([1.5, 2])
     ('250,000,000,000', '0.3', '6.875000e+11', '1.5, 2')
+    >>> written([True, None])
+    'yes, –'
     """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.6e}"
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
         return ", ".join(written(item) for item in value)
