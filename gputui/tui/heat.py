@@ -72,6 +72,10 @@ def _in_lines(blocks: Sequence[Block], per_line: int) -> tuple[tuple[Block, ...]
     )
 
 
+Drawn = tuple[Sequence[Block], Callable[[str], Part], Sequence[Line]]
+"""What is drawn: blocks, what each key's cell is, and the lines beside them."""
+
+
 class HeatPane(Pane):
     """The cells, with a cursor that arrows and clicks move."""
 
@@ -95,6 +99,7 @@ class HeatPane(Pane):
 
     def __init__(self) -> None:
         super().__init__()
+        self._shown: Drawn = ((), lambda key: (" ", ""), ())
         self._arranged = Arrangement((), 0, 1)
         self._places: dict[str, tuple[int, int]] = {}
         self._order: list[str] = []
@@ -109,6 +114,7 @@ class HeatPane(Pane):
         self, blocks: Sequence[Block], cell: Callable[[str], Part], beside: Sequence[Line]
     ) -> None:
         """Show a cell for each key of the blocks, and lines beside them where there is room."""
+        self._shown = (blocks, cell, beside)
         width, height = self.size
         self._room = width - OUTLIERS_WIDTH - 2 if width >= OUTLIERS_FROM else width
         self._arranged = arrange(blocks, self._room, height)
@@ -121,6 +127,11 @@ class HeatPane(Pane):
         lines = max(len(self._arranged.lines), len(self._beside))
         self._rows = [self._row(y) for y in range(min(height, lines))]
         self.put(self._rows)
+
+    def on_resize(self) -> None:
+        """Arrange the cells for the new size: the first one, too, which comes after a `draw`."""
+        super().on_resize()
+        self.draw(*self._shown)
 
     def _row(self, y: int) -> Line:
         """Return a line of cells and what is beside them."""

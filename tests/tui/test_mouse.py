@@ -61,8 +61,9 @@ async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom")
         heat = on.app.query_one(HeatPane)
-        while heat.cursor != "h:gpu2":
-            await pilot.click(heat, offset=(4, 0))
+        await until(pilot, lambda: not heat.by_host)
+        await pilot.click(heat, offset=(4, 0))
+        await sees(pilot, "h:gpu2 idle")
         await pilot.click(heat, offset=(4, 0))
         await sees(pilot, "gpu zoom")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
