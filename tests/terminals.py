@@ -78,6 +78,11 @@ class Window:
         """What is seen."""
         return self.tmux.run("capture-pane", "-p", "-t", self.name)
 
+    @property
+    def everything(self) -> str:
+        """What is seen, and what has scrolled away."""
+        return self.tmux.run("capture-pane", "-p", "-S", "-", "-t", self.name)
+
     def press(self, *keys: str) -> None:
         """Press keys by tmux's names of them: `Enter`, `C-p`, `q`."""
         self.tmux.run("send-keys", "-t", self.name, *keys)
