@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
