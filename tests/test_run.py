@@ -128,11 +128,13 @@ def test_dasks_performance_report_is_written(client: Client, tmp_path: Path) -> 
 
 
 def _die_once(flag: str) -> int:
-    """Kill this worker the first time."""
-    if not Path(flag).exists():
-        Path(flag).touch()
-        os.kill(os.getpid(), 9)
-    return os.getpid()
+    """Kill this worker the first time, and no other one that comes here at the same moment."""
+    try:
+        Path(flag).touch(exist_ok=False)
+    except FileExistsError:
+        return os.getpid()
+    os.kill(os.getpid(), 9)
+    return 0
 
 
 @pytest.mark.parametrize("pinned", [True, False])
