@@ -60,7 +60,7 @@ class Conclusion:
     vt: Any = None
     """(n, n); None where only s was asked for."""
 
-    def here(self) -> tuple[bool, Any, Any]:
+    def answer(self) -> tuple[bool, Any, Any]:
         """Return what whoever asked needs: (final, s, vt)."""
         return self.final, self.s, self.vt
 

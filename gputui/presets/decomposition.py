@@ -121,9 +121,9 @@ def decompose_gram(
         while len(factors) < passes:
             factors.append(_next_factor(held, factors, rows, on_device))
         end = delayed(qr.conclude)(factors, vectors, on_device)
-        *kept, end, here = job.persist([*held, *factors, end, end.here()], f"pass {passes}")
+        *kept, end, answer = job.persist([*held, *factors, end, end.answer()], f"pass {passes}")
         held, factors = kept[: len(held)], kept[len(held) :]
-        final, s, vt = futures_of(here)[0].result()
+        final, s, vt = futures_of(answer)[0].result()
         if final:
             u = _left(job, held, heights, factors, end, len(s)) if vectors else None
             return Decomposition(s, u, vt, "gram", passes)
