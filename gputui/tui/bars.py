@@ -12,7 +12,7 @@ from textual.message import Message
 from gputui.tui import frame
 from gputui.tui.commands import Command
 from gputui.tui.format import safe
-from gputui.tui.pane import Line, Pane
+from gputui.tui.pane import Line, Pane, whole_fields
 from gputui.tui.view import View
 from gputui.tui.views import VIEWS
 from gputui.tui.watched import Watched
@@ -86,7 +86,8 @@ class TopBars(Vertical):
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
         """Draw the status."""
-        self._status.put([frame.status_line(watched, paused=paused, readonly=readonly)])
+        line = frame.status_line(watched, paused=paused, readonly=readonly)
+        self._status.put([whole_fields(line, self.app.size.width)])
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""

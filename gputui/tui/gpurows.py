@@ -30,6 +30,7 @@ class GpuRows:
     ) -> None:
         self._selection, self._watched = selection, watched
         self._name_width = min(NAME_MOST, max(map(len, selection.slots), default=8))
+        self._width = width
         self._history = width >= HISTORY_FROM and selection.on_gpus
         taken = self._name_width + 1 + (HISTORY_CELLS + 1 if self._history else 0)
         if not selection.on_gpus:
@@ -69,6 +70,7 @@ class GpuRows:
             selection.by_host[name],
             self._name_width,
             selection.now,
+            self._width,
             folded=name in selection.folded,
             marked=name in selection.marked,
         )

@@ -8,7 +8,7 @@ from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.marks import MARKS, SlotMark
-from gputui.tui.pane import Line, Part, fitted, merged
+from gputui.tui.pane import Line, Part, fitted, merged, whole_fields
 
 STATES = {
     HostState.READY: SlotMark("●", "good"),
@@ -119,19 +119,20 @@ def group_row(
     slots: Sequence[Slot],
     name_width: int,
     now: float,
+    width: int,
     *,
     folded: bool,
     marked: bool = False,
 ) -> Line:
-    """Return the heading over a host's GPUs."""
+    """Return the heading over a host's GPUs, with those of its readings that fit."""
     arrow = MARK if marked else "▸" if folded else "▾"
     name = fitted(f"{arrow}{fmt.safe(host.name)}", name_width + 2)
     cpu, memory, load, receive, send = readings(host)
     parts: list[Part] = [(name, "title"), state_part(host, now)]
     if host.reason:
         return [*parts, (fmt.safe(host.reason), "warn")]
-    text = f"cpu {cpu}%  mem {memory}  load {load}  net {receive}↓ {send}↑ "
-    parts.append((text, "dim"))
+    fields = (f"cpu {cpu}%", f"  mem {memory}", f"  load {load}", f"  net {receive}↓ {send}↑ ")
+    parts = whole_fields([*parts, *((field, "dim") for field in fields)], width)
     return [*parts, *merged([glyph(slot) for slot in slots])] if folded else parts
 
 

@@ -137,6 +137,22 @@ def merged(parts: Iterable[Part]) -> list[Part]:
     return result
 
 
+def whole_fields(line: Iterable[Part], width: int) -> list[Part]:
+    """Return a line without the fields that do not fit; each begins with two spaces.
+
+    >>> whole_fields([("up", ""), ("  tasks ", "dim"), ("12", "")], 11)
+    [('up', '')]
+    """
+    parts, kept, used = list(line), 0, 0
+    for index, (text, _) in enumerate(parts):
+        if text.startswith("  "):
+            kept = index
+        used += cell_len(text)
+        if used > width:
+            return parts[:kept]
+    return parts
+
+
 def fitted(text: str, width: int, right: bool = False) -> str:
     """Return a text of exactly `width` cells, cut with an ellipsis where it is longer.
 
