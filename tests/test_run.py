@@ -14,6 +14,7 @@ from distributed import Client, LocalCluster
 from gputui import presets, run
 from gputui.errors import ClusterError, RunError, UsageError
 from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets.job import Job
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +91,19 @@ def test_cancelling_from_another_thread_ends_the_run_and_its_tasks(client: Clien
     with pytest.raises(run.RunCancelledError):
         run.execute(client, preset, {}, cancel=cancel)
     assert all(not keys for keys in _waiting(client))
+
+
+def test_a_failed_run_leaves_the_client_connected(client: Client) -> None:
+    def compute(job: Job) -> Outcome:
+        wrong = job.submit(int, "three")
+        unwanted = job.submit(str, wrong)
+        last = job.submit(len, unwanted)
+        unwanted.release()
+        return Outcome({"x": job.results([wrong]), "last": last})
+
+    with pytest.raises(RunError, match="ValueError"):
+        run.execute(client, doing(compute), {})
+    assert client.submit(len, "four", pure=False).result(timeout=10) == 4
 
 
 def _waiting(client: Client) -> list[list[str]]:

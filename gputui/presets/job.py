@@ -155,7 +155,10 @@ class Job:
         try:
             self._wait(futures, stage)
         except BaseException:
-            self.client.cancel(list(futures), force=True)
+            # Not `client.cancel`: the scheduler (2026.8) asserts that a client wants each task
+            # that depends on a cancelled one, and ends the client's connection where none does.
+            for future in futures:
+                future.release()
             raise
 
     def _wait(self, futures: Sequence[Any], stage: str) -> None:
