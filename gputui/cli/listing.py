@@ -42,6 +42,8 @@ def preset_object(preset: Preset) -> dict[str, Any]:
             {**asdict(parameter), "type": parameter.type.__name__}
             for parameter in preset.parameters
         ],
+        "arrays": list(preset.arrays),
+        "draws": preset.draws,
         "requires": [asdict(library) for library in preset.requires],
     }
 
@@ -62,6 +64,7 @@ def described(preset: Preset, name: str) -> str:
     lines += [""] * bool(written)
     for library in preset.requires:
         lines.append(f"needs {library.module} on every worker: {library.install}")
+    lines.append(_beside("gives", 5, preset.offers))
     return "\n".join([*lines, f"gputui --run {name}"])
 
 

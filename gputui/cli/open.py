@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.cli.arguments import read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
 from gputui.cli.output import checked as checked_output
+from gputui.cli.output import refuse_undeclared
 from gputui.errors import GputuiError, PresetError, UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object,
 
     preset = get(options["preset"])
     parameters = checked(preset, given, options["backend"])
+    refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
     output = checked_output(options["save"], options["report"], options["figure"])
     hold = _hold(options)
 

@@ -1,5 +1,6 @@
 """Where a result goes beside stdout: checked before anything starts, written when it is there."""
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import runs
 from gputui.errors import RunError, UsageError
+from gputui.presets import BUILT_IN, Preset
 
 if TYPE_CHECKING:
     from gputui.run import RunResult
@@ -51,6 +53,18 @@ def checked(save: str | None, report: str | None, figure: str | None) -> Output:
     )
 
 
+def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str | None) -> None:
+    """Raise UsageError where the preset, called `name`, declares nothing of what is asked for."""
+    if save and not preset.arrays:
+        option, lacks, declared = f"--save {save}", "keeps no arrays", 'arrays=("x",)'
+    elif figure and not preset.draws:
+        option, lacks, declared = f"--figure {figure}", "draws no figure", "draws=True"
+    else:
+        return
+    yours = "" if name in BUILT_IN else f"\n  if it does, declare it: Preset(…, {declared})"
+    raise UsageError(f"{option}: {name} {lacks}; it gives {preset.offers}{yours}")
+
+
 def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
     """Write the files, and yield each; raises GputuiError. `fetch` computes where blocks lie."""
     if output.report:
@@ -70,17 +84,25 @@ def _need(module: str, option: str, extra: str) -> None:
 
 
 def _folder(given: str) -> Path:
-    """Return the folder for arrays, made now; nothing in it is ever overwritten."""
+    """Return the folder for arrays, which can be made; nothing in it is ever overwritten."""
     path = Path(given).expanduser()
+    new = [each for each in (path, *path.parents) if not os.path.lexists(each)]
     try:
         path.mkdir(parents=True, exist_ok=True)
+        writable = os.access(path, os.W_OK)
     except FileExistsError:
         raise UsageError(f"--save {given}: is no directory") from None
     except OSError as error:
         raise UsageError(f"--save {given}: {error.strerror}") from error
+    finally:
+        for each in new:
+            with contextlib.suppress(OSError):
+                each.rmdir()
     if there := sorted(each.name for each in path.glob("*.npy")):
         raise UsageError(f"--save {given}: has {', '.join(there)} already; name another folder")
-    return _writable("--save", given, path, path)
+    if not writable:
+        raise UsageError(f"--save {given}: {path} cannot be written to")
+    return path
 
 
 def _file(option: str, given: str) -> Path:

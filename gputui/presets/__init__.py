@@ -19,9 +19,10 @@ from gputui.presets.definition import (
     Value,
     refuse_too_many,
 )
-from gputui.presets.registry import checked, complete, get, names, parse_parameters
+from gputui.presets.registry import BUILT_IN, checked, complete, get, names, parse_parameters
 
 __all__ = [
+    "BUILT_IN",
     "Figure",
     "Library",
     "Machine",

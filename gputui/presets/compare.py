@@ -138,4 +138,5 @@ PRESET = Preset(
     ),
     compute=compute,
     units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s", "speed_up": "×"},
+    draws=True,
 )

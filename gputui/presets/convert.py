@@ -124,4 +124,5 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     units={"round_trip_s": "s", **dict.fromkeys(_KEYS, "B/s")},
+    draws=True,
 )

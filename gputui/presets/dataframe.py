@@ -113,4 +113,5 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     requires=(Library("pandas", "pip install 'gputui[dataframe]'"),),
+    draws=True,
 )

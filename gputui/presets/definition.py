@@ -178,7 +178,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One computation: what it is called, what it takes, and the function that does it."""
+    """One computation: what it is called, what it takes, and the function that does it.
+
+    What else comes of it is declared, so that `--save` and `--figure` are refused before anything
+    starts where there will be nothing: a preset that names no `arrays` saves none, and one that
+    does not say that it `draws` has no figure.
+    """
 
     name: str
     summary: str
@@ -191,6 +196,17 @@ class Preset:
     """Raises PresetError where parameters do not go together."""
     units: Mapping[str, str] = field(default_factory=dict)
     """Key of the result → its unit, for people."""
+    arrays: tuple[str, ...] = ()
+    """Names of the arrays in its outcome: what `--save DIR` writes, as `NAME.npy`."""
+    draws: bool = False
+    """Whether its outcome has a figure, for `--figure`."""
+
+    @property
+    def offers(self) -> str:
+        """What comes of it, in words, each with the option that asks for it."""
+        arrays = f"the array{'s' * (len(self.arrays) > 1)} {', '.join(self.arrays)} (--save)"
+        figure = ["a figure (--figure)"] * self.draws
+        return ", ".join(["its result (also with --json)", *figure, *[arrays] * bool(self.arrays)])
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of this name."""

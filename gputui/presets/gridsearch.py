@@ -104,4 +104,5 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     requires=(Library("sklearn", "pip install 'gputui[gridsearch]'"),),
+    draws=True,
 )

@@ -45,7 +45,7 @@ def compute(job: Job) -> Outcome:
     tasks = [(job.backend, what, axis, job["seed"], (rows, cols), height, run) for run in runs]
     parts = [part for run in job.results(job.map(reduce_tiles, tasks), what) for part in run]
     values = _joined(parts, what, axis)
-    return Outcome(_result(values, what), _figure(values, what), {what: values})
+    return Outcome(_result(values, what), _figure(values, parts, what, axis), {"values": values})
 
 
 def _result(values: Any, what: str) -> dict[str, Any]:
@@ -121,13 +121,17 @@ def _tile_rows(backend: str, cols: int) -> int:
     return max(1, TILE_NUMBERS[backend] // cols)
 
 
-def _figure(values: Any, what: str) -> Figure | None:
-    if values.ndim == 0:
-        return None
-    step = max(1, len(values) // 500)
-    shown = values[::step]
-    x = tuple(float(i * step) for i in range(len(shown)))
-    return Figure("line", f"{what} of each", x=x, y=tuple(map(float, shown)), x_label="index")
+def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
+    """Draw the values; where there is one only, that of each tile."""
+    shown = [_finished(part, what) for part in parts] if axis == "none" else values
+    step = max(1, len(shown) // 500)
+    return Figure(
+        "line",
+        f"{what} of each " + {"none": "tile", "0": "column", "1": "row"}[axis],
+        x=tuple(map(float, range(0, len(shown), step))),
+        y=tuple(map(float, shown[::step])),
+        x_label="index",
+    )
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
@@ -159,4 +163,6 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     check=_check,
+    arrays=("values",),
+    draws=True,
 )

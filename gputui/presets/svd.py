@@ -175,4 +175,6 @@ PRESET = Preset(
     compute=compute,
     estimate=_estimate,
     check=_check,
+    arrays=("u", "s", "v"),
+    draws=True,
 )

@@ -88,4 +88,5 @@ PRESET = Preset(
     compute=compute,
     requires=(Library("torch", "pip install 'gputui[torch]'"),),
     units={"flops_per_s": "FLOP/s"},
+    draws=True,
 )

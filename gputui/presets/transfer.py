@@ -89,4 +89,5 @@ PRESET = Preset(
         "fastest_bytes_per_s": "B/s",
         "bytes_per_s": "B/s",
     },
+    draws=True,
 )

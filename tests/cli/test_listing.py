@@ -56,6 +56,15 @@ def test_a_default_that_is_printed_is_one_that_may_be_typed(capsys: Capture) -> 
     assert presets.parse_parameters(preset, words) == defaults
 
 
+def test_a_preset_is_shown_with_what_comes_of_it(capsys: Capture) -> None:
+    run_command(["presets", "svd"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "a figure (--figure), the arrays u, s, v (--save)" in printed
+    run_command(["presets", "svd", "--json"])
+    (svd,) = json.loads(capsys.readouterr().out)
+    assert (svd["arrays"], svd["draws"]) == (["u", "s", "v"], True)
+
+
 def test_an_unknown_preset_is_exit_2_with_the_nearest_names(capsys: Capture) -> None:
     assert run_command(["presets", "sdv"]) == 2
     assert "did you mean 'svd'" in capsys.readouterr().err

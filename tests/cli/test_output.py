@@ -11,9 +11,39 @@ from gputui.errors import RunError, UsageError
 from gputui.run import RunResult
 
 
-def test_a_folder_for_arrays_is_made(tmp_path: Path) -> None:
+def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) -> None:
     assert checked(str(tmp_path / "a" / "b"), None, None).save == tmp_path / "a" / "b"
-    assert (tmp_path / "a" / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_too_long_for_a_folder_leaves_none_behind(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="File name too long"):
+        checked(str(tmp_path / "a" / ("b" * 300)), None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "says"),
+    [
+        ("smoke", "--save", "smoke keeps no arrays; it gives its result (also with --json)\n"),
+        ("smoke", "--figure", "smoke draws no figure; it gives its result (also with --json)\n"),
+        ("compare", "--save", "it gives its result (also with --json), a figure (--figure)\n"),
+        ("MINE", "--save", 'if it does, declare it: Preset(…, arrays=("x",))\n'),
+        ("MINE", "--figure", "if it does, declare it: Preset(…, draws=True)\n"),
+    ],
+)
+def test_what_a_preset_does_not_declare_is_refused_before_anything_starts(
+    name: str, option: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(
+        "from gputui.presets import Preset\n"
+        "PRESET = Preset('mine', 'declares nothing', (), compute=print)\n"
+    )
+    preset = f"{mine}:PRESET" if name == "MINE" else name
+    assert run_command(["--run", preset, option, str(tmp_path / "out")]) == 2
+    assert says in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [mine]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +89,7 @@ def test_a_missing_library_is_said_with_the_install_line_before_anything_starts(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    assert run_command(["--run", "smoke", option, file]) == 2
+    assert run_command(["--run", "svd", option, file]) == 2
     printed = capsys.readouterr()
     assert module in printed.err and install in printed.err
     assert "starting" not in printed.err

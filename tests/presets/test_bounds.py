@@ -32,6 +32,13 @@ def test_a_size_of_zero_or_below_is_refused(name: str, parameter: Parameter) -> 
 
 @pytest.mark.parametrize("name", SMALLEST)
 def test_the_smallest_sizes_are_computed(execute: Any, name: str) -> None:
-    result = execute(name, **SMALLEST[name]).result
-    assert result
-    json.dumps(result, allow_nan=False)
+    found = execute(name, keep_arrays=True, **SMALLEST[name])
+    assert found.result
+    json.dumps(found.result, allow_nan=False)
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_arrays_and_figure_are_those_that_are_declared(execute: Any, name: str) -> None:
+    found = execute(name, keep_arrays=True, **SMALLEST[name])
+    assert tuple(found.arrays) == presets.get(name).arrays
+    assert bool(found.figure) == presets.get(name).draws

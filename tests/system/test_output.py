@@ -101,7 +101,7 @@ def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
         "def slow(block):\n    time.sleep(0.2)\n    return block\n"
         "def compute(job):\n    import dask.array as da\n"
         "    return Outcome({}, arrays={'x': da.ones(1000, chunks=1).map_blocks(slow)})\n"
-        "PRESET = Preset('slow', 'has slow arrays', (), compute)\n"
+        "PRESET = Preset('slow', 'has slow arrays', (), compute, arrays=('x',))\n"
     )
     out = lab.folder / "interrupted"
     process = lab.start("--attach", "lab", "--run", "./slow.py:PRESET", "--save", str(out))
