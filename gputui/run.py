@@ -126,6 +126,7 @@ def execute(
         keep_arrays=keep_arrays,
     )
     with explained(preset.name):
+        _send_modules(client, preset)
         facts = ask(preset, job, chosen)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
@@ -151,6 +152,14 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         arrays=outcome.arrays,
         placement=job.placement(),
     )
+
+
+def _send_modules(client: distributed.Client, preset: Preset) -> None:
+    """Let the cluster import what lies beside the file of a preset."""
+    if preset.folder:
+        from gputui.script.sending import send_modules
+
+        client.sync(send_modules, client, Path(preset.folder))
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 A preset is a `Preset` value: a name, typed parameters, and one function that takes a `Job` (the
 workers it may use) and returns an `Outcome` (a result, and perhaps a figure and arrays). To write
-your own, copy the shortest file here, `mean.py`, and run it with `--run ./mine.py:PRESET`.
+your own, copy the shortest file here, `mean.py`, and run it with `--run ./mine.py:PRESET`; modules
+beside it are found, on every worker.
 
 Importing this package, or listing what it holds, loads no Dask, NumPy, CuPy or distributed:
 a preset imports what it computes with inside its functions.
@@ -19,7 +20,15 @@ from gputui.presets.definition import (
     Value,
     refuse_too_many,
 )
-from gputui.presets.registry import BUILT_IN, checked, complete, get, names, parse_parameters
+from gputui.presets.registry import (
+    BUILT_IN,
+    checked,
+    complete,
+    get,
+    located,
+    names,
+    parse_parameters,
+)
 
 __all__ = [
     "BUILT_IN",
@@ -34,6 +43,7 @@ __all__ = [
     "checked",
     "complete",
     "get",
+    "located",
     "names",
     "parse_parameters",
     "refuse_too_many",

@@ -200,6 +200,8 @@ class Preset:
     """Names of the arrays in its outcome: what `--save DIR` writes, as `NAME.npy`."""
     draws: bool = False
     """Whether its outcome has a figure, for `--figure`."""
+    folder: str = ""
+    """Where its file lies, of one that comes from a file: filled in when that is found."""
 
     @property
     def offers(self) -> str:

@@ -1,6 +1,7 @@
 """Finds presets by name: built in, from the entry points `gputui.presets`, or in a file.
 
 A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`.
+A file may import what lies beside it, as a script may; `gputui.run` gives that to the workers.
 """
 
 import difflib
@@ -8,6 +9,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -47,11 +49,19 @@ def get(name: str) -> Preset:
     if name in BUILT_IN:
         module = importlib.import_module(f"gputui.presets.{name.replace('-', '_')}")
         return _as_preset(module.PRESET, name)
-    if ".py:" in name or name.endswith(".py"):
+    if _is_file(name):
         return _from_file(name)
     if name in _entry_points():
         return _from_entry_point(name)
     raise PresetError(f"unknown preset '{name}'{nearest(name, names())}")
+
+
+def located(name: str) -> str:
+    """Return a name that means the same preset in every working directory."""
+    if not _is_file(name):
+        return name
+    path, attribute = _split(name)
+    return f"{path.resolve()}:{attribute}"
 
 
 def parse_parameters(preset: Preset, given: Mapping[str, str]) -> dict[str, Value]:
@@ -141,32 +151,44 @@ def _from_entry_point(name: str) -> Preset:
 
 def _from_file(name: str) -> Preset:
     """Return the preset that `./file.py:thing` names; `PRESET` where no thing is named."""
-    path_text, _, attribute = name.partition(".py:")
-    path = Path(path_text if attribute else name).expanduser()
-    if attribute:
-        path = path.with_name(path.name + ".py")
+    path, attribute = _split(name)
     if not path.is_file():
         raise PresetError(f"{path}: there is no such file")
-    module = _import_file(path.resolve())
-    try:
-        return _as_preset(getattr(module, attribute or "PRESET"), name)
-    except AttributeError:
-        found = [key for key, value in vars(module).items() if isinstance(value, Preset)]
-        hint = nearest(attribute or "PRESET", found)
-        raise PresetError(f"{path} has no '{attribute or 'PRESET'}'{hint}") from None
+    things = vars(_import_file(path.resolve()))
+    if attribute not in things:
+        found = [key for key, value in things.items() if isinstance(value, Preset)]
+        raise PresetError(f"{path} has no '{attribute}'{nearest(attribute, found)}")
+    return replace(_as_preset(things[attribute], name), folder=str(path.resolve().parent))
+
+
+def _is_file(name: str) -> bool:
+    return ".py:" in name or name.endswith(".py")
+
+
+def _split(name: str) -> tuple[Path, str]:
+    """Return the file and the thing in it.
+
+    >>> _split("./mine.py:thing")[1], _split("./mine.py")[1]
+    ('thing', 'PRESET')
+    """
+    stem, _, attribute = name.partition(".py:")
+    return Path(f"{stem.removesuffix('.py')}.py").expanduser(), attribute or "PRESET"
 
 
 @cache
 def _import_file(path: Path) -> ModuleType:
     """Import a file and forget its module's name, so that its functions travel by value.
 
-    Pickle would name a function of a known module, and no worker could import this one.
+    Pickle would name a function of a known module, and no worker could import this one. The
+    modules beside it are found from now on, also by an `import` inside its functions.
     """
     spec = importlib.util.spec_from_file_location(f"gputui_preset_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise PresetError(f"{path}: is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The modules beside a script, for the scheduler and the workers: as source, in memory.
+"""The modules beside a script or a preset, for the scheduler and the workers: source, in memory.
 
 A task is sent with the name of its function's module, and whoever runs it imports that. The
 script's folder may not be there, or a running cluster may have the modules of the run before.

@@ -28,7 +28,7 @@ def parse_run(argument: str) -> StartRun:
         presets.parse_parameters(presets.get(name), parameters)
     except (ValueError, PresetError) as error:
         raise HeadError(str(error)) from error
-    return StartRun(0, name, tuple(parameters.items()))
+    return StartRun(0, presets.located(name), tuple(parameters.items()))
 
 
 async def start_run(app: "ScreenApp", request: StartRun) -> None:

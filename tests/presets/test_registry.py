@@ -73,6 +73,20 @@ def test_a_preset_comes_from_a_file(tmp_path: Path) -> None:
     assert presets.get(f"{path}:thing").name == "thing"
 
 
+def test_a_file_without_a_named_thing_is_its_preset(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE + "PRESET = thing\n")
+    assert presets.get(str(path)).name == "thing"
+
+
+def test_a_file_is_named_so_that_it_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert presets.located("./mine.py:thing") == f"{tmp_path}/mine.py:thing"
+    assert presets.located("svd") == "svd"
+
+
 def test_a_misspelt_thing_in_a_file_is_answered_with_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MINE)

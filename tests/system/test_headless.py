@@ -74,3 +74,25 @@ def test_a_computation_that_fails_is_exit_1_with_the_error_as_json(gputui: Comma
     done = gputui("--run", "./mine.py:PRESET", "--backend", "numpy", "--json")
     assert done.returncode == 1
     assert "division by zero" in json.loads(done.stdout)["error"]["message"]
+
+
+def test_a_preset_from_a_file_finds_what_lies_beside_it_on_every_host(
+    gputui: Command, openssh_hosts: SshHosts
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    folder = gputui.folder / "elsewhere"
+    (folder / "pack").mkdir(parents=True)
+    (folder / "pack" / "__init__.py").touch()
+    (folder / "pack" / "deep.py").write_text("def triple(n):\n    return 3 * n\n")
+    (folder / "helper.py").write_text("def one_more(n):\n    return n + 1\n")
+    (folder / "mine.py").write_text(
+        "import helper\n"
+        "from gputui.presets import Outcome, Preset\n"
+        "def compute(job):\n    from pack.deep import triple\n"
+        "    return Outcome({'x': job.results(job.map(helper.one_more, job.results("
+        "job.map(triple, [1, 2]))))})\n"
+        "PRESET = Preset('mine', 'uses its neighbours', (), compute)\n"
+    )
+    name = openssh_hosts.hosts[0].name
+    found = gputui.json(f"{name} gpus=none workers=1", "--run", "elsewhere/mine.py:PRESET")
+    assert found["result"] == {"x": [4, 7]}
