@@ -30,6 +30,7 @@ from gputui.presets.workers import (
     described,
     have_gpu,
     refuse_missing,
+    refuse_without_gpu,
     resolve_backend,
     versions,
 )
@@ -108,7 +109,7 @@ def execute(
 
     Raises:
         PresetError: parameters are unknown or do not go together.
-        ClusterError: no worker fits, or a library is missing on one.
+        ClusterError: no worker fits, or a GPU or a library is missing on one.
         RunError: the computation failed; RunCancelledError where it was cancelled.
     """
     known = client.scheduler_info(n_workers=-1)["workers"]
@@ -128,6 +129,7 @@ def execute(
     with explained(preset.name):
         _send_modules(client, preset)
         facts = ask(preset, job, chosen)
+    refuse_without_gpu(preset, chosen, facts)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
     with _performance_report(client, report_file):

@@ -14,7 +14,9 @@ from distributed import Client, LocalCluster
 from gputui import presets, run
 from gputui.errors import ClusterError, RunError, UsageError
 from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets.facts import Facts
 from gputui.presets.job import Job
+from gputui.presets.workers import refuse_missing
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +67,18 @@ def test_an_unknown_backend_is_refused(client: Client) -> None:
         run.execute(client, presets.get("smoke"), {}, backend="jax")
 
 
-def test_a_missing_cupy_is_said_with_the_install_line(client: Client) -> None:
-    with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="a GPU is here")
+def test_where_no_gpu_is_nobody_is_told_to_install_cupy(client: Client) -> None:
+    with pytest.raises(ClusterError, match=r"there is none for 0, 1: .*(libcuda|CUDA)") as caught:
         run.execute(client, presets.get("smoke"), {}, backend="cupy")
+    assert "--backend numpy" in str(caught.value)
+    assert "pip install" not in str(caught.value)
+
+
+def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
+    facts = Facts("GPU-1", "H200", 2**30, no_gpu="", missing=("cupy",), versions=())
+    with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
+        refuse_missing(presets.get("smoke"), {"tls://a": {"name": "a:gpu0"}}, {"tls://a": facts})
 
 
 def test_a_preset_from_a_file_runs_on_workers_that_do_not_have_it(

@@ -4,6 +4,7 @@
 before the run begins; no CUDA context is made for a run on the CPU.
 """
 
+import ctypes
 import importlib.util
 import os
 import sys
@@ -26,6 +27,8 @@ class Facts:
     device_name: str | None
     device_bytes: int | None
     """What its tasks may take there; None without a GPU."""
+    no_gpu: str
+    """Why no GPU is there where one is needed; "" else."""
     missing: tuple[str, ...]
     """Modules that were asked for and are not installed."""
     versions: tuple[tuple[str, str], ...]
@@ -35,9 +38,28 @@ def describe(backend: str, modules: tuple[str, ...]) -> Facts:
     """Return this worker's facts; the device only where `backend` is cupy."""
     wanted = (*modules, "cupy") if backend == "cupy" else modules
     missing = tuple(each for each in wanted if importlib.util.find_spec(each) is None)
-    on_device = backend == "cupy" and "cupy" not in missing
+    no_gpu = _why_no_gpu() if backend == "cupy" else ""
+    on_device = backend == "cupy" and not no_gpu and "cupy" not in missing
     uuid, name, size = _device() if on_device else (None, None, None)
-    return Facts(uuid, name, size, missing, _versions())
+    return Facts(uuid, name, size, no_gpu, missing, _versions())
+
+
+def _why_no_gpu() -> str:
+    """Return why the CUDA driver has no GPU for this process; "" where it has one.
+
+    Source: CUDA Driver API, cuInit and cuDeviceGetCount; no context is made.
+    """
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is there (libcuda.so.1 was not found)"
+    count = ctypes.c_int()
+    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    if count.value:
+        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    hidden = "" if visible is None else f", CUDA_VISIBLE_DEVICES={visible!r}"
+    return f"the CUDA driver shows no GPU (error {code}{hidden})"
 
 
 def device_uuid() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gputui.errors import ClusterError, UsageError
@@ -19,6 +19,9 @@ from gputui.presets.job import Job, Worker
 
 HOST_SHARE = 0.5
 """Of a CPU worker's memory limit: what its tasks may plan with; Dask spills from 0.6 on."""
+
+MOST_NAMES = 4
+"""Of workers that a message lists."""
 
 _PIECES = re.compile(r"(\d+)")
 
@@ -84,6 +87,20 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Facts]
     return dict(zip(chosen, job.results(futures, "asking workers"), strict=True))
 
 
+def refuse_without_gpu(
+    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, Facts]
+) -> None:
+    """Raise ClusterError that says where no GPU is, and why, where the run needs one."""
+    lacking = {address: each.no_gpu for address, each in facts.items() if each.no_gpu}
+    if lacking:
+        names = listed([str(chosen[address]["name"]) for address in lacking])
+        why = "; ".join(sorted(set(lacking.values())))
+        raise ClusterError(
+            f"{preset.name} with --backend cupy needs a GPU, and there is none for {names}: {why}\n"
+            "  choose the CPU with --backend numpy, or hosts that have GPUs"
+        )
+
+
 def refuse_missing(preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:
     """Raise ClusterError that names each library, where it is missing, and how to install it."""
     install = {each.module: each.install for each in preset.requires} | {"cupy": CUPY_INSTALL}
@@ -94,11 +111,21 @@ def refuse_missing(preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str
     if lacking:
         raise ClusterError(
             "\n".join(
-                f"{preset.name} needs {module}, which is not installed for {', '.join(names)}\n"
+                f"{preset.name} needs {module}, which is not installed for {listed(names)}\n"
                 f"  {install[module]}"
                 for module, names in lacking.items()
             )
         )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first few of many names.
+
+    >>> listed(["a", "b", "c", "d", "e", "f"])
+    'a, b, c, d and 2 more'
+    """
+    rest = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def described(chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> tuple[Worker, ...]:
