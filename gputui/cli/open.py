@@ -1,7 +1,6 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
 import json
-import re
 import shlex
 import sys
 from collections.abc import Coroutine, Mapping
@@ -17,6 +16,21 @@ from gputui.errors import GputuiError, PresetError, UsageError
 if TYPE_CHECKING:
     from gputui.cli.course import Work
     from gputui.cli.recorded import Hold
+    from gputui.demo import Shape
+
+NOT_BOTH = "give HOSTS or --attach NAME, not both"
+
+OF_RUNS: Mapping[str, tuple[str, Any]] = {
+    "parameters": ("-p", ()),
+    "min_workers": ("--min-workers", 1),
+    "backend": ("--backend", "auto"),
+    "as_json": ("--json", False),
+    "quiet": ("--quiet", False),
+    "save": ("--save", None),
+    "report": ("--report", None),
+    "figure": ("--figure", None),
+}
+"""Options that only a run takes: each as it is written, and its value where it is not given."""
 
 
 def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
@@ -105,8 +119,8 @@ def _work(
 def _refuse_together(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not go together."""
     if options["attach"] and options["hosts"]:
-        raise UsageError("give HOSTS or --attach NAME, not both")
-    if options["demo"]:
+        raise UsageError(NOT_BOTH)
+    if options["demo"] is not None:
         raise UsageError("--demo is a screen; it computes nothing")
 
 
@@ -143,17 +157,37 @@ def _hold(options: dict[str, Any], *, snapshots: bool = False) -> "Hold":
 
 def open_screen(**options: Any) -> int:
     """Open the screen: on a demo, on a cluster that runs, or on one that it starts."""
+    _refuse_without_run(options)
+    shape = _simulated(options)
     _need_terminal()
     from gputui.cli import screen
 
     chosen = screen.Look(options["theme"], options["only_ascii"], options["readonly"])
-    if options["demo"]:
-        if not re.fullmatch(r"[0-9]+x[0-9]+", options["demo"]):
-            raise UsageError(f"--demo {options['demo']}: write HOSTSxGPUS, such as 125x8")
-        return screen.show_demo(options["demo"], options["seed"], chosen)
+    if shape:
+        return screen.show_demo(shape, options["seed"], chosen)
     if options["attach"]:
         return screen.show_running(options["attach"], chosen)
     return screen.show_started(read_hosts(options["hosts"]), options, chosen)
+
+
+def _refuse_without_run(options: dict[str, Any]) -> None:
+    """Raise UsageError for options that a screen would do nothing about."""
+    if options["attach"] and options["hosts"]:
+        raise UsageError(NOT_BOTH)
+    given = [written for name, (written, default) in OF_RUNS.items() if options[name] != default]
+    if given:
+        raise UsageError(f"{', '.join(given)}: for --run; the screen asks for what it needs")
+
+
+def _simulated(options: dict[str, Any]) -> "Shape | None":
+    """Return what is to be simulated, None where nothing is; raises UsageError."""
+    if options["demo"] is None:
+        return None
+    if options["attach"] or options["hosts"]:
+        raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
+    from gputui.demo import Shape
+
+    return Shape.parse(options["demo"])
 
 
 def attach_screen(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:

@@ -5,10 +5,13 @@ import gc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import HostsInput
 from gputui.errors import UsageError
+
+if TYPE_CHECKING:
+    from gputui.demo import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,13 @@ class Look:
     readonly: bool
 
 
-def show_demo(size: str, seed: int, look: Look) -> int:
+def show_demo(shape: "Shape", seed: int, look: Look) -> int:
     """Show simulated hosts."""
 
     async def open_link() -> Any:
-        from gputui.demo import DemoLink, Shape
+        from gputui.demo import DemoLink
 
-        return await DemoLink.open(Shape.parse(size), seed=seed)
+        return await DemoLink.open(shape, seed=seed)
 
     return show(open_link, look)
 

@@ -6,6 +6,7 @@ carries out what faces ask. One random generator, used in a fixed order, makes a
 """
 
 import random
+import re
 from dataclasses import dataclass
 
 from gputui.demo import chatter
@@ -24,6 +25,8 @@ from gputui.snapshot import (
     Snapshot,
 )
 
+MOST_HOSTS, MOST_GPUS = 4096, 64
+"""Of a cluster, and of a host."""
 CATCH_UP_S = 900
 """A clock that jumped by more is followed without living through all of it."""
 READ_EVERY_S = 3
@@ -46,13 +49,15 @@ class Shape:
     @classmethod
     def parse(cls, text: str) -> "Shape":
         """Read `HOSTSxGPUS`; raises UsageError where it is something else."""
-        hosts, _, gpus = text.lower().partition("x")
-        if not (hosts.isdecimal() and gpus.isdecimal()):
-            raise UsageError(f"--demo {text}: write HOSTSxGPUS, such as 125x8")
-        shape = cls(int(hosts), int(gpus))
-        if not (1 <= shape.hosts <= 4096 and 1 <= shape.gpus_per_host <= 64):
-            raise UsageError(f"--demo {text}: 1 to 4096 hosts of 1 to 64 GPUs")
-        return shape
+        numbers = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text.lower())
+        if numbers:
+            shape = cls(int(numbers[1]), int(numbers[2]))
+            if 1 <= shape.hosts <= MOST_HOSTS and 1 <= shape.gpus_per_host <= MOST_GPUS:
+                return shape
+        raise UsageError(
+            f"--demo {text}: write HOSTSxGPUS, such as 125x8: "
+            f"1 to {MOST_HOSTS:,} hosts of 1 to {MOST_GPUS} GPUs"
+        )
 
 
 class Simulator:

@@ -104,6 +104,13 @@ def test_hosts_come_from_stdin_too(gputui: Command) -> None:
         (("--attach", "x", "hosts", "--run", "svd"), "not both"),
         (("--attach", "nothing", "--run", "svd"), "no cluster is called 'nothing'"),
         ((), "the screen needs a terminal"),
+        (("-p", "rows=3", "--json"), "-p, --json: for --run"),
+        (("--attach", "x", "hosts"), "not both"),
+        (("--demo", "0x8"), "1 to 4,096 hosts of 1 to 64 GPUs"),
+        (("--demo", "8x0"), "1 to 4,096 hosts of 1 to 64 GPUs"),
+        (("--demo", "9999999x8"), "1 to 4,096 hosts of 1 to 64 GPUs"),
+        (("--demo", ""), "write HOSTSxGPUS, such as 125x8"),
+        (("--demo", "4x4", "hosts"), "give neither HOSTS nor --attach"),
         (("down", "nothing"), "no cluster is called 'nothing'"),
     ],
 )
