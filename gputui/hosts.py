@@ -72,7 +72,7 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
         except UsageError as error:
             problems += [f"{source}:{number}: {line}" for line in str(error).splitlines()]
     if not hosts and not problems:
-        problems = [f"{source}: names no host; write one a line, such as 'gpu-a' or 'localhost'"]
+        problems = [f"{source}: {_nothing(text)}; write one a line, such as 'gpu-a' or 'localhost'"]
     if problems:
         raise HostsError(tuple(problems))
     return tuple(hosts.values())
@@ -83,6 +83,17 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         if words := re.sub(r"(^|\s)#.*", "", line).split():
             yield number, words
+
+
+def _nothing(text: str) -> str:
+    """Return what a text without a host is.
+
+    >>> _nothing(" "), _nothing("# nobody"), _nothing("* workers=2")
+    ('is empty: it names no host', 'has comments only: it names no host', 'names no host')
+    """
+    if any(_lines(text)):
+        return "names no host"
+    return f"{'has comments only' if text.strip() else 'is empty'}: it names no host"
 
 
 def _hosts_of(words: list[str], defaults: Host) -> Iterator[Host]:

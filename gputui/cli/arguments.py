@@ -25,5 +25,5 @@ def read_hosts(given: str | None) -> HostsInput:
     Raises UsageError for what is no hosts file, HostsError with every bad line.
     """
     text, source = read_source(given)
-    shown = given if source and given else "HOSTS"
+    shown = "standard input" if given == "-" else given if source and given else "HOSTS"
     return HostsInput(text, parse_hosts(text, shown), source, default_name(source))

@@ -30,7 +30,7 @@ def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
     if not isinstance(hosts, str):
         return "\n".join(hosts), ""
     if hosts == "-":
-        return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "stdin"), ""
+        return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
     if "/" in hosts or hosts.endswith(".txt") or _exists(hosts):
         return _read(Path(hosts))
     return hosts.replace(";", "\n"), ""
@@ -73,6 +73,6 @@ def _text(data: bytes, source: str) -> str:
 
 def _exists(path: str) -> bool:
     try:
-        return Path(path).exists()
+        return bool(path) and Path(path).exists()
     except (OSError, ValueError):
         return False

@@ -35,16 +35,22 @@ def test_text_has_semicolons_for_lines_and_commas_for_names() -> None:
     [
         (b"\x00\x01\x02", "zero byte"),
         (b"\xff\xfe\x00", "not a text in UTF-8"),
-        (b"", "names no host"),
+        (b"", "is empty: it names no host; write one a line"),
+        (b"# gpu-a\n\n", "has comments only: it names no host"),
         (b"a" * 2**21, "a hosts file of more than"),
     ],
-    ids=["zeros", "latin", "empty", "large"],
+    ids=["zeros", "latin", "empty", "comments", "large"],
 )
 def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=says):
         read_hosts(str(path))
+
+
+def test_an_empty_argument_is_no_folder() -> None:
+    with pytest.raises(UsageError, match="HOSTS: is empty: it names no host"):
+        read_hosts("")
 
 
 def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> None:

@@ -84,6 +84,16 @@ def test_hosts_come_from_stdin_too(gputui: Command) -> None:
     assert (process.returncode, ":1: unknown key 'gpu'" in err) == (2, True), err
 
 
+@pytest.mark.parametrize(("text", "says"), [("", "is empty"), ("# a\n", "has comments only")])
+def test_a_standard_input_without_hosts_is_said_to_be_so(
+    gputui: Command, text: str, says: str
+) -> None:
+    process = gputui.start("-", "--run", "svd", stdin=subprocess.PIPE)
+    _, err = process.communicate(text, timeout=30)
+    assert process.returncode == 2
+    assert f"standard input: {says}: it names no host; write one a line" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
