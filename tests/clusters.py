@@ -10,16 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gputui.cluster import HeadLink, HeadProcess, spawn_head
-from gputui.protocol import (
-    VERSION,
-    Asked,
-    AwaitWorkers,
-    ConfigureHead,
-    EventHappened,
-    LogLines,
-    SnapshotTaken,
-    Stopped,
-)
+from gputui.protocol import VERSION
+from gputui.protocol.face import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped
+from gputui.protocol.shared import LogLines
+from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import Event, Snapshot, WorkerStatus
 
 BOUND_S = 30

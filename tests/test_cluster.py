@@ -16,7 +16,8 @@ from distributed import Client
 import gputui
 from gputui.cluster import GPUCluster, bring_up, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
-from gputui.protocol import VERSION, ConfigureHead
+from gputui.protocol import VERSION
+from gputui.protocol.starter import ConfigureHead
 from tests.clusters import TWO_WORKERS, nothing_left
 
 

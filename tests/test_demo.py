@@ -9,7 +9,7 @@ import pytest
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.demo.requests import answer, carry_out
 from gputui.errors import HeadError, UsageError
-from gputui.protocol import (
+from gputui.protocol.face import (
     Adapt,
     AddWorkers,
     Answer,
@@ -17,10 +17,8 @@ from gputui.protocol import (
     CancelRun,
     Done,
     EventHappened,
-    LogLines,
-    Message,
     Previewed,
-    Refused,
+    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
@@ -30,7 +28,9 @@ from gputui.protocol import (
     Stop,
     Stopped,
     SubscribeLogs,
+    ToFace,
 )
+from gputui.protocol.shared import LogLines, Refused
 from gputui.snapshot import HostState, Owner, RunState, SchedulerState, Snapshot, WorkerState
 
 START = 1_000_000.0
@@ -198,7 +198,7 @@ def test_a_run_is_started_and_cancelled() -> None:
         Adapt(1, 5, 2),
     ],
 )
-def test_what_cannot_be_done_is_refused_with_a_reason(request_: Message) -> None:
+def test_what_cannot_be_done_is_refused_with_a_reason(request_: Request) -> None:
     reply = carry_out(calm("1x2"), request_)
     assert isinstance(reply, Refused) and reply.reason
 
@@ -286,7 +286,7 @@ def test_the_demo_loads_neither_dask_nor_ssh_nor_the_screen() -> None:
     assert done.stdout.strip() == "[]"
 
 
-async def _first(messages: AsyncIterator[Message], kind: type) -> Message:
+async def _first(messages: AsyncIterator[ToFace], kind: type) -> ToFace:
     async for message in messages:
         if isinstance(message, kind):
             return message

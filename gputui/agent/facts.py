@@ -15,7 +15,8 @@ from gputui.agent import procfs, versions
 from gputui.agent.cgroups import Cgroups
 from gputui.agent.memory import memory
 from gputui.agent.watch import DeviceWatch
-from gputui.protocol import VERSION, DeviceCpus, Facts
+from gputui.protocol import VERSION
+from gputui.protocol.agent import DeviceCpus, Facts
 
 NVML_TIMEOUT_S = 8.0
 """Opening NVML takes a second or more for each GPU where nothing keeps the driver awake."""

@@ -9,7 +9,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from gputui.protocol import LogLines, Message
+from gputui.protocol.agent import FromAgent
+from gputui.protocol.shared import LogLines
 
 KEPT_LINES = 1000
 LINE_CHARACTERS = 2000
@@ -22,7 +23,7 @@ LINES_A_SENDING = 200
 class Output:
     """The output of one worker, over all its restarts."""
 
-    def __init__(self, worker: str, send: Callable[[Message], None]) -> None:
+    def __init__(self, worker: str, send: Callable[[FromAgent], None]) -> None:
         self.following = False
         self._worker = worker
         self._send = send

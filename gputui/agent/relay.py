@@ -18,7 +18,8 @@ from pathlib import Path
 
 from gputui.agent.lifeline import END_SIGNALS, Place
 from gputui.errors import ProtocolError
-from gputui.protocol import MARKER, Configure, decode
+from gputui.protocol.agent import MARKER, Configure
+from gputui.protocol.codec import decode
 
 CHUNK_BYTES = 2**16
 
@@ -30,9 +31,7 @@ def relay() -> int:
     _write(out, MARKER + b"\n")
     line = _read_line(0)
     try:
-        configure = decode(line)
-        if not isinstance(configure, Configure):
-            raise ProtocolError("the first message is not Configure")
+        configure = decode(line, Configure)
     except ProtocolError as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1

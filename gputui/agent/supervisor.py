@@ -24,12 +24,11 @@ from gputui.agent.telemetry import TelemetryReader
 from gputui.agent.watch import DeviceWatch
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
-from gputui.protocol import (
-    MAX_LINE_BYTES,
+from gputui.protocol.agent import (
     Configure,
     Credentials,
     FollowLogs,
-    Message,
+    FromAgent,
     Ping,
     Pong,
     Reach,
@@ -38,9 +37,9 @@ from gputui.protocol import (
     Shutdown,
     StartWorkers,
     StopWorkers,
-    decode,
-    encode,
+    ToAgent,
 )
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
@@ -106,7 +105,7 @@ class Supervisor:
             self._watch.stop()
             await self._hang_up()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: FromAgent) -> None:
         """Send to the head, if there is one that takes it."""
         writer = self._writer
         if writer is None or writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
@@ -118,7 +117,7 @@ class Supervisor:
         """Take a head's messages until it is gone; its first takes over from any other head."""
         try:
             while line := await reader.readline():
-                message = decode(line)
+                message = decode(line, ToAgent)
                 if isinstance(message, Configure):
                     self._prefer(writer)
                 if writer is not self._writer:
@@ -145,7 +144,7 @@ class Supervisor:
             asyncio.get_running_loop().add_signal_handler(number, wish)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ToAgent) -> None:
         """Carry out one message; what takes time goes on by itself."""
         match message:
             case Ping(number=number):

@@ -17,7 +17,7 @@ from gputui.agent.facts import disk_free
 from gputui.agent.memory import memory
 from gputui.agent.sampler import Sampler
 from gputui.agent.watch import DeviceWatch
-from gputui.protocol import Telemetry, WorkerReading
+from gputui.protocol.agent import Telemetry, WorkerReading
 from gputui.snapshot import HostReading
 
 DISK_INTERVAL_S = 10.0

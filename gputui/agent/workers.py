@@ -19,10 +19,10 @@ from gputui.agent.memory import memory_limit
 from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
-from gputui.protocol import (
+from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
-    Message,
+    FromAgent,
     NurseryReady,
     RunningWorker,
     StartWorkers,
@@ -86,7 +86,7 @@ class Workers:
         environ: dict[str, str],
         scratch: Path,
         place: Place,
-        send: Callable[[Message], None],
+        send: Callable[[FromAgent], None],
         cpus_near: Callable[[str], frozenset[int]],
     ) -> None:
         """Start workers within `scratch`; `cpus_near` tells where those of a device run best."""

@@ -11,7 +11,7 @@ from gputui.cli.arguments import read_hosts
 from gputui.cli.starting import head_configuration
 from gputui.cluster import Contact, HeadLink, failures, running_clusters, spawn_head
 from gputui.errors import ExitCode, GputuiError, UsageError
-from gputui.protocol import AwaitWorkers, Settled, Stop
+from gputui.protocol.face import AwaitWorkers, Settled, Stop
 
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
@@ -71,7 +71,7 @@ async def _described(found: Iterable[Contact]) -> list[dict[str, Any]]:
 
 
 async def _describe(cluster: Contact) -> dict[str, Any] | None:
-    from gputui.protocol import SnapshotTaken
+    from gputui.protocol.face import SnapshotTaken
 
     try:
         link = await HeadLink.open(cluster.socket, face="command", snapshots=True)

@@ -16,12 +16,10 @@ from gputui.cli.progress import Progress, Silence
 from gputui.cluster import HeadLink, failures
 from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
-from gputui.protocol import (
+from gputui.protocol.face import (
     AwaitWorkers,
     Cancelled,
     EventHappened,
-    LogLines,
-    Message,
     ReportRun,
     SchedulerReady,
     Settled,
@@ -29,7 +27,9 @@ from gputui.protocol import (
     Stopped,
     Stopping,
     SubscribeLogs,
+    ToFace,
 )
+from gputui.protocol.shared import LogLines
 from gputui.runs import Recording
 from gputui.snapshot import Event, RunState, Snapshot
 
@@ -213,7 +213,7 @@ class Course:
             if not settled.workers:
                 raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: ToFace) -> None:
         match message:
             case EventHappened(event):
                 self._take_event(event)

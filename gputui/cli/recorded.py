@@ -19,7 +19,7 @@ from gputui.cli.progress import progress
 from gputui.cluster import HeadLink, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
-from gputui.protocol import AwaitWorkers, Settled
+from gputui.protocol.face import AwaitWorkers, Settled
 from gputui.snapshot import HostStatus, RunState
 
 Hold = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]

@@ -7,7 +7,8 @@ from typing import Any
 
 from gputui.cli.arguments import HostsInput
 from gputui.cluster import HeadLink, spawn_head
-from gputui.protocol import VERSION, ConfigureHead
+from gputui.protocol import VERSION
+from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gputui.cluster.gpucluster import GPUCluster, connect
-    from gputui.cluster.link import HeadLink, Reply, security
+    from gputui.cluster.link import HeadLink, security
     from gputui.cluster.running import RunningCluster
     from gputui.cluster.sources import default_name, read_hosts
     from gputui.cluster.start import (
@@ -27,7 +27,6 @@ __all__ = [
     "GPUCluster",
     "HeadLink",
     "HeadProcess",
-    "Reply",
     "Running",
     "RunningCluster",
     "bring_up",
@@ -44,7 +43,7 @@ __all__ = [
 
 _HOMES = {
     "gputui.cluster.gpucluster": ("GPUCluster", "connect"),
-    "gputui.cluster.link": ("HeadLink", "Reply", "security"),
+    "gputui.cluster.link": ("HeadLink", "security"),
     "gputui.cluster.running": ("RunningCluster",),
     "gputui.cluster.sources": ("default_name", "read_hosts"),
     "gputui.cluster.start": (

@@ -13,7 +13,9 @@ from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.contact import find_cluster, running_clusters
 from gputui.errors import ClusterError, HeadError
 from gputui.hosts import parse_hosts
-from gputui.protocol import VERSION, AwaitWorkers, ConfigureHead, Settled
+from gputui.protocol import VERSION
+from gputui.protocol.face import AwaitWorkers, Settled
+from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import HostStatus
 
 if TYPE_CHECKING:

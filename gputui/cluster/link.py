@@ -14,26 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, ProtocolError
-from gputui.protocol import (
-    MAX_LINE_BYTES,
-    VERSION,
+from gputui.protocol import VERSION
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.face import (
     Attach,
     Attached,
-    Done,
-    Message,
-    Previewed,
-    Refused,
+    FromFace,
+    Reply,
+    Request,
     SchedulerReady,
-    Settled,
     SnapshotTaken,
-    decode,
-    encode,
+    ToFace,
 )
+from gputui.protocol.shared import Refused
 
 if TYPE_CHECKING:
     from distributed.security import Security
-
-Reply = Done | Previewed | Settled
 
 GONE = "the cluster's head is gone"
 LONG_LINE_BYTES = 2**20
@@ -53,7 +49,7 @@ class HeadLink:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._unasked: deque[Message] = deque()
+        self._unasked: deque[ToFace] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
         self._task = asyncio.create_task(self._read(), name="head link")
@@ -81,7 +77,7 @@ class HeadLink:
             writer.close()
             raise
 
-    async def request(self, message: Message) -> Reply:
+    async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
 
         The request's number is filled in here. Raises HeadError with the reason when the head
@@ -93,19 +89,19 @@ class HeadLink:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
         try:
-            numbered: Message = replace(message, request=number)
+            numbered = replace(message, request=number)
             await self.send(numbered)
             return await reply
         finally:
             self._waiting.pop(number, None)
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: FromFace) -> None:
         """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
         with contextlib.suppress(ConnectionError):
             self._writer.write(encode(message))
             await self._writer.drain()
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ToFace]:
         """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
         while True:
             while self._unasked:
@@ -134,12 +130,11 @@ class HeadLink:
         finally:
             self._end(HeadError(reason))
 
-    def _take(self, message: Message) -> None:
-        number = getattr(message, "request", None)
-        if number is None:
+    def _take(self, message: ToFace) -> None:
+        if not isinstance(message, Reply | Refused):
             self._keep(message)
             return
-        reply = self._waiting.get(number)
+        reply = self._waiting.get(message.request)
         if reply is None or reply.done():
             return
         if isinstance(message, Refused):
@@ -147,7 +142,7 @@ class HeadLink:
         else:
             reply.set_result(message)
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: ToFace) -> None:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
         if isinstance(message, SchedulerReady):
             self.address = message.address
@@ -166,7 +161,7 @@ class HeadLink:
         self._arrived.set()
 
 
-async def _read_message(reader: asyncio.StreamReader) -> Message | None:
+async def _read_message(reader: asyncio.StreamReader) -> ToFace | None:
     """Return the next message; None at the end. Raises ProtocolError for a line that is none."""
     try:
         line = await reader.readline()
@@ -176,10 +171,14 @@ async def _read_message(reader: asyncio.StreamReader) -> Message | None:
         raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes") from error
     if not line.endswith(b"\n"):
         return None
-    return decode(line) if len(line) < LONG_LINE_BYTES else await asyncio.to_thread(decode, line)
+    if len(line) < LONG_LINE_BYTES:
+        message: ToFace = decode(line, ToFace)
+    else:
+        message = await asyncio.to_thread(decode, line, ToFace)
+    return message
 
 
-def _why_turned_away(answer: Message | None) -> str:
+def _why_turned_away(answer: ToFace | None) -> str:
     """Return why a head did not let a face in."""
     if isinstance(answer, Refused):
         return answer.reason

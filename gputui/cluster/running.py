@@ -11,11 +11,20 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
 from gputui import cupy_arrays
-from gputui.cluster.link import GONE, HeadLink, Reply, security
+from gputui.cluster.link import GONE, HeadLink, security
 from gputui.cluster.start import check_enough
 from gputui.errors import HeadError
-from gputui.protocol import Adapt, AwaitWorkers, Message, Scale, SchedulerReady, Settled, Stop
-from gputui.protocol import Stopped as ClusterStopped
+from gputui.protocol.face import (
+    Adapt,
+    AwaitWorkers,
+    Reply,
+    Request,
+    Scale,
+    SchedulerReady,
+    Settled,
+    Stop,
+)
+from gputui.protocol.face import Stopped as ClusterStopped
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -170,7 +179,7 @@ class RunningCluster:
                     self._ended_because = reason
         listens.set()
 
-    async def _request(self, message: Message) -> Reply:
+    async def _request(self, message: Request) -> Reply:
         return await self._head.request(message)
 
     async def _wait_for_workers(self, n_workers: int, timeout: float | None) -> None:

@@ -16,7 +16,10 @@ from pathlib import Path
 
 from gputui.cluster.link import HeadLink
 from gputui.errors import ClusterError, HeadError, ProtocolError
-from gputui.protocol import AwaitWorkers, ConfigureHead, Opened, Refused, Settled, decode, encode
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.face import AwaitWorkers, Settled
+from gputui.protocol.shared import Refused
+from gputui.protocol.starter import ConfigureHead, ToStarter
 from gputui.snapshot import HostStatus, WorkerStatus
 
 END_S = 20.0
@@ -153,12 +156,11 @@ def failures(settled: Settled) -> list[str]:
 def _socket(line: bytes) -> str:
     """Return what a head said first; raises HeadError."""
     try:
-        message = decode(line)
+        message: ToStarter = decode(line, ToStarter)
     except ProtocolError as error:
         raise HeadError(str(error)) from error
     if isinstance(message, Refused):
         raise HeadError(message.reason)
-    assert isinstance(message, Opened)
     return message.socket
 
 

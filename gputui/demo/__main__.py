@@ -6,20 +6,14 @@ cluster of any size without the simulation's cost in its own process. It ends wi
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from gputui.demo import DemoLink, Shape
 from gputui.errors import HeadError
-from gputui.protocol import (
-    Answer,
-    Attach,
-    Message,
-    Previewed,
-    Refused,
-    SubscribeLogs,
-    decode,
-    encode,
-)
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.face import Attach, FromFace, Reply, Request
+from gputui.protocol.shared import Refused
 
 
 async def serve(shape: Shape, socket: Path, seed: int) -> None:
@@ -27,13 +21,12 @@ async def serve(shape: Shape, socket: Path, seed: int) -> None:
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = await DemoLink.open(shape, seed=seed, troubles=False)
-        attach = decode(await reader.readline())
-        assert isinstance(attach, Attach)
+        decode(await reader.readline(), Attach)
         writer.write(encode(link.attached))
         telling = asyncio.create_task(_tell(link, writer))
         try:
             while line := await reader.readline():
-                await _take(link, decode(line), writer)
+                await _take(link, decode(line, FromFace), writer)
         finally:
             await link.close()
             telling.cancel()
@@ -50,22 +43,16 @@ async def _tell(link: DemoLink, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def _take(link: DemoLink, message: Message, writer: asyncio.StreamWriter) -> None:
-    if isinstance(message, SubscribeLogs | Answer):
+async def _take(link: DemoLink, message: FromFace, writer: asyncio.StreamWriter) -> None:
+    if not isinstance(message, Request):
         await link.send(message)
         return
-    reply: Previewed | Message
+    reply: Reply | Refused
     try:
         reply = await link.request(message)
     except HeadError as error:
         reply = Refused(message.request, str(error))
-    writer.write(encode(_numbered(reply, message.request)))
-
-
-def _numbered(reply: Message, request: int) -> Message:
-    """Return the reply under the number that its face gave the request."""
-    values = {name: getattr(reply, name) for name in type(reply).__slots__}
-    return type(reply)(**{**values, "request": request})
+    writer.write(encode(replace(reply, request=message.request)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Kept for whoever attaches later, as a head does; what is new since the last look
 from collections import deque
 from collections.abc import Iterable
 
-from gputui.protocol import Asked, EventHappened, LogLines, Message
+from gputui.protocol.face import Asked, EventHappened, ToFace
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import Event, Severity
 
 EVENTS_KEPT = 5_000
@@ -21,7 +22,7 @@ class Journal:
         self.logs: deque[LogLines] = deque(maxlen=LOG_MESSAGES_KEPT)
         self.questions: dict[int, Asked] = {}
         self._sequence = 0
-        self._fresh: list[Message] = []
+        self._fresh: list[ToFace] = []
 
     def tell(self, at: float, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Keep an event."""
@@ -57,11 +58,11 @@ class Journal:
             )
         return question
 
-    def kept(self) -> tuple[Message, ...]:
+    def kept(self) -> tuple[ToFace, ...]:
         """Return what a face that attaches now is told first: events and open questions."""
         return (*map(EventHappened, self.events), *self.questions.values())
 
-    def take(self) -> tuple[Message, ...]:
+    def take(self) -> tuple[ToFace, ...]:
         """Return what is new since the last call."""
         fresh, self._fresh = self._fresh, []
         return tuple(fresh)

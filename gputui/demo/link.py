@@ -13,20 +13,21 @@ from dataclasses import replace
 from gputui.demo import requests
 from gputui.demo.simulator import Shape, Simulator
 from gputui.errors import HeadError
-from gputui.protocol import (
-    VERSION,
+from gputui.protocol import VERSION
+from gputui.protocol.face import (
     Answer,
     Attached,
     Done,
-    LogLines,
-    Message,
-    Previewed,
-    Refused,
+    FromFace,
+    Reply,
+    Request,
     SnapshotTaken,
     Stop,
     Stopped,
     SubscribeLogs,
+    ToFace,
 )
+from gputui.protocol.shared import LogLines, Refused
 
 INTERVAL_S = 1.0
 LAUNCH_INTERVAL_S = 0.25
@@ -53,7 +54,7 @@ class DemoLink:
         self._logs = False
         self._wake = asyncio.Event()
         simulator.journal.take()
-        self._queue: list[Message] = list(simulator.journal.kept())
+        self._queue: list[ToFace] = list(simulator.journal.kept())
         self._closed = False
 
     @classmethod
@@ -69,7 +70,7 @@ class DemoLink:
         simulator = Simulator(shape, seed=seed, started_at=clock(), troubles=troubles)
         return cls(simulator, clock)
 
-    async def request(self, message: Message) -> Done | Previewed:
+    async def request(self, message: Request) -> Reply:
         """Have a request carried out; raises HeadError with the reason when it is refused."""
         self._numbers += 1
         numbered = replace(message, request=self._numbers)
@@ -84,7 +85,7 @@ class DemoLink:
             raise HeadError(reply.reason)
         return reply
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: FromFace) -> None:
         """Send a message that asks for no answer."""
         if isinstance(message, SubscribeLogs):
             if message.on and not self._logs:
@@ -94,7 +95,7 @@ class DemoLink:
             requests.answer(self.simulator, message)
         self._wake.set()
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ToFace]:
         """Yield what the head would send unasked, until the cluster stopped or `close`."""
         while not self._closed:
             self._wake.clear()
@@ -107,7 +108,7 @@ class DemoLink:
                     return
             await self._next_step()
 
-    def _fresh(self) -> list[Message]:
+    def _fresh(self) -> list[ToFace]:
         fresh = self.simulator.journal.take()
         return [one for one in fresh if self._logs or not isinstance(one, LogLines)]
 

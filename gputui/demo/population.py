@@ -10,7 +10,7 @@ from gputui.demo import chatter
 from gputui.demo.devices import A100, H200, Gpu, Worker
 from gputui.demo.journal import Journal
 from gputui.demo.launch import REFUSALS, HostKeyQuestion, SimulatedHost, new_host
-from gputui.protocol import Asked
+from gputui.protocol.face import Asked
 from gputui.snapshot import HostState, Severity, WorkerState
 
 NEXT = MappingProxyType(

@@ -9,32 +9,31 @@ from typing import Any
 from gputui import presets
 from gputui.demo.simulator import Simulator
 from gputui.errors import GputuiError, HostsError
-from gputui.protocol import (
+from gputui.protocol.face import (
     Adapt,
     AddWorkers,
     Answer,
     CancelRun,
     ChangeHosts,
     Done,
-    Message,
     Previewed,
-    Refused,
+    Reply,
+    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
     Scale,
     StartRun,
 )
+from gputui.protocol.shared import Refused
 from gputui.snapshot import HostState, RunState, Severity
-
-Reply = Done | Previewed | Refused
 
 
 class NotDoneError(GputuiError):
     """A request that cannot be carried out."""
 
 
-def carry_out(simulator: Simulator, request: Message) -> Reply:
+def carry_out(simulator: Simulator, request: Request) -> Reply | Refused:
     """Carry out a request at the simulator's present."""
     handler = _HANDLERS.get(type(request))
     if handler is None:

@@ -9,7 +9,7 @@ from gputui.fleet.checks import chosen_devices, used_by_others
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity, PlannedDevice
-from gputui.protocol import Facts
+from gputui.protocol.agent import Facts
 
 
 def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gputui.fleet.settings import FleetSettings, Versions, installed_here
 from gputui.hosts import Host
-from gputui.protocol import Facts
+from gputui.protocol.agent import Facts
 from gputui.snapshot import DeviceReading, Owner
 
 PORT_REMEDY = (

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from gputui.protocol import Facts, Telemetry
+from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState, HostStatus
 
 

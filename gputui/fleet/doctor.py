@@ -18,7 +18,8 @@ from gputui.fleet.opening import Opened, Shared, open_link
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
-from gputui.protocol import VERSION, Configure, Facts, Reach, Reached, Shutdown
+from gputui.protocol import VERSION
+from gputui.protocol.agent import Configure, Facts, Reach, Reached, Shutdown
 
 FACTS_S = 15.0
 PORT_S = 5.0

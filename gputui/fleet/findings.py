@@ -8,7 +8,7 @@ from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
-from gputui.protocol import Facts, Reached
+from gputui.protocol.agent import Facts, Reached
 from gputui.snapshot import HostState
 
 DISK_NEEDED_BYTES = 5 * 2**30

@@ -22,13 +22,11 @@ from gputui.fleet.stages import Question
 from gputui.fleet.workforce import GRACE_S, Workforce
 from gputui.hosts import Host
 from gputui.plan import Changes, HostCapacity, WorkerSpec
-from gputui.protocol import (
-    Counts,
+from gputui.protocol.agent import (
     Credentials,
     Facts,
     FollowLogs,
-    LogLines,
-    Message,
+    FromAgent,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -36,6 +34,8 @@ from gputui.protocol import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.scheduler import Counts
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
 
 ON_THE_WAY = (
@@ -196,7 +196,7 @@ class Fleet:
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def message_received(self, host: ManagedHost, message: Message) -> None:
+    def message_received(self, host: ManagedHost, message: FromAgent) -> None:
         """Take what an agent tells."""
         match message:
             case Telemetry():

@@ -20,17 +20,18 @@ from gputui.fleet.opening import Opened, Shared, open_link
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
-from gputui.protocol import (
-    VERSION,
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
     Configure,
     Facts,
-    Message,
+    FromAgent,
     Ping,
     Pong,
     Reach,
     Reached,
     Shutdown,
     Telemetry,
+    ToAgent,
 )
 from gputui.snapshot import HostState, HostStatus
 
@@ -46,7 +47,7 @@ class HostListener(Protocol):
     def host_changed(self, host: "ManagedHost") -> None:
         """Take note of another state, reason or warning, or that the lease is over."""
 
-    def message_received(self, host: "ManagedHost", message: Message) -> None:
+    def message_received(self, host: "ManagedHost", message: FromAgent) -> None:
         """Take a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
 
     async def ask(self, host: "ManagedHost", question: Question) -> str | None:
@@ -130,7 +131,7 @@ class ManagedHost:
         self._scheduler = (address, port)
         self._scheduler_known.set()
 
-    def send(self, message: Message) -> bool:
+    def send(self, message: ToAgent) -> bool:
         """Send to the agent; False when there is none now, and its next `Facts` tell how it is."""
         if self._link is None:
             return False
@@ -282,7 +283,7 @@ class ManagedHost:
             transient=True,
         )
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: FromAgent) -> None:
         assert self._probed and self._reached
         match message:
             case Pong():

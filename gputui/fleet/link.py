@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gputui.errors import ProtocolError
-from gputui.protocol import MAX_LINE_BYTES, Message, decode, encode
+from gputui.protocol.agent import FromAgent, ToAgent
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 
 READ_BYTES = 2**16
 STDERR_LINES = 20
@@ -51,17 +52,17 @@ class AgentLink:
         self._lines: deque[bytes] = deque()
         self._partial: list[bytes] = []
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToAgent) -> None:
         """Send a message without waiting."""
         self.stream.write(encode(message))
 
-    async def receive(self) -> Message | None:
+    async def receive(self) -> FromAgent | None:
         """Return the next message; None at the end of the stream.
 
         Raises ProtocolError for a line that is none.
         """
         line = await self.read_line()
-        return None if line is None else decode(line)
+        return None if line is None else decode(line, FromAgent)
 
     async def skip_to(self, marker: bytes) -> bytes | None:
         """Skip until a line that has the marker; return what follows it there, None at the end."""

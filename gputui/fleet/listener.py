@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from gputui.fleet.stages import Question
-from gputui.protocol import LogLines
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import Severity
 
 

@@ -21,7 +21,7 @@ from gputui.fleet.pack import Pack, load_pack
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
-from gputui.protocol import MARKER
+from gputui.protocol.agent import MARKER
 from gputui.snapshot import HostState
 
 if TYPE_CHECKING:

@@ -8,15 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from gputui.plan import WorkerSpec
-from gputui.protocol import (
-    Counts,
-    Facts,
-    WorkerCounts,
-    WorkerExited,
-    WorkerReading,
-    WorkerReady,
-    WorkerStarted,
-)
+from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
+from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import WorkerState, WorkerStatus
 
 

@@ -10,7 +10,7 @@ from gputui.fleet.host import ManagedHost
 from gputui.fleet.listener import FleetListener
 from gputui.fleet.roster import Roster
 from gputui.plan import WorkerSpec
-from gputui.protocol import (
+from gputui.protocol.agent import (
     Facts,
     RestartWorkers,
     StartWorkers,

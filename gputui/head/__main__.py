@@ -14,16 +14,19 @@ from pathlib import Path
 
 from gputui.errors import GputuiError
 from gputui.head.head import Head
-from gputui.protocol import VERSION, ConfigureHead, Opened, Refused, decode, encode
+from gputui.protocol import VERSION
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.shared import Refused
+from gputui.protocol.starter import ConfigureHead, Opened
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> int:
     """Run one cluster; returns the exit status."""
-    config = decode(io.FileIO(0, closefd=False).readline())
     try:
-        if not isinstance(config, ConfigureHead) or config.version != VERSION:
+        config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
+        if config.version != VERSION:
             raise GputuiError(f"the first line must be a ConfigureHead of version {VERSION}")
         return asyncio.run(_run(config))
     except GputuiError as error:

@@ -14,16 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from gputui.errors import ProtocolError
-from gputui.protocol import (
-    MAX_LINE_BYTES,
-    VERSION,
-    Attach,
-    Attached,
-    Message,
-    Refused,
-    decode,
-    encode,
-)
+from gputui.protocol import VERSION
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.face import Attach, Attached, FromFace, ToFace
+from gputui.protocol.shared import Refused
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +37,7 @@ class FaceListener(Protocol):
     def face_settled(self, face: "Face") -> None:
         """Send a face what it must see of the past: it has been told it is attached."""
 
-    def message_taken(self, face: "Face", message: Message) -> None:
+    def message_taken(self, face: "Face", message: FromFace) -> None:
         """Begin to carry out what a face asks."""
 
     def face_left(self, face: "Face") -> None:
@@ -64,7 +58,7 @@ class Face:
         self._ending = False
         self._task = asyncio.create_task(self._write(), name=f"face {self.kind}")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToFace) -> None:
         """Send a message without waiting."""
         self.send_line(encode(message))
 
@@ -134,7 +128,7 @@ class Door:
         finally:
             os.umask(before)
 
-    async def close(self, last: Message, bound_s: float = 1.0) -> None:
+    async def close(self, last: ToFace, bound_s: float = 1.0) -> None:
         """Send every face the last message, and let all go."""
         if self._server is not None:
             self._server.close()
@@ -143,7 +137,7 @@ class Door:
             face.send(last)
         await asyncio.gather(*(face.finish(bound_s) for face in self.faces))
 
-    def broadcast(self, message: Message) -> None:
+    def broadcast(self, message: ToFace) -> None:
         """Send a message to every face that looks on, or has a run that it happens to."""
         line: bytes | None = None
         for face in self.faces:
@@ -160,13 +154,13 @@ class Door:
                 writer.write(encode(Refused(0, refusal)))
                 await writer.drain()
                 return
-            face = Face(decode(first), writer)
+            face = Face(decode(first, Attach), writer)
             attached = self._listener.face_attached(face)
             face.send(attached)
             self.faces.add(face)
             self._listener.face_settled(face)
             while line := await reader.readline():
-                self._listener.message_taken(face, decode(line))
+                self._listener.message_taken(face, decode(line, FromFace))
         except (ProtocolError, ValueError) as error:
             logger.warning("a face sent what is no message: %s", error)
         except (ConnectionError, TimeoutError):

@@ -29,26 +29,27 @@ from gputui.head.journal import Journal
 from gputui.head.keeper import Keeper
 from gputui.head.logs import LogRelay
 from gputui.head.questions import Questions
-from gputui.head.requests import carry_out, is_request
+from gputui.head.requests import carry_out
 from gputui.head.runs import Runs
 from gputui.head.view import View
 from gputui.hosts import parse_hosts
-from gputui.protocol import (
-    VERSION,
+from gputui.protocol import VERSION
+from gputui.protocol.agent import Credentials
+from gputui.protocol.face import (
     Answer,
     Attached,
-    ConfigureHead,
-    Counts,
-    Credentials,
     EventHappened,
-    LogLines,
-    Message,
+    FromFace,
     ReportRun,
+    Request,
     SchedulerReady,
     Stopped,
     Stopping,
     SubscribeLogs,
 )
+from gputui.protocol.scheduler import Counts
+from gputui.protocol.shared import LogLines
+from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import ClusterState, Event, Severity
 
 logger = logging.getLogger(__name__)
@@ -280,7 +281,7 @@ class Head:
         self.logs.face_left(face)
         self._view.wanted(any(face.snapshots for face in self.door.faces))
 
-    def message_taken(self, face: Face, message: Message) -> None:
+    def message_taken(self, face: Face, message: FromFace) -> None:
         """Carry out what a face asks."""
         match message:
             case ReportRun():
@@ -289,12 +290,12 @@ class Head:
                 self.logs.subscribe(face, on)
             case Answer():
                 self.questions.take(message)
-            case _ if is_request(message):
+            case _ if isinstance(message, Request):
                 self.spawn(self._reply(face, message))
             case _:
                 logger.warning("a face sent %s", type(message).__name__)
 
-    async def _reply(self, face: Face, request: Message) -> None:
+    async def _reply(self, face: Face, request: Request) -> None:
         face.send(await carry_out(self, request))
 
     def _someone_there(self) -> bool:

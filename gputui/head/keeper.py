@@ -10,7 +10,9 @@ from typing import Protocol
 from gputui.contact import scratch_folder
 from gputui.head.certificate import Certificate
 from gputui.head.scheduler_process import SchedulerProcess
-from gputui.protocol import VERSION, ConfigureHead, ConfigureScheduler, Counts, SchedulerStarted
+from gputui.protocol import VERSION
+from gputui.protocol.scheduler import ConfigureScheduler, Counts, SchedulerStarted
+from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import SchedulerStatus, Severity
 
 LOOPBACK = "127.0.0.1"

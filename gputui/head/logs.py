@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from gputui.head.door import Face
-from gputui.protocol import LogLines, encode
+from gputui.protocol.codec import encode
+from gputui.protocol.shared import LogLines
 
 KEPT = 1_000
 """Messages, for a face that begins to follow while another one does."""

@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Callable
 
 from gputui.fleet.stages import Question
-from gputui.protocol import Answer, Asked, Message
+from gputui.protocol.face import Answer, Asked, ToFace
 
 
 class Questions:
     """The open questions of one cluster."""
 
-    def __init__(self, broadcast: Callable[[Message], None], someone_there: Callable[[], bool]):
+    def __init__(self, broadcast: Callable[[ToFace], None], someone_there: Callable[[], bool]):
         self._broadcast = broadcast
         self._someone_there = someone_there
         self._numbers = itertools.count(1)

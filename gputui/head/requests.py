@@ -15,16 +15,16 @@ from gputui.fleet.demand import Demand
 from gputui.head.adaptive import Adaptive
 from gputui.hosts import Host, parse_hosts
 from gputui.plan import Changes
-from gputui.protocol import (
+from gputui.protocol.face import (
     Adapt,
     AddWorkers,
     AwaitWorkers,
     CancelRun,
     ChangeHosts,
     Done,
-    Message,
     Previewed,
-    Refused,
+    Reply,
+    Request,
     Restart,
     RetireWorkers,
     RetryHosts,
@@ -33,25 +33,19 @@ from gputui.protocol import (
     StartRun,
     Stop,
 )
+from gputui.protocol.shared import Refused
 from gputui.snapshot import HostState, Severity, WorkerState
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
 
-Reply = Done | Previewed | Settled | Refused
 
-
-async def carry_out(head: "Head", request: Message) -> Reply:
+async def carry_out(head: "Head", request: Request) -> Reply | Refused:
     """Carry out a request, and return the answer to the face."""
     try:
         return await _HANDLERS[type(request)](head, request)
     except GputuiError as error:
         return Refused(request.request, str(error))
-
-
-def is_request(message: Message) -> bool:
-    """Return whether a message is one to be answered."""
-    return type(message) in _HANDLERS
 
 
 async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:

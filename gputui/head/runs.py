@@ -18,7 +18,7 @@ from gputui.errors import HeadError
 from gputui.head.door import Face
 from gputui.head.journal import Journal
 from gputui.head.scheduler_process import ending
-from gputui.protocol import Cancelled, ReportRun, StartRun
+from gputui.protocol.face import Cancelled, ReportRun, StartRun
 from gputui.runs import RUN_VARIABLE, new_id
 from gputui.snapshot import RunState, RunStatus, Severity
 

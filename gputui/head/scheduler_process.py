@@ -19,18 +19,17 @@ from typing import Protocol
 from gputui.agent.procfs import TICKS_PER_S, process_stat
 from gputui.contact import scratch_folder
 from gputui.errors import HeadError
-from gputui.protocol import (
-    MAX_LINE_BYTES,
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
-    Message,
+    FromScheduler,
     Remove,
     Retire,
     Retired,
     SchedulerStarted,
     StopScheduler,
-    decode,
-    encode,
+    ToScheduler,
 )
 from gputui.snapshot import SchedulerState, SchedulerStatus
 
@@ -154,7 +153,7 @@ class SchedulerProcess:
             rss_bytes=rss_bytes,
         )
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: ToScheduler) -> None:
         if self._process and self._process.stdin and not self._process.stdin.is_closing():
             self._process.stdin.write(encode(message))
 
@@ -163,13 +162,13 @@ class SchedulerProcess:
         assert process.stdout and process.stderr
         stderr = asyncio.create_task(self._read_stderr(process.stderr))
         while line := await process.stdout.readline():
-            self._take(decode(line))
+            self._take(decode(line, FromScheduler))
         status = await process.wait()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stderr, 1.0)
         self._end(status)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: FromScheduler) -> None:
         busy_s, self._heard_at = self.busy_s, time.monotonic()
         if busy_s:
             self._listener.scheduler_was_busy(busy_s)

@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from gputui.head.door import Door
-from gputui.protocol import SnapshotTaken, encode
+from gputui.protocol.codec import encode
+from gputui.protocol.face import SnapshotTaken
 from gputui.snapshot import Snapshot, TaskSpan
 
 if TYPE_CHECKING:

@@ -16,14 +16,8 @@ from textual.app import App, ComposeResult
 from textual.driver import Driver
 
 from gputui.errors import ExitCode, GputuiError
-from gputui.protocol import (
-    Asked,
-    EventHappened,
-    LogLines,
-    Message,
-    SnapshotTaken,
-    Stopped,
-)
+from gputui.protocol.face import Asked, EventHappened, SnapshotTaken, Stopped, ToFace
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import Snapshot
 from gputui.tui import frame
 from gputui.tui.actions import COMMANDS
@@ -131,7 +125,7 @@ class ScreenApp(App[int]):
         self.watched.forget()
         self.warn("")
 
-    def take(self, message: Message) -> None:
+    def take(self, message: ToFace) -> None:
         """Take in what the head says."""
         match message:
             case SnapshotTaken(snapshot):

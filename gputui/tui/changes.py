@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
-from gputui.protocol import (
+from gputui.protocol.face import (
     Adapt,
     AddWorkers,
     ChangeHosts,

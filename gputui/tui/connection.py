@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
-from gputui.protocol import Done, Message, Previewed, Stopped, SubscribeLogs
+from gputui.protocol.face import FromFace, Reply, Request, Stopped, SubscribeLogs
 from gputui.tui.link import Link, OpenLink
 
 if TYPE_CHECKING:
@@ -48,14 +48,13 @@ class Connection:
             self._stopped = self._stopped or isinstance(message, Stopped)
             self._app.take(message)
 
-    async def request(self, message: Message) -> Done | Previewed:
+    async def request(self, message: Request) -> Reply:
         """Have the head carry out a request; raises HeadError when it cannot."""
         if self.link is None:
             raise HeadError("the head is not reached now")
-        reply: Done | Previewed = await self.link.request(message)
-        return reply
+        return await self.link.request(message)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: FromFace) -> None:
         """Send a message that asks for no answer; lost where there is no head."""
         if self.link is not None:
             self._app.run_worker(self.link.send(message))

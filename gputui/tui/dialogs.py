@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
-from gputui.protocol import Asked
+from gputui.protocol.face import Asked
 from gputui.tui.format import safe
 
 FRAME_CSS = """

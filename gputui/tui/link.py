@@ -6,7 +6,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from gputui.protocol import Attached, Message
+from gputui.protocol.face import Attached, FromFace, Reply, Request, ToFace
 
 
 class Link(Protocol):
@@ -14,13 +14,13 @@ class Link(Protocol):
 
     attached: Attached
 
-    async def request(self, message: Message) -> Message:
+    async def request(self, message: Request) -> Reply:
         """Have a request carried out; raises HeadError with the reason when it is refused."""
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: FromFace) -> None:
         """Send a message that asks for no answer."""
 
-    def messages(self) -> AsyncIterator[Message]:
+    def messages(self) -> AsyncIterator[ToFace]:
         """Yield what comes unasked; ends when the head is gone."""
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from gputui.protocol import LogLines
+from gputui.protocol.shared import LogLines
 
 LINES_KEPT = 20_000
 LINES_LET_GO = 1_000

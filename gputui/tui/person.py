@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gputui.errors import ExitCode, HeadError
-from gputui.protocol import Answer, Asked, Stop
+from gputui.protocol.face import Answer, Asked, Stop
 from gputui.tui.dialogs import Choice, Dialog, QuestionDialog
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 from gputui import presets
 from gputui.errors import PresetError
 from gputui.presets import Machine, Parameter, Preset
-from gputui.protocol import StartRun
+from gputui.protocol.face import StartRun
 from gputui.tui import format as fmt
 from gputui.tui.form import Estimate, Fit, Form, headless_command
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gputui import presets
 from gputui.errors import HeadError, PresetError
-from gputui.protocol import Done, StartRun
+from gputui.protocol.face import Done, StartRun
 from gputui.tui.commands import Command
 from gputui.tui.form import machine_of
 

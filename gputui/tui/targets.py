@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from gputui.protocol import Previewed
+from gputui.protocol.face import Previewed
 from gputui.slots import Slot
 from gputui.snapshot import Snapshot
 

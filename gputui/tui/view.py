@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.widget import Widget
 
-from gputui.protocol import Message
+from gputui.protocol.face import ToFace
 from gputui.tui.commands import Command
 from gputui.tui.pane import Line
 from gputui.tui.watched import Watched
@@ -40,7 +40,7 @@ class View(Widget):
     def show(self, watched: Watched) -> None:
         """Draw what is known now; called when it is in sight and something is new."""
 
-    def take(self, message: Message) -> None:
+    def take(self, message: ToFace) -> None:
         """Take an unasked message (`LogLines`, `EventHappened`, …), in sight or not."""
 
     def crumbs(self) -> Line:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gputui.alarms import Alarms
-from gputui.protocol import Asked
+from gputui.protocol.face import Asked
 from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.format import safe

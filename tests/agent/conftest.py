@@ -14,7 +14,7 @@ import pytest
 
 from gputui.agent.watch import DeviceWatch
 from gputui.head.certificate import make_certificate
-from gputui.protocol import Credentials
+from gputui.protocol.agent import Credentials
 from gputui.tls import security
 from tests.agent.driving import Driver, Scheduler
 

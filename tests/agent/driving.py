@@ -11,21 +11,21 @@ from typing import Any
 import distributed
 
 from gputui.plan import WorkerSpec
-from gputui.protocol import (
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
     MARKER,
-    VERSION,
     Configure,
     Facts,
-    Message,
+    FromAgent,
     Ping,
     Shutdown,
     StartWorkers,
     Telemetry,
+    ToAgent,
     WorkerReady,
     WorkerStarted,
-    decode,
-    encode,
 )
+from gputui.protocol.codec import decode, encode
 from gputui.tls import security
 
 BOUND_S = 30
@@ -45,7 +45,7 @@ class Driver:
         }
         self.before: tuple[str, ...] = ()
         """A command that runs the relay, in front of it."""
-        self.seen: list[Message] = []
+        self.seen: list[FromAgent] = []
         self.relay: asyncio.subprocess.Process
 
     async def connect(self) -> Facts:
@@ -62,7 +62,7 @@ class Driver:
         self.send(Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, ()))
         return await self.wait_for(Facts)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ToAgent) -> None:
         assert self.relay.stdin
         self.relay.stdin.write(encode(message))
 
@@ -71,7 +71,7 @@ class Driver:
         assert self.relay.stdout
         async with asyncio.timeout(BOUND_S):
             while line := await self.relay.stdout.readline():
-                message = decode(line)
+                message = decode(line, FromAgent)
                 self.seen.append(message)
                 if isinstance(message, Telemetry):
                     self.send(Ping(0))

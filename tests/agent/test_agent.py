@@ -13,9 +13,8 @@ from typing import Any
 import distributed
 import pytest
 
-from gputui.protocol import (
+from gputui.protocol.agent import (
     FollowLogs,
-    LogLines,
     Ping,
     Pong,
     Reach,
@@ -27,6 +26,7 @@ from gputui.protocol import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.shared import LogLines
 from tests.agent.driving import BOUND_S, Driver, client_of, lives, spec, start_worker
 
 

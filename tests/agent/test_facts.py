@@ -9,7 +9,8 @@ from gputui.agent import facts, memory, procfs
 from gputui.agent.cgroups import Cgroups
 from gputui.agent.facts import gather_facts
 from gputui.agent.watch import DeviceWatch
-from gputui.protocol import decode, encode
+from gputui.protocol.agent import Facts
+from gputui.protocol.codec import decode, encode
 
 
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):
@@ -32,7 +33,7 @@ def test_the_facts_of_this_machine(nvml, watching, tmp_path):
 def test_facts_travel(nvml, watching, tmp_path):
     nvml.set(gpus=[{"mig": [{}]}, {"processes": [{"pid": 1, "memory_mib": 1}]}])
     found = gather_facts(watching(), scratch=tmp_path)
-    assert decode(encode(found)) == found
+    assert decode(encode(found), Facts) == found
 
 
 def test_an_nvml_that_hangs_does_not_hold_the_facts_up(nvml, tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gputui.protocol import (
+from gputui.protocol.agent import (
     Ping,
     Pong,
     Shutdown,

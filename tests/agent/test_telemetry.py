@@ -10,7 +10,8 @@ import pytest
 
 from gputui.agent import procfs
 from gputui.agent.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
-from gputui.protocol import decode, encode
+from gputui.protocol.agent import Telemetry
+from gputui.protocol.codec import decode, encode
 from gputui.snapshot import Owner
 
 
@@ -54,7 +55,7 @@ def test_a_workers_process_on_a_gpu_is_ours(reader):
 
 def test_telemetry_travels(reader):
     telemetry = reader.read({"a:gpu0": os.getpid(), "a:gpu1": 2**22 + 1})
-    assert decode(encode(telemetry)) == telemetry
+    assert decode(encode(telemetry), Telemetry) == telemetry
 
 
 def test_workers_are_read_by_name(reader):

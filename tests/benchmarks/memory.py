@@ -18,7 +18,7 @@ from pathlib import Path
 from distributed import Client
 
 from gputui import GPUCluster
-from gputui.protocol import NurseryReady
+from gputui.protocol.agent import NurseryReady
 from tests.agent.driving import Driver
 from tests.benchmarks.sides import marked, own_folders, row
 

@@ -23,12 +23,12 @@ import asyncssh
 from gputui.agent.versions import installed
 from gputui.demo.devices import H200, Gpu
 from gputui.fleet.remote import GREETING
-from gputui.protocol import (
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
     MARKER,
-    VERSION,
     Configure,
     Facts,
-    Message,
+    FromAgent,
     Ping,
     Pong,
     Reach,
@@ -36,12 +36,12 @@ from gputui.protocol import (
     Shutdown,
     StartWorkers,
     Telemetry,
+    ToAgent,
     WorkerReading,
     WorkerReady,
     WorkerStarted,
-    decode,
-    encode,
 )
+from gputui.protocol.codec import decode, encode
 from gputui.snapshot import HostReading
 from tests.sshd import SshHost, SshHosts
 
@@ -71,12 +71,12 @@ class SimulatedHost:
         assert order["hash"]
         self._process.stdout.write(GREETING + b" " + json.dumps(greeting).encode() + b"\n")
         self._process.stdout.write(MARKER + b"\n")
-        configure = decode(await self._process.stdin.readline())
-        assert isinstance(configure, Configure)
+        configure = decode(await self._process.stdin.readline(), Configure)
         telling = asyncio.create_task(self._tell(configure))
         try:
-            while (line := await self._process.stdin.readline()) and self._take(decode(line)):
-                pass
+            while line := await self._process.stdin.readline():
+                if not self._take(decode(line, ToAgent)):
+                    break
         finally:
             telling.cancel()
             self._process.exit(0)
@@ -89,7 +89,7 @@ class SimulatedHost:
         order: dict[str, Any] = json.loads(await self._process.stdin.readline())
         return order
 
-    def _take(self, message: Message) -> bool:
+    def _take(self, message: ToAgent) -> bool:
         """Carry out a message; False when it is the last."""
         match message:
             case Ping(number):
@@ -122,7 +122,7 @@ class SimulatedHost:
             gpu.read(rng, 100.0 * rng.random(), None)
         return tuple(gpu.reading for gpu in gpus)
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: FromAgent) -> None:
         self._process.stdout.write(encode(message))
 
 

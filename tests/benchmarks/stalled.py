@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gputui.cluster import HeadLink
-from gputui.protocol import SnapshotTaken
+from gputui.protocol.face import SnapshotTaken
 from gputui.snapshot import HostState, SchedulerState, Snapshot
 from tests.benchmarks.sides import own_folders, row
 from tests.clusters import Clusters

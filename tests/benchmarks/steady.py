@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gputui.demo import DemoLink, Shape, Simulator
-from gputui.protocol import Message, SnapshotTaken, encode
+from gputui.protocol.codec import encode
+from gputui.protocol.face import SnapshotTaken, ToFace
 from gputui.snapshot import DeviceReading, HostReading, HostStatus, Snapshot, WorkerStatus
 
 SHARE = 0.15
@@ -78,7 +79,7 @@ def altered(value: Value, changes: dict[str, Change], share: float, rng: random.
     return replace(value, **chosen) if chosen else value
 
 
-def steady(simulator: Simulator, share: float) -> Iterator[list[Message]]:
+def steady(simulator: Simulator, share: float) -> Iterator[list[ToFace]]:
     """Give snapshots of a cluster at work, a second apart in its own time."""
     rng = random.Random(0)
     at = simulator.started_at + WARM_UP_S
@@ -108,7 +109,7 @@ def _later(host: HostStatus, at: float, share: float, rng: random.Random) -> Hos
     return replace(host, devices=devices, reading=reading, read_at=at)
 
 
-def hour(simulator: Simulator) -> Iterator[list[Message]]:
+def hour(simulator: Simulator) -> Iterator[list[ToFace]]:
     """Give what a simulated cluster does in an hour, second by second, and then its end."""
     begun = simulator.started_at + WARM_UP_S
     for second in range(HOUR_S):
@@ -117,7 +118,7 @@ def hour(simulator: Simulator) -> Iterator[list[Message]]:
     print("over", flush=True)
 
 
-LOADS: dict[str, Callable[[Simulator], Iterator[list[Message]]]] = {
+LOADS: dict[str, Callable[[Simulator], Iterator[list[ToFace]]]] = {
     "steady": partial(steady, share=SHARE),
     "restless": partial(steady, share=1.0),
     "hour": hour,

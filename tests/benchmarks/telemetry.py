@@ -24,7 +24,7 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.telemetry import TelemetryReader
 from gputui.agent.versions import installed
 from gputui.agent.watch import DeviceWatch
-from gputui.protocol import encode
+from gputui.protocol.codec import encode
 
 FAKES = Path(__file__).parent.parent / "fakes"
 WORKERS = 8

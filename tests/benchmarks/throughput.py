@@ -27,7 +27,9 @@ from distributed import Client, wait
 from gputui import GPUCluster
 from gputui.agent.procfs import TICKS_PER_S, process_stat
 from gputui.contact import find_cluster
-from gputui.protocol import VERSION, Attach, encode
+from gputui.protocol import VERSION
+from gputui.protocol.codec import encode
+from gputui.protocol.face import Attach
 from tests.benchmarks import plain
 from tests.benchmarks.sides import marked, own_folders, row
 

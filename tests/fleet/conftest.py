@@ -101,7 +101,8 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 @pytest.fixture(scope="session")
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
-    names = ("errors.py", "hosts.py", "plan.py", "protocol.py", "snapshot.py")
+    link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
+    names = ("errors.py", "hosts.py", "plan.py", "snapshot.py", *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
     sources = [(f"gputui/{name}", root / name) for name in names]

@@ -13,7 +13,7 @@ import threading
 import time
 from importlib.metadata import version
 
-from gputui.protocol import (
+from gputui.protocol.agent import (
     MARKER,
     Configure,
     Facts,
@@ -23,9 +23,9 @@ from gputui.protocol import (
     Reached,
     Shutdown,
     Telemetry,
-    decode,
-    encode,
+    ToAgent,
 )
+from gputui.protocol.codec import decode, encode
 from gputui.snapshot import DeviceReading, HostReading
 
 FACTS = {
@@ -48,8 +48,7 @@ FACTS = {
 
 def play() -> None:
     os.write(1, MARKER + b"\n")
-    configure = decode(sys.stdin.buffer.readline())
-    assert isinstance(configure, Configure)
+    configure = decode(sys.stdin.buffer.readline(), Configure)
     wishes = json.loads(dict(configure.env).get("STANDIN", "{}"))
     if wishes.get("mute"):
         sys.stdin.read()
@@ -59,7 +58,7 @@ def play() -> None:
     if not wishes.get("deaf"):
         threading.Thread(target=measure, args=(configure,), daemon=True).start()
     for line in sys.stdin.buffer:
-        match decode(line):
+        match decode(line, ToAgent):
             case Shutdown():
                 return
             case Ping(number) if not wishes.get("deaf"):

@@ -15,7 +15,7 @@ from gputui.fleet.findings import Verdict
 from gputui.fleet.opening import Shared
 from gputui.fleet.pack import load_pack
 from gputui.hosts import Host
-from gputui.protocol import Telemetry
+from gputui.protocol.agent import Telemetry
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.sshd import Namespaces, SshHosts

@@ -9,7 +9,7 @@ from gputui.fleet.capacity import capacity
 from gputui.fleet.findings import Verdict, judged
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
-from gputui.protocol import Facts
+from gputui.protocol.agent import Facts
 from gputui.snapshot import DeviceProcess, DeviceReading, Owner
 
 SETTINGS = FleetSettings("test", versions=Versions("3.11", "2026.8.0", "2026.8.0"))

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from gputui.protocol import Facts, Telemetry
+from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import LOCAL, Reaching
 

@@ -7,7 +7,8 @@ import pytest
 from gputui.errors import ProtocolError
 from gputui.fleet import remote
 from gputui.fleet.link import AgentLink
-from gputui.protocol import MARKER, Ping, Pong, encode
+from gputui.protocol.agent import MARKER, Ping, Pong
+from gputui.protocol.codec import encode
 
 
 @dataclass

@@ -19,7 +19,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
     names = set(zipfile.ZipFile(pack.load_pack().path).namelist())
-    assert {"__main__.py", "pynvml.py", "gputui/protocol.py", "gputui/protocol.pyc"} <= names
+    assert {
+        "__main__.py",
+        "pynvml.py",
+        "gputui/protocol/agent.py",
+        "gputui/protocol/agent.pyc",
+    } <= names
     assert not [name for name in names if name.startswith(("gputui/tui", "gputui/fleet"))]
 
 
@@ -46,13 +51,13 @@ def test_a_second_start_reads_it_from_the_cache(cache: Path) -> None:
 
 def test_its_modules_come_compiled(tmp_path: Path) -> None:
     packed = pack.load_pack()
-    show = "import gputui.protocol as p; print(p.__cached__, p.__spec__.loader.archive)"
+    show = "import gputui.protocol.agent as p; print(p.__cached__, p.__spec__.loader.archive)"
     said = subprocess.check_output(
         [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = [{str(packed.path)!r}]; {show}"],
         text=True,
         cwd=tmp_path,
     )
-    assert said.split() == [f"{packed.path}/gputui/protocol.pyc", str(packed.path)]
+    assert said.split() == [f"{packed.path}/gputui/protocol/agent.pyc", str(packed.path)]
 
 
 def test_a_module_that_changes_makes_another_pack(tmp_path: Path) -> None:

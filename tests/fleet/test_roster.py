@@ -4,14 +4,8 @@ import pytest
 
 from gputui.fleet.roster import Roster
 from gputui.plan import WorkerSpec
-from gputui.protocol import (
-    Counts,
-    WorkerCounts,
-    WorkerExited,
-    WorkerReading,
-    WorkerReady,
-    WorkerStarted,
-)
+from gputui.protocol.agent import WorkerExited, WorkerReading, WorkerReady, WorkerStarted
+from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import WorkerState
 
 

@@ -9,17 +9,10 @@ import pytest
 
 from gputui.cluster import HeadLink
 from gputui.head.door import MAX_LOGS_WAITING, MAX_WAITING, Door, Face
-from gputui.protocol import (
-    VERSION,
-    Attach,
-    Attached,
-    Done,
-    LogLines,
-    Scale,
-    SchedulerReady,
-    SnapshotTaken,
-    encode,
-)
+from gputui.protocol import VERSION
+from gputui.protocol.codec import encode
+from gputui.protocol.face import Attach, Attached, Done, Scale, SchedulerReady, SnapshotTaken
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 
 ATTACHED = Attached(VERSION, "test", "id", 1, "", "", "", "", 0.0)

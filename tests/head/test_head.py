@@ -14,7 +14,7 @@ from distributed.security import Security
 
 from gputui.cluster import HeadLink, find_cluster, running_clusters
 from gputui.errors import HeadError
-from gputui.protocol import (
+from gputui.protocol.face import (
     AddWorkers,
     ChangeHosts,
     Previewed,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gputui.errors import HeadError
-from gputui.protocol import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
+from gputui.protocol.face import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
 from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster, nothing_left
 from tests.head.test_head import client_of

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputui.protocol import Answer
+from gputui.protocol.face import Answer
 from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_hosts import ONE_WORKER

@@ -5,7 +5,7 @@ import signal
 from pathlib import Path
 
 from gputui import runs
-from gputui.protocol import CancelRun, Done, StartRun
+from gputui.protocol.face import CancelRun, Done, StartRun
 from gputui.snapshot import RunState, RunStatus
 from tests.clusters import Clusters, LiveCluster, nothing_left
 

@@ -2,13 +2,7 @@
 
 import asyncio
 
-from gputui.protocol import (
-    Adapt,
-    Previewed,
-    Restart,
-    RetireWorkers,
-    Scale,
-)
+from gputui.protocol.face import Adapt, Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 

@@ -11,7 +11,8 @@ from distributed import Client, Worker, get_worker
 
 from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.scheduler import ClusterScheduler
-from gputui.protocol import VERSION, ConfigureScheduler
+from gputui.protocol import VERSION
+from gputui.protocol.scheduler import ConfigureScheduler
 from gputui.tls import security
 
 

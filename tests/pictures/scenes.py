@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.demo.requests import answer
-from gputui.protocol import Answer, Message, SnapshotTaken, SubscribeLogs
+from gputui.protocol.face import Answer, SnapshotTaken, SubscribeLogs, ToFace
 from gputui.tui.app import ScreenApp
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
@@ -72,7 +72,7 @@ class Recorded(DemoLink):
         self._seconds = seconds
         self.told = asyncio.Event()
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ToFace]:
         """Yield what the simulator tells of each second."""
         await self.send(SubscribeLogs(True))
         for second in range(self._seconds + 1):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputui.cluster import HeadLink, find_cluster
-from gputui.protocol import CancelRun
+from gputui.protocol.face import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import GONE_S, Command, wait_until
 from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown

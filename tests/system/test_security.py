@@ -15,7 +15,7 @@ from distributed.security import Security
 
 from gputui import tls
 from gputui.cluster import HeadLink
-from gputui.protocol import Attached
+from gputui.protocol.face import Attached
 from tests.clusters import processes_of
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command

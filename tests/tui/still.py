@@ -7,16 +7,18 @@ from typing import Any
 from textual.pilot import Pilot
 
 from gputui.errors import HeadError
-from gputui.protocol import (
-    VERSION,
+from gputui.protocol import VERSION
+from gputui.protocol.face import (
     Attached,
     Done,
     EventHappened,
-    LogLines,
-    Message,
-    Refused,
+    FromFace,
+    Reply,
+    Request,
     SnapshotTaken,
+    ToFace,
 )
+from gputui.protocol.shared import LogLines, Refused
 from gputui.snapshot import Event, Severity, Snapshot
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH
@@ -29,28 +31,28 @@ class StillLink:
 
     def __init__(self) -> None:
         self.attached = Attached(VERSION, "lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
-        self.asked: list[Message] = []
-        self.sent: list[Message] = []
-        self.reply: Message = Done(0, "done")
-        self._queue: asyncio.Queue[Message] = asyncio.Queue()
+        self.asked: list[Request] = []
+        self.sent: list[FromFace] = []
+        self.reply: Reply | Refused = Done(0, "done")
+        self._queue: asyncio.Queue[ToFace] = asyncio.Queue()
 
-    async def request(self, message: Message) -> Message:
+    async def request(self, message: Request) -> Reply:
         """Remember a request and give the reply that was set."""
         self.asked.append(message)
         if isinstance(self.reply, Refused):
             raise HeadError(self.reply.reason)
         return self.reply
 
-    async def send(self, message: Message) -> None:
+    async def send(self, message: FromFace) -> None:
         """Remember a message."""
         self.sent.append(message)
 
-    async def messages(self) -> AsyncIterator[Message]:
+    async def messages(self) -> AsyncIterator[ToFace]:
         """Yield what was put."""
         while True:
             yield await self._queue.get()
 
-    def put(self, *messages: Message) -> None:
+    def put(self, *messages: ToFace) -> None:
         """Tell the screen something."""
         for message in messages:
             self._queue.put_nowait(message)

@@ -2,7 +2,7 @@
 
 from textual.events import Key
 
-from gputui.protocol import Answer, Asked
+from gputui.protocol.face import Answer, Asked
 from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, until

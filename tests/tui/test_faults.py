@@ -8,7 +8,8 @@ from rich.cells import cell_len
 
 from gputui import presets
 from gputui.presets import Preset
-from gputui.protocol import Refused, SnapshotTaken
+from gputui.protocol.face import SnapshotTaken
+from gputui.protocol.shared import Refused
 from gputui.snapshot import DeviceProcess, HostState, Owner, RunState, RunStatus, Snapshot
 from gputui.tui.run_dialog import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gputui.protocol import RetryHosts, SnapshotTaken
+from gputui.protocol.face import RetryHosts, SnapshotTaken
 from gputui.snapshot import HostState, HostStatus, Snapshot
 from tests.tui.build import host, snapshot
 from tests.tui.still import Still, sees, until

@@ -2,7 +2,8 @@
 
 import json
 
-from gputui.protocol import CancelRun, Done, Refused, StartRun
+from gputui.protocol.face import CancelRun, Done, StartRun
+from gputui.protocol.shared import Refused
 from gputui.snapshot import (
     DeviceProcess,
     Owner,

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from gputui.protocol import LogLines
+from gputui.protocol.shared import LogLines
 from gputui.tui.logbook import Level, LogBook, LogLine, Pager, level_of
 
 

@@ -30,7 +30,8 @@ async def _run(output_descriptor: int) -> None:
 
     from gputui.head.scheduler.reporter import Reporter, close_quickly, open_input, open_output
     from gputui.head.scheduler.scheduler import ClusterScheduler
-    from gputui.protocol import SchedulerStarted, decode
+    from gputui.protocol.codec import decode
+    from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted
 
     gc.freeze()
     gc.enable()
@@ -38,7 +39,7 @@ async def _run(output_descriptor: int) -> None:
     line = await orders.readline()
     if not line:
         return
-    config = decode(line)
+    config = decode(line, ConfigureScheduler)
     logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)

@@ -5,7 +5,7 @@ import time
 from distributed.scheduler import TaskGroup, WorkerState
 
 from gputui.head.scheduler.scheduler import ClusterScheduler
-from gputui.protocol import Counts, WorkerCounts
+from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import TaskGroupStatus
 
 MAX_GROUPS = 500

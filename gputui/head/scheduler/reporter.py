@@ -11,15 +11,14 @@ import os
 
 from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.scheduler import ClusterScheduler
-from gputui.protocol import (
-    MAX_LINE_BYTES,
-    Message,
+from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.scheduler import (
+    FromScheduler,
     Remove,
     Retire,
     Retired,
     StopScheduler,
-    decode,
-    encode,
+    ToScheduler,
 )
 
 logger = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ class Reporter:
         self._output = output
         self._retiring: set[asyncio.Task[None]] = set()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: FromScheduler) -> None:
         """Send a message without waiting."""
         self._output.write(encode(message))
 
@@ -57,7 +56,7 @@ class Reporter:
     async def obey(self, orders: asyncio.StreamReader) -> None:
         """Carry out what the head asks, until it says stop or is gone."""
         while line := await orders.readline():
-            match decode(line):
+            match decode(line, ToScheduler):
                 case Retire() as order:
                     task = asyncio.create_task(self._retire(order))
                     self._retiring.add(task)

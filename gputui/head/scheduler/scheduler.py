@@ -9,7 +9,7 @@ from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
 from gputui import tls
-from gputui.protocol import ConfigureScheduler
+from gputui.protocol.scheduler import ConfigureScheduler
 from gputui.snapshot import TaskSpan
 
 MAX_SPANS = 1_000

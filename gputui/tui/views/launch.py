@@ -4,7 +4,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 
-from gputui.protocol import RetryHosts
+from gputui.protocol.face import RetryHosts
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command

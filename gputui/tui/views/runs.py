@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from gputui.protocol import CancelRun
+from gputui.protocol.face import CancelRun
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
 from gputui.tui.figures import figure_of

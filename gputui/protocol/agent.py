@@ -1,0 +1,255 @@
+"""Head ↔ agent: configure a host, run workers on it, and hear what its devices and workers do.
+
+An agent's stream begins with `MARKER`; then the head says `Configure`, and the agent answers
+with its `Facts`.
+"""
+
+from dataclasses import dataclass
+
+from gputui.plan import WorkerSpec
+from gputui.protocol.shared import LogLines
+from gputui.snapshot import DeviceReading, HostReading
+
+MARKER = b"gputui-agent-stream-1"
+"""The line that starts an agent's stream; what a login shell prints before it is skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """The first message on every agent link; a reconnecting head sends it again."""
+
+    version: int
+    cluster_id: str
+    host: str
+    lease_s: float
+    telemetry_interval_s: float
+    env: tuple[tuple[str, str], ...]
+    """The host's `env.X=`, to be set before NumPy and the loader read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What workers need to join: TLS material (PEM text) and Dask's configuration (JSON)."""
+
+    certificate_pem: str
+    key_pem: str
+    dask_config_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Try to open a TCP connection to the scheduler; answered by `Reached`."""
+
+    host: str
+    port: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorkers:
+    """Start these; one that runs already under that name is left alone."""
+
+    specs: tuple[WorkerSpec, ...]
+    scheduler_address: str
+    """`tls://host:port`, as this host reaches it."""
+    listen_host: str
+    """The address that the workers listen on and tell the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopWorkers:
+    """End these for good: asked first, killed by process group after `grace_s`."""
+
+    names: tuple[str, ...]
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWorkers:
+    """End and start these anew, parked ones included."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowLogs:
+    """Send `LogLines` of all workers here from now on (after the last `history` lines), or stop."""
+
+    on: bool
+    history: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Keeps the lease; answered by `Pong` with the same number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Stop all workers and end, at once; the agent closes the stream when nothing is left."""
+
+    grace_s: float
+
+
+ToAgent = (
+    Configure
+    | Credentials
+    | Reach
+    | StartWorkers
+    | StopWorkers
+    | RestartWorkers
+    | FollowLogs
+    | Ping
+    | Shutdown
+)
+"""What a head sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """The answer to a `Ping`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunningWorker:
+    """A worker that an agent already has when a head connects again."""
+
+    name: str
+    pid: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCpus:
+    """The CPUs near a GPU (a MIG instance has its parent's) that this process may use."""
+
+    uuid: str
+    cpus: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a host is: sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
+
+    version: int
+    agent_pid: int
+    python: str
+    """The interpreter's path."""
+    python_version: str
+    packages: tuple[tuple[str, str], ...]
+    """Distribution name → version for dask, distributed, numpy, cupy, dask-cuda and others."""
+    cuda_driver: str
+    """The newest CUDA that the driver runs, `13.0`; "" without a driver."""
+    cpus: int
+    """CPUs this process may use: its affinity and its cgroup's quota, rounded up."""
+    memory_total_bytes: int
+    disk_free_bytes: int
+    machine_id: str
+    devices: tuple[DeviceReading, ...]
+    cuda_visible_devices: str | None
+    slurm_job_id: str | None
+    running: tuple[RunningWorker, ...]
+    warnings: tuple[str, ...] = ()
+    driver_version: str = ""
+    """The NVIDIA driver's own version, `580.159.04`."""
+    device_cpus: tuple[DeviceCpus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReading:
+    """What an agent reads of one worker's process."""
+
+    name: str
+    cpu_percent: float | None
+    rss_bytes: int | None
+    open_files: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """Every GPU, the host and each worker, once a second."""
+
+    at: float
+    host: HostReading
+    devices: tuple[DeviceReading, ...]
+    workers: tuple[WorkerReading, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """Whether the scheduler's port could be reached; `error` is "" when it could."""
+
+    host: str
+    port: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class NurseryReady:
+    """The nursery has imported what workers need."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStarted:
+    """A worker's process was forked."""
+
+    name: str
+    pid: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """A worker registered with the scheduler, or, later, made its CUDA context."""
+
+    name: str
+    address: str
+    device_uuid: str | None
+    """The device that its CUDA context is on; None before there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerExited:
+    """A worker's process ended."""
+
+    name: str
+    pid: int
+    kind: str
+    """stopped, crashed, memory-limit, oom-killer, cuda-error, import-error, signal."""
+    reason: str
+    """In words, with what to do where that is known."""
+    exit_code: int | None
+    signal: int | None
+    log_tail: tuple[str, ...]
+    restart_in_s: float | None
+    """When it will be started again; None when it will not."""
+    parked: bool
+    """Whether it failed five times in a row and waits for `RestartWorkers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something a person should know of a host, not tied to a worker."""
+
+    text: str
+
+
+FromAgent = (
+    Pong
+    | Facts
+    | Telemetry
+    | Reached
+    | NurseryReady
+    | WorkerStarted
+    | WorkerReady
+    | WorkerExited
+    | Trouble
+    | LogLines
+)
+"""What an agent sends."""

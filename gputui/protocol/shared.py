@@ -1,0 +1,22 @@
+"""Messages that go over more than one link."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """Lines that workers printed, oldest first; also what a face gets."""
+
+    worker: str
+    lines: tuple[str, ...]
+    at: float
+    dropped: int = 0
+    """Lines left out before these because they came too fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request was not carried out, or (request 0) the face is turned away."""
+
+    request: int
+    reason: str

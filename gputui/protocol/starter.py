@@ -1,0 +1,54 @@
+"""Whoever starts a head ↔ that head: one line each way, on its stdin and its stdout."""
+
+from dataclasses import dataclass
+
+from gputui.protocol.shared import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigureHead:
+    """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
+
+    version: int
+    name: str
+    hosts_text: str
+    numbered: bool = False
+    """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
+    cluster_id: str = ""
+    """What its processes carry as GPUTUI_CLUSTER; whoever starts the head makes it."""
+    hosts_source: str = ""
+    """The absolute path of the hosts file, or ""."""
+    workers: int | None = None
+    """How many are wanted; None is as many as the hosts give."""
+    stays: bool = False
+    """Whether the cluster outlives its starter; else it ends with the head's stdin."""
+    interactive: bool = False
+    """Whether a person's screen is about to attach: questions then wait for it."""
+    idle_timeout_s: float | None = None
+    """End when nobody was attached and nothing ran for so long; None is never."""
+    lease_s: float = 10.0
+    """How long workers live on without word of the head; pings go out five times as often."""
+    stage_timeout_s: float = 10.0
+    busy: str = "warn"
+    """What to do about a GPU that somebody else uses: warn, skip or refuse."""
+    cpu_fallback: bool = False
+    """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    scheduler_host: str | None = None
+    """Where hosts reach this machine; None is the local end of each SSH connection."""
+    scheduler_port: int = 0
+    dashboard_address: str = ""
+    """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
+    ssh_config: str | None = None
+    dask_config_json: str = "{}"
+    """Dask settings for scheduler, workers and clients, over those chosen for GPU work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The head's door is open at this socket."""
+
+    socket: str
+
+
+ToStarter = Opened | Refused
+"""What a head answers."""
