@@ -217,9 +217,9 @@ def doctor(hosts: str | None) -> int:
 
 
 @gputui.command()
-@click.argument("hosts")
+@click.argument("hosts", required=False, metavar="HOSTS")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def bootstrap(hosts: str, yes: bool) -> int:
+def bootstrap(hosts: str | None, yes: bool) -> int:
     """Make HOSTS ready: Python packages of the versions used here."""
     from gputui.cli.hosts import bootstrap
 

@@ -7,10 +7,14 @@ from dataclasses import replace
 import click
 
 from gputui.cli.arguments import read_hosts
-from gputui.errors import ExitCode
+from gputui.errors import ExitCode, UsageError
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.settings import load_settings
+
+OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
+  gputui bootstrap hosts.txt    or such lines as an argument: 'gpu-a,gpu-b'
+  gputui doctor                 says what is missing on this machine"""
 
 
 def fleet_settings() -> FleetSettings:
@@ -56,12 +60,18 @@ def doctor(hosts: str | None) -> int:
     return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
 
 
-def bootstrap(hosts: str, yes: bool) -> int:
-    """Say what will be done, do it on a yes, and print how it went."""
+def bootstrap(hosts: str | None, yes: bool) -> int:
+    """Say what will be done, do it on a yes, and print how it went.
+
+    Raises UsageError where no host is named but this machine, on which gputui is installed.
+    """
     from gputui.fleet.bootstrap import bootstrap as make_ready
     from gputui.fleet.bootstrap import describe
 
-    given, settings = read_hosts(hosts).hosts, fleet_settings()
+    settings = fleet_settings()
+    given = [host for host in read_hosts(hosts).hosts if not host.is_local]
+    if not given:
+        raise UsageError(OTHERS_ONLY)
     click.echo(describe(given, settings), err=True)
     if not (yes or click.confirm("Go on?", err=True)):
         click.echo("gputui: nothing was changed", err=True)

@@ -114,6 +114,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--attach", "x", "hosts", "--run", "svd"), "not both"),
         (("--attach", "nothing", "--run", "svd"), "no cluster is called 'nothing'"),
         ((), "the screen needs a terminal"),
+        (("bootstrap",), "gputui bootstrap hosts.txt"),
+        (("bootstrap", "localhost"), "gputui doctor "),
         (("-p", "rows=3", "--json"), "-p, --json: for --run"),
         (("--attach", "x", "hosts"), "not both"),
         (("--demo", "0x8"), "1 to 4,096 hosts of 1 to 64 GPUs"),
