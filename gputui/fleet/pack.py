@@ -21,8 +21,8 @@ from pathlib import Path
 
 import gputui
 
-LEFT_OUT = frozenset({"demo", "fleet", "head", "tui"})
-"""What stays at home: the rest is the agent, and what tasks import (presets, run)."""
+LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "tui"})
+"""What stays at home: the rest is the agent, and what tasks import (presets, run, cluster)."""
 
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 """The flags of a .pyc that is not compared with its source. Source: PEP 552."""

@@ -1,5 +1,6 @@
 """gputui packed for hosts."""
 
+import ast
 import os
 import subprocess
 import sys
@@ -19,13 +20,22 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
     names = set(zipfile.ZipFile(pack.load_pack().path).namelist())
-    assert {
-        "__main__.py",
-        "pynvml.py",
-        "gputui/protocol/agent.py",
-        "gputui/protocol/agent.pyc",
-    } <= names
-    assert not [name for name in names if name.startswith(("gputui/tui", "gputui/fleet"))]
+    link = "gputui/protocol/agent.py"
+    assert {"__main__.py", "pynvml.py", link, f"{link}c"} <= names
+    assert not [name for name in names if name.startswith(("gputui/tui", "gputui/cli"))]
+
+
+def test_nothing_in_it_imports_what_stays_at_home() -> None:
+    archive = zipfile.ZipFile(pack.load_pack().path)
+    sources = [name for name in archive.namelist() if name.endswith(".py")]
+    imported = {
+        node.module or ""
+        for name in sources
+        for node in ast.walk(ast.parse(archive.read(name)))
+        if isinstance(node, ast.ImportFrom)
+    }
+    own = {name.replace(".", "/") for name in imported if name.startswith("gputui.")}
+    assert {name for name in own if not {f"{name}.py", f"{name}/__init__.py"} & {*sources}} == set()
 
 
 def test_two_processes_make_the_same_bytes() -> None:
