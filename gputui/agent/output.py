@@ -67,7 +67,8 @@ class Output:
         """Begin to send lines, the last `history` first; or stop."""
         self.following = on
         if on and self._kept:
-            self._send(LogLines(self._worker, tuple(self._kept)[-history:], time.time()))
+            last = tuple(self._kept)[-history:]
+            self._send(LogLines(self._worker, last, time.time(), earlier=True))
 
     def close(self) -> None:
         """Close the pipe; what was printed is kept."""

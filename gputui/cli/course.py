@@ -26,7 +26,6 @@ from gputui.protocol.face import (
     SnapshotTaken,
     Stopped,
     Stopping,
-    SubscribeLogs,
     ToFace,
 )
 from gputui.protocol.shared import LogLines
@@ -97,6 +96,8 @@ class Course:
         self.looked: Callable[[Snapshot], None] = lambda snapshot: None
         """Called with each snapshot, where the link asks for them."""
         self._bars = bars
+        self._joined = link.attached.started_at < recording.record.started_at
+        """Whether the cluster was there before: what its workers printed then is not this run's."""
         self._stage = Stage("")
         self._told_at = 0.0
         self._telling: asyncio.Task[None] | None = None
@@ -113,7 +114,6 @@ class Course:
         task = asyncio.ensure_future(doing)
         listening = asyncio.create_task(self._listen())
         counting = asyncio.create_task(self._count_workers())
-        await self.link.send(SubscribeLogs(True))
         try:
             await asyncio.wait({task, listening, counting}, return_when=asyncio.FIRST_COMPLETED)
             for ended in (listening, counting):
@@ -217,7 +217,7 @@ class Course:
         match message:
             case EventHappened(event):
                 self._take_event(event)
-            case LogLines(worker, lines, at):
+            case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
                 self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
             case SnapshotTaken(snapshot):
                 self.heard.snapshot = snapshot

@@ -19,7 +19,7 @@ from gputui.cli.progress import progress
 from gputui.cluster import HeadLink, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
-from gputui.protocol.face import AwaitWorkers, Settled
+from gputui.protocol.face import AwaitWorkers, Settled, SubscribeLogs
 from gputui.snapshot import HostStatus, RunState
 
 Hold = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
@@ -57,6 +57,7 @@ async def recorded(work: Work, hold: Hold, do: Doing) -> int:
             bars.show("starting", 0, 0)
             recording.stage("starting")
             async with hold() as link:
+                await link.send(SubscribeLogs(True))
                 settled = await _settled(work, link, recording)
                 return await _done(Course(work, link, settled, recording, bars), do)
     except asyncio.CancelledError:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from gputui.head.door import Face
 from gputui.protocol.codec import encode
@@ -17,14 +18,14 @@ class LogRelay:
     def __init__(self, faces: Collection[Face], follow: Callable[[bool], None]) -> None:
         self._faces = faces
         self._follow = follow
-        self._kept: deque[bytes] = deque(maxlen=KEPT)
+        self._kept: deque[LogLines] = deque(maxlen=KEPT)
 
     def subscribe(self, face: Face, on: bool) -> None:
         """Send a face what workers print from now on, and what is kept; or stop."""
         followed = self._followed
         if on and followed and not face.logs:
-            for line in self._kept:
-                face.send_log(line)
+            for lines in self._kept:
+                face.send_log(encode(replace(lines, earlier=True)))
         face.logs = on
         self._settle(followed)
 
@@ -37,7 +38,7 @@ class LogRelay:
     def printed(self, lines: LogLines) -> None:
         """Pass lines on."""
         line = encode(lines)
-        self._kept.append(line)
+        self._kept.append(lines)
         for face in self._faces:
             if face.logs:
                 face.send_log(line)

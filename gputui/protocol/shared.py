@@ -12,6 +12,8 @@ class LogLines:
     at: float
     dropped: int = 0
     """Lines left out before these because they came too fast."""
+    earlier: bool = False
+    """Whether they were printed before this face, or any, wanted them; `at` may be too late."""
 
 
 @dataclass(frozen=True, slots=True)
