@@ -57,6 +57,8 @@ class Output:
         self._partial = self._partial[-LINE_CHARACTERS:]
         for line in lines:
             self._keep(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
+        if self._unsent and self._sending is None:
+            self._send_lines()
 
     def tail(self, count: int) -> tuple[str, ...]:
         """Return the last lines."""
@@ -83,11 +85,13 @@ class Output:
             return
         self._dropped += len(self._unsent) == LINES_A_SENDING
         self._unsent.append(line)
-        if self._sending is None:
-            self._sending = asyncio.get_running_loop().call_later(SEND_EVERY_S, self._send_lines)
 
     def _send_lines(self) -> None:
+        """Send what there is at once, and what comes next in a while."""
         self._sending = None
+        if not self._unsent:
+            return
+        self._sending = asyncio.get_running_loop().call_later(SEND_EVERY_S, self._send_lines)
         self._send(LogLines(self._worker, tuple(self._unsent), time.time(), self._dropped))
         self._unsent.clear()
         self._dropped = 0

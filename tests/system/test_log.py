@@ -12,9 +12,9 @@ def printing(folder: Path, words: str) -> str:
     """Write a preset of which every worker prints words, and return its name."""
     path = folder / "prints.py"
     path.write_text(
-        "from gputui.presets import Outcome, Preset\n"
+        "from time import sleep\nfrom gputui.presets import Outcome, Preset\n"
         f"def say():\n    print('{words}')\n"
-        "def compute(job):\n    import time\n    said = job.each_worker(say)\n    time.sleep(1)\n"
+        "def compute(job):\n    said = job.each_worker(say)\n    job.each_worker(sleep, 0.2)\n"
         "    return Outcome({'said': len(said)})\n"
         "PRESET = Preset('prints', 'prints', (), compute)\n"
     )
