@@ -51,7 +51,7 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
-    App.-ascii Dialog > Vertical, App.-ascii Finder > Vertical { border: ascii $primary; }
+    App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 
     def __init__(

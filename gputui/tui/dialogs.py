@@ -11,26 +11,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from gputui.protocol.face import Asked
 from gputui.tui.format import safe
-
-FRAME_CSS = """
-Dialog { align: center middle; background: $background 40%; }
-Dialog > Vertical {
-    width: auto; min-width: 40; max-width: 96%; height: auto; max-height: 90%;
-    padding: 0 2; border: round $primary; background: $surface;
-}
-Dialog .title { text-style: bold; width: auto; }
-Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
-Dialog .text { width: auto; max-width: 100%; }
-Dialog Horizontal { height: 1; margin-top: 1; width: auto; }
-Dialog Button { margin-right: 2; }
-Dialog Input { width: 48; margin-top: 1; }
-"""
-
+from gputui.tui.modal import Modal
 
 SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
 """Keys that move a long text, and by how many lines."""
@@ -45,10 +30,18 @@ class Choice:
     dangerous: bool = False
 
 
-class Dialog(ModalScreen[str | None]):
+class Dialog(Modal[str | None]):
     """A title, some lines, and choices, of which the first has the focus."""
 
-    DEFAULT_CSS = FRAME_CSS
+    DEFAULT_CSS = """
+    Dialog > Vertical { width: auto; min-width: 40; max-width: 96%; max-height: 90%; padding: 0 2; }
+    Dialog .title { width: auto; }
+    Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
+    Dialog .text { width: auto; max-width: 100%; }
+    Dialog Horizontal { height: 1; margin-top: 1; width: auto; }
+    Dialog Button { margin-right: 2; }
+    Dialog Input { width: 48; margin-top: 1; }
+    """
 
     def __init__(self, title: str, lines: Sequence[str], choices: Sequence[Choice]) -> None:
         super().__init__()

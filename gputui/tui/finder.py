@@ -7,11 +7,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from gputui.tui.commands import Command, key_name
+from gputui.tui.modal import Modal
 from gputui.tui.pane import fitted
 
 WIDTH = 78
@@ -48,7 +48,7 @@ def found(
     return [command for points, command in order if points]
 
 
-class Finder(ModalScreen[Command | None]):
+class Finder(Modal[Command | None]):
     """All commands, narrowed by typing; its result is the one chosen.
 
     `why_not` says why a command is not to be had now; such ones come last, dimmed, and the line
@@ -63,11 +63,8 @@ class Finder(ModalScreen[Command | None]):
         Binding("pageup", "move(-10)", show=False, priority=True),
     ]
     DEFAULT_CSS = f"""
-    Finder {{ align: center top; background: $background 40%; }}
-    Finder > Vertical {{
-        width: {WIDTH}; max-width: 100%; height: auto; margin-top: 2;
-        border: round $primary; background: $surface; padding: 0 1;
-    }}
+    Finder {{ align: center top; }}
+    Finder > Vertical {{ width: {WIDTH}; max-width: 100%; margin-top: 2; }}
     Finder OptionList {{ height: auto; max-height: 14; border: none; padding: 0; }}
     Finder OptionList > .option-list--option {{ text-wrap: nowrap; text-overflow: ellipsis; }}
     Finder .told {{ height: 1; margin-top: 1; color: $text-muted; }}

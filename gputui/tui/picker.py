@@ -7,99 +7,79 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
+from gputui.tui.modal import Modal, Result
 
-class Picker(ModalScreen[tuple[str, ...] | None]):
+
+class ListModal(Modal[Result]):
+    """A title and a list, which `j` and `k` move in as the arrows do; escape ends with None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", show=False),
+        Binding("j", "move('cursor_down')", show=False),
+        Binding("k", "move('cursor_up')", show=False),
+    ]
+    DEFAULT_CSS = """
+    ListModal > Vertical { width: 72; max-width: 95%; max-height: 90%; }
+    ListModal OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
+    ListModal .keys { color: $text-muted; margin-top: 1; }
+    """
+
+    def __init__(self, title: str, listed: OptionList, keys: str = "") -> None:
+        super().__init__()
+        self._title, self._listed, self._told = title, listed, keys
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list, and its keys where they are not plain."""
+        with Vertical():
+            yield Static(self._title, classes="title")
+            yield self._listed
+            if self._told:
+                yield Static(self._told, classes="keys")
+
+    def action_move(self, action: str) -> None:
+        """Move as the arrows do."""
+        getattr(self._listed, f"action_{action}")()
+
+
+class Picker(ListModal[tuple[str, ...] | None]):
     """A list of things by key; enter ends with those that are on, escape with None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", show=False),
         Binding("enter", "done", show=False, priority=True),
         Binding("a", "toggle_all", show=False),
-        Binding("j", "move('cursor_down')", show=False),
-        Binding("k", "move('cursor_up')", show=False),
     ]
-    DEFAULT_CSS = """
-    Picker { align: center middle; background: $background 40%; }
-    Picker > Vertical {
-        width: 72; max-width: 95%; height: auto; max-height: 90%;
-        padding: 0 1; border: round $primary; background: $surface;
-    }
-    Picker .title { text-style: bold; }
-    Picker SelectionList { height: auto; max-height: 70vh; border: none; padding: 0; }
-    Picker .keys { color: $text-muted; margin-top: 1; }
-    """
 
     def __init__(self, title: str, items: Mapping[str, str], chosen: Sequence[str]) -> None:
-        super().__init__()
-        self._title = title
-        self._choices = [
+        choices = [
             Selection(Content.assemble((f"{key:<10}", "bold"), does), key, key in chosen)
             for key, does in items.items()
         ]
-
-    def compose(self) -> ComposeResult:
-        """Lay out the list and its keys."""
-        with Vertical():
-            yield Static(self._title, classes="title")
-            yield SelectionList[str](*self._choices, compact=True)
-            yield Static("space on or off   a all   enter done   esc cancel", classes="keys")
-
-    @property
-    def _list(self) -> "SelectionList[str]":
-        return self.query_one(SelectionList)
-
-    def action_move(self, action: str) -> None:
-        """Move as the arrows do."""
-        getattr(self._list, f"action_{action}")()
+        self._selections = SelectionList[str](*choices, compact=True)
+        super().__init__(
+            title, self._selections, "space on or off   a all   enter done   esc cancel"
+        )
 
     def action_toggle_all(self) -> None:
         """Have all on; all off where they are."""
-        everything = len(self._list.selected) == len(self._choices)
-        (self._list.deselect_all if everything else self._list.select_all)()
+        listed = self._selections
+        everything = len(listed.selected) == listed.option_count
+        (listed.deselect_all if everything else listed.select_all)()
 
     def action_done(self) -> None:
         """End with what is on."""
-        self.dismiss(tuple(self._list.selected))
+        self.dismiss(tuple(self._selections.selected))
 
 
-class Chooser(ModalScreen[str | None]):
+class Chooser(ListModal[str | None]):
     """A list of things by key; enter or a click ends with one of them, escape with None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "dismiss(None)", show=False),
-        Binding("j", "move('cursor_down')", show=False),
-        Binding("k", "move('cursor_up')", show=False),
-    ]
-    DEFAULT_CSS = """
-    Chooser { align: center middle; background: $background 40%; }
-    Chooser > Vertical {
-        width: 72; max-width: 95%; height: auto; max-height: 90%;
-        padding: 0 1; border: round $primary; background: $surface;
-    }
-    Chooser .title { text-style: bold; }
-    Chooser OptionList { height: auto; max-height: 70vh; border: none; padding: 0; }
-    """
-
     def __init__(self, title: str, items: Sequence[tuple[str, Content]]) -> None:
-        super().__init__()
-        self._title = title
         self._keys = [key for key, _ in items]
-        self._options = OptionList(*(Option(text) for _, text in items), compact=True)
-
-    def compose(self) -> ComposeResult:
-        """Lay out the list."""
-        with Vertical():
-            yield Static(self._title, classes="title")
-            yield self._options
-
-    def action_move(self, action: str) -> None:
-        """Move as the arrows do."""
-        getattr(self._options, f"action_{action}")()
+        super().__init__(title, OptionList(*(Option(text) for _, text in items), compact=True))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """End with what was chosen."""

@@ -10,7 +10,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Button, Input, OptionList, Select, Static
 from textual.widgets.option_list import Option
@@ -21,6 +20,7 @@ from gputui.presets import Machine, Parameter, Preset
 from gputui.protocol.face import StartRun
 from gputui.tui import format as fmt
 from gputui.tui.form import Estimate, Fit, Form, headless_command
+from gputui.tui.modal import Modal
 
 BACKENDS = ("auto", "cupy", "numpy")
 
@@ -59,7 +59,7 @@ class ParameterRow(Horizontal):
         self._help.set_class(bool(mistake), "wrong")
 
 
-class RunDialog(ModalScreen[StartRun | None]):
+class RunDialog(Modal[StartRun | None]):
     """Choose a preset, set its parameters, run it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -68,14 +68,9 @@ class RunDialog(ModalScreen[StartRun | None]):
         Binding("ctrl+y", "copy", show=False),
     ]
     DEFAULT_CSS = """
-    RunDialog { align: center middle; background: $background 40%; }
-    RunDialog > Vertical {
-        width: 96%; max-width: 120; height: 90%; max-height: 34;
-        padding: 0 1; border: round $primary; background: $surface;
-    }
+    RunDialog > Vertical { width: 96%; max-width: 120; height: 90%; max-height: 34; }
     RunDialog #presets { width: 16; height: 1fr; border: none; padding: 0; }
     RunDialog #form { height: 1fr; padding: 0 1; }
-    RunDialog .title { text-style: bold; }
     RunDialog ParameterRow { height: 1; }
     RunDialog ParameterRow .name { width: 14; color: $text-accent; }
     RunDialog ParameterRow Input { width: 20; background: $panel; }
