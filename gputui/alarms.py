@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gputui.readings import Owner
 from gputui.slots import Slot, SlotState
-from gputui.snapshot import HostState, Owner, Snapshot
+from gputui.snapshot import HostState, Snapshot
 
 MEMORY_FULL = 0.95
 MEMORY_RELIEVED = 0.92

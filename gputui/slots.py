@@ -8,15 +8,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.snapshot import (
-    DeviceReading,
-    HostState,
-    HostStatus,
-    Owner,
-    Snapshot,
-    WorkerState,
-    WorkerStatus,
-)
+from gputui.readings import DeviceReading, Owner
+from gputui.snapshot import HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
 
 
 class SlotState(StrEnum):

@@ -31,7 +31,8 @@ from gputui.protocol.face import (
     ToFace,
 )
 from gputui.protocol.shared import LogLines, Refused
-from gputui.snapshot import HostState, Owner, RunState, SchedulerState, Snapshot, WorkerState
+from gputui.readings import Owner
+from gputui.snapshot import HostState, RunState, SchedulerState, Snapshot, WorkerState
 
 START = 1_000_000.0
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gputui.agent.processes import Identity
 from gputui.errors import DevicesError
-from gputui.snapshot import DeviceProcess, DeviceReading
+from gputui.readings import DeviceProcess, DeviceReading
 
 REMEDIES = {
     "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from gputui.agent import procfs
-from gputui.snapshot import Owner
+from gputui.readings import Owner
 
 COMMAND_CHARACTERS = 160
 GENERATIONS = 64

@@ -18,7 +18,7 @@ from gputui.agent.memory import memory
 from gputui.agent.sampler import Sampler
 from gputui.agent.watch import DeviceWatch
 from gputui.protocol.agent import Telemetry, WorkerReading
-from gputui.snapshot import HostReading
+from gputui.readings import HostReading
 
 DISK_INTERVAL_S = 10.0
 

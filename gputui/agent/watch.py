@@ -15,7 +15,7 @@ from gputui.agent.processes import Processes
 from gputui.agent.sampler import Sampler
 from gputui.agent.selection import ambiguous_order, selected
 from gputui.errors import DevicesError
-from gputui.snapshot import DeviceReading
+from gputui.readings import DeviceReading
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""

@@ -9,13 +9,8 @@ import random
 from dataclasses import dataclass, field
 
 from gputui.demo.work import SimulatedRun
-from gputui.snapshot import (
-    DeviceProcess,
-    DeviceReading,
-    Owner,
-    WorkerState,
-    WorkerStatus,
-)
+from gputui.readings import DeviceProcess, DeviceReading, Owner
+from gputui.snapshot import WorkerState, WorkerStatus
 
 CONTEXT_BYTES = 530 * 2**20
 """What a CUDA context and its kernels take on a device."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gputui.demo.devices import Gpu, Worker
-from gputui.snapshot import DeviceReading, HostReading, HostState, HostStatus
+from gputui.readings import DeviceReading, HostReading
+from gputui.snapshot import HostState, HostStatus
 
 STAGES = (
     HostState.RESOLVING,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from gputui.demo import chatter
 from gputui.demo.devices import CONTEXT_BYTES, Worker
-from gputui.snapshot import DeviceProcess, HostState, Owner, Severity, WorkerState
+from gputui.readings import DeviceProcess, Owner
+from gputui.snapshot import HostState, Severity, WorkerState
 
 if TYPE_CHECKING:
     from gputui.demo.simulator import Simulator

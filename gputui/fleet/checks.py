@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gputui.fleet.settings import FleetSettings, Versions, installed_here
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts
-from gputui.snapshot import DeviceReading, Owner
+from gputui.readings import DeviceReading, Owner
 
 PORT_REMEDY = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "

@@ -9,8 +9,9 @@ import time
 from typing import TYPE_CHECKING
 
 from gputui.alarms import SERIOUS, AlarmKind, Alarms
+from gputui.readings import Owner
 from gputui.slots import Slot, slots_of
-from gputui.snapshot import Owner, Severity, Snapshot
+from gputui.snapshot import Severity, Snapshot
 
 if TYPE_CHECKING:
     from gputui.head.head import Head

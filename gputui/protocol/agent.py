@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gputui.plan import WorkerSpec
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import DeviceReading, HostReading
+from gputui.readings import DeviceReading, HostReading
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""

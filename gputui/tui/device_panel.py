@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from gputui.readings import DeviceProcess, Owner
 from gputui.slots import Slot
-from gputui.snapshot import DeviceProcess, Owner
 from gputui.tui import format as fmt
 from gputui.tui.device_lines import device_lines, worker_lines
 from gputui.tui.log_pane import LogPane

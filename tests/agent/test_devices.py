@@ -8,7 +8,7 @@ import pytest
 from gputui.agent.devices import Gpu, Nvml
 from gputui.agent.processes import Identity
 from gputui.errors import DevicesError
-from gputui.snapshot import Owner
+from gputui.readings import Owner
 
 MIB = 2**20
 SOMEBODY = Identity(Owner.OTHER, "bob", "python train.py")

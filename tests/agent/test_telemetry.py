@@ -12,7 +12,7 @@ from gputui.agent import procfs
 from gputui.agent.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
 from gputui.protocol.agent import Telemetry
 from gputui.protocol.codec import decode, encode
-from gputui.snapshot import Owner
+from gputui.readings import Owner
 
 
 @pytest.fixture

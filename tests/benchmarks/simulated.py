@@ -42,7 +42,7 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.codec import decode, encode
-from gputui.snapshot import HostReading
+from gputui.readings import HostReading
 from tests.sshd import SshHost, SshHosts
 
 MEMORY_BYTES = 2 * 2**40

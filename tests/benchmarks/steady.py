@@ -22,7 +22,8 @@ from typing import TypeVar
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.protocol.codec import encode
 from gputui.protocol.face import SnapshotTaken, ToFace
-from gputui.snapshot import DeviceReading, HostReading, HostStatus, Snapshot, WorkerStatus
+from gputui.readings import DeviceReading, HostReading
+from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
 
 SHARE = 0.15
 """Of the readings, how many are others than a second before."""

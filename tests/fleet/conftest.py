@@ -102,7 +102,7 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
     link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
-    names = ("errors.py", "hosts.py", "plan.py", "snapshot.py", *link)
+    names = ("errors.py", "hosts.py", "plan.py", "readings.py", *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
     sources = [(f"gputui/{name}", root / name) for name in names]

@@ -26,7 +26,7 @@ from gputui.protocol.agent import (
     ToAgent,
 )
 from gputui.protocol.codec import decode, encode
-from gputui.snapshot import DeviceReading, HostReading
+from gputui.readings import DeviceReading, HostReading
 
 FACTS = {
     "version": 1,

@@ -10,7 +10,7 @@ from gputui.fleet.findings import Verdict, judged
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts
-from gputui.snapshot import DeviceProcess, DeviceReading, Owner
+from gputui.readings import DeviceProcess, DeviceReading, Owner
 
 SETTINGS = FleetSettings("test", versions=Versions("3.11", "2026.8.0", "2026.8.0"))
 PACKAGES = (("dask", "2026.8.0"), ("distributed", "2026.8.0"), ("numpy", "2.4.0"))

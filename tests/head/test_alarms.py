@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from gputui.head.alarms import AlarmWatch
-from gputui.snapshot import DeviceProcess, Owner, Severity, Snapshot, WorkerState
+from gputui.readings import DeviceProcess, Owner
+from gputui.snapshot import Severity, Snapshot, WorkerState
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 
 

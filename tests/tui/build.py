@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from gputui.readings import DeviceReading
 from gputui.snapshot import (
     ClusterState,
-    DeviceReading,
     HostState,
     HostStatus,
     SchedulerState,

@@ -1,8 +1,9 @@
 """Alarms: raised when a condition lasts, cleared when it is over for a while."""
 
 from gputui.alarms import AlarmKind, Alarms
+from gputui.readings import DeviceProcess, Owner
 from gputui.slots import slots_of
-from gputui.snapshot import DeviceProcess, HostState, Owner, Snapshot
+from gputui.snapshot import HostState, Snapshot
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
 

@@ -10,7 +10,8 @@ from gputui import presets
 from gputui.presets import Preset
 from gputui.protocol.face import SnapshotTaken
 from gputui.protocol.shared import Refused
-from gputui.snapshot import DeviceProcess, HostState, Owner, RunState, RunStatus, Snapshot
+from gputui.readings import DeviceProcess, Owner
+from gputui.snapshot import HostState, RunState, RunStatus, Snapshot
 from gputui.tui.run_dialog import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.snapshot import DeviceProcess, HostState, Owner, Snapshot, WorkerState, WorkerStatus
+from gputui.readings import DeviceProcess, Owner
+from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.picker import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save

@@ -4,14 +4,8 @@ import json
 
 from gputui.protocol.face import CancelRun, Done, StartRun
 from gputui.protocol.shared import Refused
-from gputui.snapshot import (
-    DeviceProcess,
-    Owner,
-    RunState,
-    RunStatus,
-    Snapshot,
-    WorkerState,
-)
+from gputui.readings import DeviceProcess, Owner
+from gputui.snapshot import RunState, RunStatus, Snapshot, WorkerState
 from gputui.tui.dialogs import Dialog
 from gputui.tui.results import RunRow, run_lines
 from gputui.tui.run_dialog import RunDialog

@@ -1,0 +1,78 @@
+"""What an agent reads of its host and of the GPUs there: frozen values, once a second.
+
+A reading that is missing is `None`, never 0.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Owner(StrEnum):
+    """Whose a process on a GPU is."""
+
+    OURS = "ours"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProcess:
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    owner: Owner
+    user: str | None
+    command: str | None
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One GPU, or one MIG instance of it, as NVML last read it."""
+
+    uuid: str
+    label: str
+    """`0` for the GPU of NVML index 0, `0.2` for the instance 2 on it."""
+    name: str
+    memory_total_bytes: int | None = None
+    memory_used_bytes: int | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    sm_clock_mhz: float | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Only those that matter: thermal, power brake, hardware slowdown; not idle."""
+    ecc_errors: int | None = None
+    """Uncorrected volatile errors."""
+    processes: tuple[DeviceProcess, ...] = ()
+    lost: bool = False
+    """Whether it fell off the bus; the other readings are then the last good ones."""
+    usable: bool = True
+    """Whether this cluster may use it (the hosts file, CUDA_VISIBLE_DEVICES, Slurm, MIG parent)."""
+    stale: bool = False
+    """Whether NVML has not answered for some seconds; the readings are then the last good ones."""
+
+    @property
+    def is_mig(self) -> bool:
+        """Whether this is a MIG instance."""
+        return "." in self.label
+
+
+@dataclass(frozen=True, slots=True)
+class HostReading:
+    """One host as its agent last read it."""
+
+    cpu_percent: float | None = None
+    """Of all its CPUs: 0 to 100."""
+    cpus: int | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    load_1m: float | None = None
+    network_receive_bytes_per_s: float | None = None
+    network_send_bytes_per_s: float | None = None
+    disk_free_bytes: int | None = None
+
+
+UNREAD = HostReading()
+"""A host that nothing is known of."""
