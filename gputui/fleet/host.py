@@ -2,37 +2,24 @@
 
 resolving → connecting → authenticating → probing → reaching → ready; then silent →
 reconnecting for as long as it takes, or refused with its reason and remedy until `retry()`.
-A failure here is a state of this host and never an exception that others see.
+Each attempt that comes as far as a link is a `Session`. A failure here is a state of this host and never an exception that others see.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable
-from typing import NoReturn, Protocol
+from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet import checks
 from gputui.fleet.condition import Condition
 from gputui.fleet.link import AgentLink
-from gputui.fleet.opening import Opened, Shared, open_link
+from gputui.fleet.opening import Shared, open_link
+from gputui.fleet.session import Session
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
-from gputui.protocol import VERSION
-from gputui.protocol.agent import (
-    Configure,
-    Facts,
-    FromAgent,
-    Ping,
-    Pong,
-    Reach,
-    Reached,
-    Shutdown,
-    Telemetry,
-    ToAgent,
-)
+from gputui.protocol.agent import Facts, FromAgent, Shutdown, Telemetry, ToAgent
 from gputui.snapshot import HostState, HostStatus
 
 logger = logging.getLogger(__name__)
@@ -78,8 +65,6 @@ class ManagedHost:
         self._retry_asked = asyncio.Event()
         self._scheduler: tuple[str | None, int] | None = None
         self._scheduler_known = asyncio.Event()
-        self._probed: asyncio.Future[Facts] | None = None
-        self._reached: asyncio.Future[Reached] | None = None
 
     @property
     def name(self) -> str:
@@ -158,6 +143,22 @@ class ManagedHost:
         self._condition.forget_lease()
         return bool(done) if told else not self._was_ready
 
+    def made_ready(self) -> None:
+        """Take note that workers can be started."""
+        self._was_ready, self._losses = True, 0
+        self._condition.become(HostState.READY)
+
+    def received(self, message: FromAgent) -> None:
+        """Take what its agent tells to the fleet."""
+        self._listener.message_received(self, message)
+
+    async def scheduler_end(self) -> tuple[str, int]:
+        """Return (address, port) of the scheduler as this host reaches it, once it is known."""
+        if not self._scheduler_known.is_set():
+            self._entered(HostState.REACHING, "waiting for the scheduler")
+            await self._scheduler_known.wait()
+        return self._scheduler_end()
+
     async def _live(self) -> None:
         """Reach the host, keep it, and reach it again, until it is stopped."""
         while not self._stopping:
@@ -196,127 +197,25 @@ class ManagedHost:
             self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
         )
         opened = await open_link(self.host, self._settings, self._shared, stages)
+        self._link = opened.link
+        self.local_address, self.far_address = opened.local_address, opened.far_address
+        session = Session(self.host, self._settings, opened, stages, self._condition, self)
         try:
-            await self._attend(opened, stages)
+            await session.attend()
+        except HostError as error:
+            await self._part(opened.link, error)
+            raise
         finally:
+            self._heard_at = session.heard_at
             self._link = None
             await asyncio.shield(opened.link.close())
 
-    async def _attend(self, opened: Opened, stages: Stages) -> NoReturn:
-        """Read, ping and make ready over one link, until the first of them fails."""
-        self._link, self._heard_at = opened.link, time.monotonic()
-        self.local_address, self.far_address = opened.local_address, opened.far_address
-        loop = asyncio.get_running_loop()
-        self._probed, self._reached = loop.create_future(), loop.create_future()
-        tasks = [
-            asyncio.create_task(self._read(opened.link, stages)),
-            asyncio.create_task(self._ping(opened.link, stages)),
-            asyncio.create_task(self._make_ready(opened.link, stages)),
-        ]
-        try:
-            await asyncio.gather(*tasks)
-        except HostError as error:
-            await _cancel(tasks)
-            if not error.transient:
-                await _end(opened.link)
-            elif not self._was_ready:
-                opened.link.send(Shutdown(0.0))
-            raise
-        finally:
-            await _cancel(tasks)
-        raise AssertionError("reading ends with an error only")
-
-    async def _make_ready(self, link: AgentLink, stages: Stages) -> None:
-        """Configure the agent, check its facts, and have it try the scheduler's port."""
-        await self._probe(link, stages)
-        await self._reach(link, stages)
-        self._was_ready, self._losses = True, 0
-        self._condition.become(HostState.READY)
-
-    async def _probe(self, link: AgentLink, stages: Stages) -> None:
-        assert self._probed
-        late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
-        async with stages.enter(HostState.PROBING, late):
-            link.send(
-                Configure(
-                    version=VERSION,
-                    cluster_id=self._settings.cluster_id,
-                    host=self.name,
-                    lease_s=self._settings.lease_s,
-                    telemetry_interval_s=self._settings.telemetry_interval_s,
-                    env=self.host.env,
-                )
-            )
-            facts = await self._probed
-        problem = next(checks.problems(self.host, facts, self._settings), None)
-        if problem:
-            raise stages.error(problem.reason, problem.remedy)
-        found = checks.warnings(self.host, facts, self._settings)
-        self._condition.warn(found)
-        self._condition.found()
-
-    async def _reach(self, link: AgentLink, stages: Stages) -> None:
-        assert self._reached
-        if not self._scheduler_known.is_set():
-            self._entered(HostState.REACHING, "waiting for the scheduler")
-            await self._scheduler_known.wait()
-        address, port = self._scheduler_end()
-        here, there = f"{address}:{port}", self.far_address or self.name
-        why = f"{there} cannot reach the scheduler at {here}"
-        async with stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_REMEDY):
-            link.send(Reach(address, port, stages.timeout_s * 0.8))
-            reached = await self._reached
-        if reached.error:
-            raise stages.error(f"{why}: {reached.error}", checks.PORT_REMEDY)
-
-    async def _read(self, link: AgentLink, stages: Stages) -> NoReturn:
-        """Take the agent's messages until the stream ends."""
-        try:
-            while (message := await link.receive()) is not None:
-                self._heard_at = time.monotonic()
-                self._take(message)
-        except ProtocolError as error:
-            raise stages.error(str(error), stderr_tail=link.last_words) from error
-        raise stages.error(
-            "its agent ended" if self._was_ready else "its agent ended before it was ready",
-            stderr_tail=link.last_words,
-            transient=True,
-        )
-
-    def _take(self, message: FromAgent) -> None:
-        assert self._probed and self._reached
-        match message:
-            case Pong():
-                return
-            case Reached():
-                if not self._reached.done():
-                    self._reached.set_result(message)
-                return
-            case Telemetry():
-                self._condition.telemetry = message
-            case Facts():
-                self._condition.facts = message
-                if not self._probed.done():
-                    self._probed.set_result(message)
-        self._listener.message_received(self, message)
-
-    async def _ping(self, link: AgentLink, stages: Stages) -> NoReturn:
-        """Keep the lease, and notice when nothing comes back."""
-        interval_s, silence_s = self._settings.ping_interval_s, self._settings.silence_s
-        assert self._probed
-        await asyncio.wait([self._probed])
-        number = 0
-        while (quiet_s := time.monotonic() - self._heard_at) < silence_s + interval_s:
-            if quiet_s >= silence_s and self.state is HostState.READY:
-                self._condition.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
-            elif quiet_s < silence_s and self.state is HostState.SILENT:
-                self._condition.become(HostState.READY)
-            number += 1
-            link.send(Ping(number))
-            wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
-            too_long_s = await _oversleep(wait_s)
-            self._heard_at = min(self._heard_at + too_long_s, time.monotonic())
-        raise stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
+    async def _part(self, link: AgentLink, error: HostError) -> None:
+        """Leave no agent behind on a host that will not be used, or has not been ready yet."""
+        if not error.transient:
+            await _end(link)
+        elif not self._was_ready:
+            link.send(Shutdown(0.0))
 
     def _scheduler_end(self) -> tuple[str, int]:
         assert self._scheduler
@@ -344,13 +243,6 @@ class ManagedHost:
         )
 
 
-async def _oversleep(wait_s: float) -> float:
-    """Sleep, and return how much too long: what this process was held up is no host's silence."""
-    due = time.monotonic() + wait_s
-    await asyncio.sleep(wait_s)
-    return time.monotonic() - due
-
-
 async def _end(link: AgentLink) -> None:
     """Have the agent of a host that will not be used end, rather than wait for its lease."""
     link.send(Shutdown(0.0))
@@ -358,9 +250,3 @@ async def _end(link: AgentLink) -> None:
         async with asyncio.timeout(END_S):
             while await link.receive() is not None:
                 continue
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

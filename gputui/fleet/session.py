@@ -1,0 +1,164 @@
+"""One link to an agent: its host is made ready over it, then it is read and pinged to its end.
+
+probing → reaching → ready, and silent while nothing is heard. What happens goes to the host's
+condition and to a listener; the end is always a HostError, which says why.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+from gputui.errors import ProtocolError
+from gputui.fleet import checks
+from gputui.fleet.condition import Condition
+from gputui.fleet.opening import Opened
+from gputui.fleet.settings import FleetSettings
+from gputui.fleet.stages import Stages
+from gputui.hosts import Host
+from gputui.protocol import VERSION
+from gputui.protocol.agent import Configure, Facts, FromAgent, Ping, Pong, Reach, Reached, Telemetry
+from gputui.snapshot import HostState
+
+
+class SessionListener(Protocol):
+    """What a host does for a session."""
+
+    async def scheduler_end(self) -> tuple[str, int]:
+        """Return (address, port) of the scheduler as the host reaches it, once it is known."""
+
+    def made_ready(self) -> None:
+        """Take note that workers can be started."""
+
+    def received(self, message: FromAgent) -> None:
+        """Take a message that is no answer to a session."""
+
+
+@dataclass(slots=True)
+class Session:
+    """One attempt's hold on an agent."""
+
+    host: Host
+    settings: FleetSettings
+    opened: Opened
+    stages: Stages
+    condition: Condition
+    listener: SessionListener
+    heard_at: float = field(default_factory=time.monotonic)
+    """When the agent last said something, by the monotonic clock."""
+    _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
+    _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
+    _ready: bool = False
+
+    async def attend(self) -> NoReturn:
+        """Make ready, read and ping, until the first of them fails with a HostError."""
+        tasks = [
+            asyncio.create_task(self._read()),
+            asyncio.create_task(self._ping()),
+            asyncio.create_task(self._make_ready()),
+        ]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            await _cancel(tasks)
+        raise AssertionError("reading ends with an error only")
+
+    async def _make_ready(self) -> None:
+        """Configure the agent, check its facts, and have it try the scheduler's port."""
+        await self._probe()
+        await self._reach()
+        self._ready = True
+        self.listener.made_ready()
+
+    async def _probe(self) -> None:
+        late = f"its agent started and then said nothing for {self.stages.timeout_s:g} s"
+        async with self.stages.enter(HostState.PROBING, late):
+            self.opened.link.send(
+                Configure(
+                    version=VERSION,
+                    cluster_id=self.settings.cluster_id,
+                    host=self.host.name,
+                    lease_s=self.settings.lease_s,
+                    telemetry_interval_s=self.settings.telemetry_interval_s,
+                    env=self.host.env,
+                )
+            )
+            facts = await self._probed
+        problem = next(checks.problems(self.host, facts, self.settings), None)
+        if problem:
+            raise self.stages.error(problem.reason, problem.remedy)
+        self.condition.warn(checks.warnings(self.host, facts, self.settings))
+        self.condition.found()
+
+    async def _reach(self) -> None:
+        address, port = await self.listener.scheduler_end()
+        here, there = f"{address}:{port}", self.opened.far_address or self.host.name
+        why = f"{there} cannot reach the scheduler at {here}"
+        async with self.stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_REMEDY):
+            self.opened.link.send(Reach(address, port, self.stages.timeout_s * 0.8))
+            reached = await self._reached
+        if reached.error:
+            raise self.stages.error(f"{why}: {reached.error}", checks.PORT_REMEDY)
+
+    async def _read(self) -> NoReturn:
+        """Take the agent's messages until the stream ends."""
+        link = self.opened.link
+        try:
+            while (message := await link.receive()) is not None:
+                self.heard_at = time.monotonic()
+                self._take(message)
+        except ProtocolError as error:
+            raise self.stages.error(str(error), stderr_tail=link.last_words) from error
+        raise self.stages.error(
+            "its agent ended" if self._ready else "its agent ended before it was ready",
+            stderr_tail=link.last_words,
+            transient=True,
+        )
+
+    def _take(self, message: FromAgent) -> None:
+        match message:
+            case Pong():
+                return
+            case Reached():
+                if not self._reached.done():
+                    self._reached.set_result(message)
+                return
+            case Telemetry():
+                self.condition.telemetry = message
+            case Facts():
+                self.condition.facts = message
+                if not self._probed.done():
+                    self._probed.set_result(message)
+        self.listener.received(message)
+
+    async def _ping(self) -> NoReturn:
+        """Keep the lease, and notice when nothing comes back."""
+        interval_s, silence_s = self.settings.ping_interval_s, self.settings.silence_s
+        condition = self.condition
+        await asyncio.wait([self._probed])
+        number = 0
+        while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
+            if quiet_s >= silence_s and condition.state is HostState.READY:
+                condition.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
+            elif quiet_s < silence_s and condition.state is HostState.SILENT:
+                condition.become(HostState.READY)
+            number += 1
+            self.opened.link.send(Ping(number))
+            wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
+            too_long_s = await _oversleep(wait_s)
+            self.heard_at = min(self.heard_at + too_long_s, time.monotonic())
+        raise self.stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
+
+
+async def _oversleep(wait_s: float) -> float:
+    """Sleep, and return how much too long: what this process was held up is no host's silence."""
+    due = time.monotonic() + wait_s
+    await asyncio.sleep(wait_s)
+    return time.monotonic() - due
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
