@@ -1,10 +1,12 @@
 """Runs of presets on real workers: progress, choice of workers, cancelling, and faults."""
 
 import json
+import operator
 import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,19 @@ def test_a_task_that_fails_is_one_error_that_names_it(client: Client) -> None:
     preset = doing(lambda job: Outcome({"x": job.results(job.map(int, ["3", "three"]))}))
     with pytest.raises(RunError, match=r"made failed: ValueError: invalid literal.*'three'"):
         run.execute(client, preset, {})
+
+
+class Adder:
+    """A callable without a name."""
+
+    def __call__(self, n: int) -> int:
+        return n + 1
+
+
+@pytest.mark.parametrize("function", [partial(max, 4), lambda n: n + 1, Adder(), operator.neg])
+def test_whatever_can_be_called_can_be_a_task(client: Client, function: Any) -> None:
+    preset = doing(lambda job: Outcome({"x": job.results([job.submit(function, 3)])[0]}))
+    assert run.execute(client, preset, {}).result == {"x": function(3)}
 
 
 def test_running_out_of_memory_says_what_to_change(client: Client) -> None:

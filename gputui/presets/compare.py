@@ -17,8 +17,8 @@ from functools import partial
 from typing import Any
 
 from gputui.presets import Figure, Outcome, Parameter, Preset
-from gputui.presets.job import Job
-from gputui.presets.random_sum import TILE, add_tiles
+from gputui.presets.job import Job, Worker
+from gputui.presets.random_sum import TILE, Span, add_tiles, cut
 
 TWO_TERABYTES = 500_000**2
 """Numbers of the published computation: 2 TB of float64."""
@@ -28,17 +28,19 @@ SIZE = 500_000
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One row of the table: what it is called, and how it does so many tiles."""
+    """One row of the table."""
 
     name: str
-    do: Callable[[int], None]
+    workers: tuple[Worker, ...]
+    do: Callable[[int, Span], None]
+    """A task: a seed and a span of tiles, done on a worker."""
     first_tiles: int
     """Of the short run that measures the rate."""
 
 
 def compute(job: Job) -> Outcome:
     """Measure each kind of hardware in turn."""
-    rows = [_measured(each, job["seconds"]) for each in _hardware(job)]
+    rows = [_measured(job, each) for each in _hardware(job)]
     for row in rows:
         row["speed_up"] = row["numbers_per_s"] / rows[0]["numbers_per_s"]
     return Outcome(
@@ -56,62 +58,26 @@ def compute(job: Job) -> Outcome:
 
 def _hardware(job: Job) -> list[Hardware]:
     """Return the rows that this cluster can fill; CPU rows always, on the workers' hosts."""
-    first, hosts = job.workers[0], list({each.host: each for each in job.workers}.values())
-    rows = [Hardware("one CPU core", partial(_on, job, [first], on_cores, 1), 4)]
-    rows.append(Hardware("all CPU cores", partial(_on, job, hosts, on_cores, None), 64))
+    every, first = job.workers, job.workers[:1]
+    one_a_host = tuple({each.host: each for each in every}.values())
+    rows = [
+        Hardware("one CPU core", first, on_one_core, 4),
+        Hardware("all CPU cores", one_a_host, on_all_cores, 64),
+    ]
     if job.backend == "cupy":
-        rows.append(Hardware("one GPU", partial(_on, job, [first], on_gpu, None), 2_000))
-    if job.backend == "cupy" and len(job.workers) > 1:
-        name = f"all {len(job.workers)} GPU workers"
-        count = 2_000 * len(job.workers)
-        rows.append(Hardware(name, partial(_on, job, job.workers, on_gpu, None), count))
+        rows.append(Hardware("one GPU", first, on_gpu, 2_000))
+    if job.backend == "cupy" and len(every) > 1:
+        rows.append(Hardware(f"all {len(every)} GPU workers", every, on_gpu, 2_000 * len(every)))
     return rows
 
 
-def _on(job: Job, workers: Any, function: Callable[..., None], cores: Any, tiles: int) -> None:
-    """Share so many tiles out over these workers, and wait."""
-    each = math.ceil(tiles / len(workers))
-    spans = [(i * each, min((i + 1) * each, tiles)) for i in range(len(workers))]
-    futures = [
-        job.on(worker, function, job["seed"], span, cores)
-        for worker, span in zip(workers, spans, strict=True)
-        if span[0] < span[1]
-    ]
-    job.wait(futures, "measuring")
-
-
-def on_cores(seed: int, tiles: tuple[int, int], cores: int | None) -> None:
-    """Do these tiles with NumPy, on so many cores of this host; None is all of them."""
-    cores = cores or _cores()
-    each = math.ceil((tiles[1] - tiles[0]) / (4 * cores))
-    spans = [(at, min(at + each, tiles[1])) for at in range(*tiles, each)]
-    with ThreadPoolExecutor(cores, initializer=_run_anywhere) as pool:
-        list(pool.map(partial(add_tiles, "numpy", SIZE, seed, band=TILE), spans))
-
-
-def on_gpu(seed: int, tiles: tuple[int, int], cores: None) -> None:
-    """Do these tiles on this worker's GPU."""
-    add_tiles("cupy", SIZE, seed, tiles)
-
-
-def _cores() -> int:
-    """Return how many cores this host lets its processes use."""
-    with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
-        return len(pool.submit(os.sched_getaffinity, 0).result())
-
-
-def _run_anywhere() -> None:
-    """Let this thread run on all cores, also where its worker is kept near a GPU."""
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))
-
-
-def _measured(hardware: Hardware, seconds: float) -> dict[str, Any]:
+def _measured(job: Job, hardware: Hardware) -> dict[str, Any]:
     """Return one row: a short run for the rate, then one of about so many seconds."""
-    hardware.do(hardware.first_tiles)
-    rate = hardware.first_tiles / _timed(hardware, hardware.first_tiles)
+    _timed(job, hardware, hardware.first_tiles)
+    rate = hardware.first_tiles / _timed(job, hardware, hardware.first_tiles)
     most = math.ceil(SIZE / TILE) ** 2
-    tiles = max(1, min(most, round(rate * seconds)))
-    elapsed_s = _timed(hardware, tiles)
+    tiles = max(1, min(most, round(rate * job["seconds"])))
+    elapsed_s = _timed(job, hardware, tiles)
     numbers = min(tiles * TILE**2, TWO_TERABYTES)
     return {
         "name": hardware.name,
@@ -123,10 +89,47 @@ def _measured(hardware: Hardware, seconds: float) -> dict[str, Any]:
     }
 
 
-def _timed(hardware: Hardware, tiles: int) -> float:
+def _timed(job: Job, hardware: Hardware, tiles: int) -> float:
+    """Share so many tiles out over the workers, and return how long they took, in seconds."""
+    spans = cut((0, tiles), len(hardware.workers))
     started = time.perf_counter()
-    hardware.do(tiles)
+    futures = [
+        job.on(worker, hardware.do, job["seed"], span)
+        for worker, span in zip(hardware.workers, spans, strict=False)
+    ]
+    job.wait(futures, hardware.name)
     return time.perf_counter() - started
+
+
+def on_one_core(seed: int, tiles: Span) -> None:
+    """Do these tiles with NumPy on one core of this host."""
+    _on_cores(1, seed, tiles)
+
+
+def on_all_cores(seed: int, tiles: Span) -> None:
+    """Do these tiles with NumPy on all cores of this host."""
+    _on_cores(_cores(), seed, tiles)
+
+
+def on_gpu(seed: int, tiles: Span) -> None:
+    """Do these tiles on this worker's GPU."""
+    add_tiles("cupy", SIZE, seed, tiles)
+
+
+def _on_cores(cores: int, seed: int, tiles: Span) -> None:
+    with ThreadPoolExecutor(cores, initializer=_run_anywhere) as pool:
+        list(pool.map(partial(add_tiles, "numpy", SIZE, seed, band=TILE), cut(tiles, 4 * cores)))
+
+
+def _cores() -> int:
+    """Return how many cores this host lets its processes use."""
+    with ThreadPoolExecutor(1, initializer=_run_anywhere) as pool:
+        return len(pool.submit(os.sched_getaffinity, 0).result())
+
+
+def _run_anywhere() -> None:
+    """Let this thread run on all cores, also where its worker is kept near a GPU."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 PRESET = Preset(

@@ -21,6 +21,11 @@ Value = int | float | str | bool | None
 MOST_NUMBERS = 10**13
 """Of a matrix, 80 TB of them."""
 
+BUSY_THREADS = 32
+"""So many, with tasks of half a second each, take a tenth of the scheduler's time."""
+MOST_TASKS = 10_000
+"""Into which one computation is cut by itself."""
+
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 
@@ -138,6 +143,21 @@ class Machine:
     """Of all workers together."""
     smallest_bytes: int
     """What one task may take on the smallest device, or in the smallest worker's memory."""
+
+    def tasks(self, steps: int, most: int) -> int:
+        """Return how many tasks to make of so many steps: few, and none that lasts.
+
+        Four a thread keep all of them busy to the end; a long run takes more, so that it is seen
+        to go on. `most` is how many steps a thread does in about half a second; where there are
+        more threads than `BUSY_THREADS` the scheduler would have too much to do with that.
+
+        >>> Machine("numpy", 2, 2, 0).tasks(steps=100, most=50)
+        8
+        >>> Machine("numpy", 2, 2, 0).tasks(steps=3_000, most=50)
+        60
+        """
+        length = most * max(1, self.threads // BUSY_THREADS)
+        return max(4 * self.threads, min(steps // length, MOST_TASKS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,4 +221,6 @@ def _failed_on(key: Any, dask_scheduler: Any) -> list[str]:
 
 def _token(function: Callable[..., Any]) -> str:
     """Return the start of new keys; the scheduler groups tasks by it."""
-    return f"{function.__name__.strip('_')}-{uuid4().hex}"
+    from dask.utils import funcname
+
+    return f"{funcname(function).strip('_')}-{uuid4().hex}"

@@ -22,6 +22,9 @@ from gputui.presets.streams import draw_each
 TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}
 """In a logical tile: enough to fill a GPU, few enough to stay in a core's cache."""
 
+TILES_A_TASK = {"cupy": 2**11, "numpy": 2**9}
+"""Half a second of a GPU, or of a core."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -40,7 +43,8 @@ def compute(job: Job) -> Outcome:
     rows, cols, axis, what = job["rows"], job["cols"], job["axis"], job["reduction"]
     height = _tile_rows(job.backend, cols)
     starts = list(range(0, rows, height))
-    per_task = math.ceil(len(starts) / (job["tasks"] or 4 * job.machine.threads))
+    count = job["tasks"] or job.machine.tasks(len(starts), TILES_A_TASK[job.backend])
+    per_task = math.ceil(len(starts) / count)
     runs = [starts[i : i + per_task] for i in range(0, len(starts), per_task)]
     tasks = [(job.backend, what, axis, job["seed"], (rows, cols), height, run) for run in runs]
     parts = [part for run in job.results(job.map(reduce_tiles, tasks), what) for part in run]
@@ -158,7 +162,7 @@ PRESET = Preset(
         ),
         Parameter("axis", str, "none", "over which axis", choices=("none", "0", "1")),
         Parameter("seed", int, 0, "of x", minimum=0, maximum=2**63 - 1),
-        Parameter("tasks", int, None, "how many tasks; auto is four a thread", minimum=1),
+        Parameter("tasks", int, None, "how many tasks; auto is four a thread or more", minimum=1),
     ),
     compute=compute,
     estimate=_estimate,

@@ -15,16 +15,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
 
+Span = tuple[int, int]
+"""Of tiles: the first one, and the one after the last."""
 TILE = 1024
 """Rows and columns of a logical tile; part of what a seed means."""
 BAND = 64
 """Rows of a tile that NumPy draws at once, an even number: they stay in a core's cache."""
+TILES_A_TASK = {"cupy": 2**16, "numpy": 2**6}
+"""Half a second of a GPU, or of a core."""
 THREADS = 256
 """Of a block of the kernel, which does one tile."""
 MEAN = 10.0
@@ -33,17 +37,11 @@ MEAN = 10.0
 
 def compute(job: Job) -> Outcome:
     """Share the tiles out as a few tasks for each worker, and add up their partial sums."""
-    size, seed = job["size"], job["seed"]
-    ranges = _ranges(_tiles(size), job["tasks"] or _tasks(job.machine))
+    size = job["size"]
+    add = partial(add_tiles, job.backend, size, job["seed"])
+    spans = cut((0, _tiles(size)), _tasks(job.parameters, job.machine))
     started = time.perf_counter()
-    futures = job.map(
-        add_tiles,
-        [job.backend] * len(ranges),
-        [size] * len(ranges),
-        [seed] * len(ranges),
-        ranges,
-    )
-    parts = job.results(futures, "drawing and adding")
+    parts = job.results(job.map(add, spans), "drawing and adding")
     elapsed_s = time.perf_counter() - started
     strided = math.fsum(value for part in parts for value in part[0])
     everything = math.fsum(value for part in parts for value in part[1])
@@ -68,23 +66,24 @@ def _tiles(size: int) -> int:
     return math.ceil(size / TILE) ** 2
 
 
-def _tasks(machine: Machine) -> int:
-    """Return how many tasks keep all workers busy to the end, and the scheduler idle."""
-    return 4 * machine.threads
+def _tasks(values: Mapping[str, Any], machine: Machine) -> int:
+    tiles = _tiles(values["size"])
+    return int(values["tasks"] or machine.tasks(tiles, TILES_A_TASK[machine.backend]))
 
 
-def _ranges(count: int, pieces: int) -> list[tuple[int, int]]:
-    """Cut `count` things into at most `pieces` runs of nearly one length.
+def cut(span: Span, pieces: int) -> list[Span]:
+    """Cut a span into at most so many of nearly one length.
 
-    >>> _ranges(5, 2)
+    >>> cut((0, 5), 2)
     [(0, 3), (3, 5)]
     """
-    length = math.ceil(count / pieces)
-    return [(start, min(start + length, count)) for start in range(0, count, length)]
+    first, end = span
+    length = math.ceil((end - first) / pieces)
+    return [(start, min(start + length, end)) for start in range(first, end, length)]
 
 
 def add_tiles(
-    backend: str, size: int, seed: int, tiles: tuple[int, int], band: int = BAND
+    backend: str, size: int, seed: int, tiles: Span, band: int = BAND
 ) -> tuple[list[float], list[float]]:
     """Return for each tile the sum of its part of `(x + 1)[::2, ::2]`, and that of its x.
 
@@ -96,7 +95,7 @@ def add_tiles(
 
 
 def _add_tiles_numpy(
-    size: int, seed: int, tiles: tuple[int, int], band: int
+    size: int, seed: int, tiles: Span, band: int
 ) -> tuple[list[float], list[float]]:
     import numpy as np
 
@@ -119,9 +118,7 @@ def _add_tiles_numpy(
     return strided, everything
 
 
-def _add_tiles_cupy(
-    size: int, seed: int, tiles: tuple[int, int]
-) -> tuple[list[float], list[float]]:
+def _add_tiles_cupy(size: int, seed: int, tiles: Span) -> tuple[list[float], list[float]]:
     import cupy as cp
     import numpy as np
 
@@ -144,7 +141,7 @@ def kernel() -> Any:
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    partial_sums = 64 * math.ceil(_tiles(values["size"]) / (values["tasks"] or _tasks(machine)))
+    partial_sums = 64 * math.ceil(_tiles(values["size"]) / _tasks(values, machine))
     tile = 0 if machine.backend == "cupy" else 8 * TILE * TILE
     return Memory(peak_bytes=tile + partial_sums, change="use a smaller size, or more tasks")
 
@@ -235,7 +232,7 @@ PRESET = Preset(
             unit="numbers",
         ),
         Parameter("seed", int, 0, "of the random streams", minimum=0, maximum=2**63 - 1),
-        Parameter("tasks", int, None, "how many tasks; auto is four a thread", minimum=1),
+        Parameter("tasks", int, None, "how many tasks; auto is four a thread or more", minimum=1),
     ),
     compute=compute,
     estimate=_estimate,
