@@ -2,7 +2,8 @@
 
 resolving → connecting → authenticating → probing → reaching → ready; then silent →
 reconnecting for as long as it takes, or refused with its reason and remedy until `retry()`.
-Each attempt that comes as far as a link is a `Session`. A failure here is a state of this host and never an exception that others see.
+Each attempt that comes as far as a link is a `Session`. A failure here is a state of this host
+and never an exception that others see.
 """
 
 import asyncio
