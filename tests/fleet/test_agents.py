@@ -32,7 +32,7 @@ async def agents() -> AsyncIterator[Reaching]:
         reaching.port = scheduler.getsockname()[1]
         yield reaching
         await reaching.close()
-    assert processes_of(reaching.settings.cluster_id) == []
+    await gone(reaching.settings.cluster_id)
 
 
 async def test_the_agent_of_this_machine_tells_facts_and_telemetry(agents: Reaching) -> None:
