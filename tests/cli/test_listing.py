@@ -118,7 +118,7 @@ def test_a_run_is_shown_by_the_beginning_of_its_id_with_result_and_log(capsys: C
         "rows=10",
         "lab.txt",
         "a:gpu0",
-        "adding 0.0 s",
+        "adding 0.",
         "numpy 2",
         "sum  2.5 m",
         "log.txt",
