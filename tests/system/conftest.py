@@ -16,6 +16,8 @@ import pytest
 
 GONE_S = 20
 """Within so long nothing of a dead cluster may be left."""
+BOUND_S = 60
+"""Within so long all else comes about, on a busy machine too."""
 
 Found = TypeVar("Found")
 
@@ -103,7 +105,7 @@ class Command:
             process.wait()
 
 
-def found(find: Callable[[], Found | None], bound_s: float = 30) -> Found:
+def found(find: Callable[[], Found | None], bound_s: float = BOUND_S) -> Found:
     """Return the first thing found that counts as true; fail after the bound."""
     end = time.monotonic() + bound_s
     while not (it := find()):
@@ -113,7 +115,7 @@ def found(find: Callable[[], Found | None], bound_s: float = 30) -> Found:
 
 
 def wait_until(
-    holds: Callable[[], object], bound_s: float, why: Callable[[], str] = lambda: ""
+    holds: Callable[[], object], bound_s: float = BOUND_S, why: Callable[[], str] = lambda: ""
 ) -> None:
     """Wait until a condition holds; fail after the bound."""
     end = time.monotonic() + bound_s

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.clusters import processes_of
 from tests.system import hang
-from tests.system.conftest import GONE_S, Command, found, wait_until
+from tests.system.conftest import BOUND_S, GONE_S, Command, found, wait_until
 
 MARK = b"GPUTUI_CLUSTER="
 PARTS = ("head", "scheduler", "relay", "agent", "nursery", "worker")
@@ -36,7 +36,7 @@ class Run:
                 return worker
         if moment == "stop":
             self.process.send_signal(signal.SIGINT)
-            wait_until(lambda: not self.pid_of("scheduler"), GONE_S)
+            wait_until(lambda: not self.pid_of("scheduler"))
         pid = found(lambda: self.pid_of("agent" if victim == "command" else victim))
         return self.process.pid if victim == "command" else pid
 
@@ -50,7 +50,7 @@ class Run:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the command, and return exit status, stdout and stderr."""
-        out, err = self.process.communicate(timeout=GONE_S)
+        out, err = self.process.communicate(timeout=BOUND_S)
         return self.process.returncode, out, err
 
     def assert_nothing_left(self) -> None:
@@ -95,7 +95,10 @@ def listening(pid: int) -> set[tuple[str, int]]:
 
     Source: proc_pid_net(5); state 0A is LISTEN.
     """
-    own = {str(descriptor.readlink()) for descriptor in Path(f"/proc/{pid}/fd").iterdir()}
+    own = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since they were listed
+            own.add(str(descriptor.readlink()))
     found = set()
     for name in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import GONE_S, Command
+from tests.system.conftest import BOUND_S, Command
 from tests.system.lab import last_run, running_lab
 
 lab = running_lab
@@ -96,9 +96,9 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
         assert slow.poll() is None
     second = lab.start("--attach", "lab", "--run", "smoke", "--json", "--quiet")
     slow.terminate()
-    slow.communicate(timeout=GONE_S)
+    slow.communicate(timeout=BOUND_S)
     assert slow.returncode == 130
-    assert json.loads(second.communicate(timeout=GONE_S)[0])["result"]["all_right"] is True
+    assert json.loads(second.communicate(timeout=BOUND_S)[0])["result"]["all_right"] is True
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -124,7 +124,7 @@ def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Comm
     assert process.stdout
     assert process.stdout.readline() == "deaf\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=GONE_S)
+    process.communicate(timeout=BOUND_S)
     assert process.returncode == 130
     assert last_run(lab)["state"] == "cancelled"
 

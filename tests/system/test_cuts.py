@@ -62,7 +62,7 @@ def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     run = Run(gputui, hosts_file(gputui, openssh_hosts, lease_s=8), "wait")
     worker, before = run.hanging_worker(), run.pid_of("relay")
     cut(run)
-    wait_until(lambda: run.pid_of("relay") not in (None, before), GONE_S)
+    wait_until(lambda: run.pid_of("relay") not in (None, before))
     assert run.pid_of("worker") == worker
     (gputui.folder / "go").touch()
     status, out, err = run.end()
@@ -78,7 +78,7 @@ def test_a_connection_cut_at_the_stop_leaves_nothing(
     run = Run(gputui, hosts_file(gputui, openssh_hosts), "gil")
     run.hanging_worker()
     run.process.send_signal(signal.SIGINT)
-    wait_until(lambda: not run.pid_of("scheduler"), GONE_S)
+    wait_until(lambda: not run.pid_of("scheduler"))
     cut(run)
     status, _, err = run.end()
     assert (status, "interrupted" in err) == (130, True), err

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.system.conftest import GONE_S, Command, wait_until
+from tests.system.conftest import BOUND_S, Command, wait_until
 from tests.system.lab import in_a_terminal, last_run, running_lab, shown
 
 lab = running_lab
@@ -105,9 +105,9 @@ def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
     )
     out = lab.folder / "interrupted"
     process = lab.start("--attach", "lab", "--run", "./slow.py:PRESET", "--save", str(out))
-    wait_until(lambda: list(out.glob("x.npy")), GONE_S)
+    wait_until(lambda: list(out.glob("x.npy")))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=GONE_S)
+    process.communicate(timeout=BOUND_S)
     assert process.returncode == 130
     assert list(out.iterdir()) == []
     assert last_run(lab)["state"] == "cancelled"

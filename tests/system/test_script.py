@@ -13,7 +13,7 @@ import pytest
 from gputui.cluster import HeadLink, find_cluster
 from gputui.protocol.face import CancelRun
 from tests.sshd import SshHosts
-from tests.system.conftest import GONE_S, Command, wait_until
+from tests.system.conftest import BOUND_S, Command, wait_until
 from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown
 
 lab = running_lab
@@ -81,6 +81,7 @@ def test_a_module_that_was_edited_is_new_in_the_next_run(lab: Command) -> None:
     )
     for value in ("1", "2"):
         (folder / "values.py").write_text(f"def get():\n    return {value}\n")
+        os.utime(folder / "values.py", (int(value), int(value)))
         done = lab("--attach", "lab", "--run", script)
         assert done.stdout == f"{value}\n", done.stderr
 
@@ -126,7 +127,12 @@ def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab
 
 def test_a_run_of_a_script_is_recorded_with_what_its_workers_printed(lab: Command) -> None:
     script = written(
-        lab.folder / "mine.py", "client.submit(print, 'said by a task').result()", "time.sleep(1)"
+        lab.folder / "mine.py",
+        "import pathlib",
+        "client.submit(print, 'said by a task').result()",
+        "logs = pathlib.Path(os.environ['XDG_STATE_HOME'], 'gputui', 'runs')",
+        "while not any('said by' in log.read_text() for log in logs.glob('*/log.txt')):",
+        "    time.sleep(0.05)",
     )
     lab("--attach", "lab", "--run", script)
     record = last_run(lab)
@@ -168,7 +174,7 @@ def test_ctrl_c_ends_a_script_and_its_run(
     assert process.stdout
     assert process.stdout.readline() == "at work\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=GONE_S)
+    out, err = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out) == (130, last_words), err
     assert last_run(lab)["state"] == "cancelled"
 
@@ -197,7 +203,7 @@ def test_in_a_terminal_a_script_is_interrupted_once(lab: Command, way: str) -> N
         else:
             process.terminate()
         assert b"told 1 times" in shown(terminal, b"times")
-        assert process.wait(GONE_S) == 130
+        assert process.wait(BOUND_S) == 130
 
 
 def test_in_a_terminal_a_script_with_other_input_is_interrupted_once(lab: Command) -> None:
@@ -207,7 +213,7 @@ def test_in_a_terminal_a_script_with_other_input_is_interrupted_once(lab: Comman
         shown(terminal, b"at work")
         terminal.write(b"\x03")
         assert b"told 1 times" in shown(terminal, b"times")
-        assert process.wait(GONE_S) == 130
+        assert process.wait(BOUND_S) == 130
 
 
 def test_a_script_ends_with_its_command(lab: Command) -> None:
@@ -217,8 +223,8 @@ def test_a_script_ends_with_its_command(lab: Command) -> None:
     assert process.stdout
     script = int(process.stdout.readline())
     process.kill()
-    process.communicate(timeout=GONE_S)
-    wait_until(lambda: not Path(f"/proc/{script}").exists(), GONE_S)
+    process.communicate(timeout=BOUND_S)
+    wait_until(lambda: not Path(f"/proc/{script}").exists())
 
 
 def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) -> None:
@@ -237,7 +243,7 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
     while "the cluster was stopped" not in process.stderr.readline():
         assert process.poll() is None
     (gputui.folder / "go").touch()
-    out, _ = process.communicate(timeout=GONE_S)
+    out, _ = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out) == (0, "went on\n")
 
 
@@ -253,7 +259,7 @@ async def test_a_script_that_another_face_cancels_ends_as_cancelled(
     link = await HeadLink.open(contact.socket, face="screen")
     await link.request(CancelRun(0, last_run(lab)["id"]))
     await link.close()
-    out, err = await asyncio.to_thread(process.communicate, timeout=GONE_S)
+    out, err = await asyncio.to_thread(process.communicate, timeout=BOUND_S)
     assert (process.returncode, out) == (1, "cleaned up\n"), err
     assert last_run(lab)["state"] == "cancelled"
 
