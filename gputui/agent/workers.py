@@ -1,23 +1,22 @@
 """The workers of this host: started through the nursery, watched, limited, restarted, stopped."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gputui.agent import procfs
 from gputui.agent.cgroups import Cgroups
-from gputui.agent.exits import Exit, explain
+from gputui.agent.exits import explain
 from gputui.agent.lifeline import Place, end_children, kill_group
-from gputui.agent.memory import memory_limit
+from gputui.agent.limits import keep_limits
 from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
+from gputui.agent.running import Running
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import (
     Credentials,
@@ -32,50 +31,13 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 
-BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
-"""Before the second, third… start of a worker that keeps failing."""
-
-PARKED_AFTER = 5
-LIVED_S = 60.0
-"""A worker that lived so long has not failed to start."""
-
-MEMORY_CHECK_S = 0.2
-MEMORY_SHARE = 0.95
-"""Of its limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
-
 TAIL_LINES = 20
+"""How much of a worker's last output is told with its end."""
+
+RESTART_GRACE_S = 3.0
 
 KILLED_S = 5.0
 """How long the kernel may take to end what was killed."""
-
-
-@dataclass(slots=True)
-class Running:
-    """One worker: what it is to be, and its process where it has one."""
-
-    spec: WorkerSpec
-    order: StartWorkers
-    output: Output
-    pid: int | None = None
-    forking: bool = False
-    """Whether it was ordered from the nursery, which has not told its pid yet."""
-    waiting: bool = False
-    """Whether it is to be forked as soon as the nursery is ready."""
-    started_at: float = 0.0
-    restarts: int = 0
-    failures: int = 0
-    stopping: bool = False
-    again: tuple[WorkerSpec, StartWorkers] | None = None
-    """What to start under this name once it has stopped."""
-    over_limit_bytes: int | None = None
-    """The memory limit that it was ended at."""
-    oom_kills: int = 0
-    """How many processes the kernel had ended for memory when it was forked."""
-    parked: bool = False
-    address: str = ""
-    device_uuid: str | None = None
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    restart: asyncio.TimerHandle | None = None
 
 
 class Workers:
@@ -105,7 +67,7 @@ class Workers:
     def open(self) -> None:
         """Start the nursery; it imports while the head makes up its mind."""
         self._nursery.start()
-        self._limits = asyncio.create_task(self._watch_memory())
+        self._limits = asyncio.create_task(keep_limits(self._workers))
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
@@ -142,11 +104,9 @@ class Workers:
         ending = [self._workers[name] for name in names if name in self._workers]
         for worker in ending:
             worker.stopping, worker.again = True, None
-            if worker.restart:
-                worker.restart.cancel()
-            if worker.pid is not None:
-                _signal(worker.pid, signal.SIGTERM)
-            elif not worker.forking:
+            worker.cancel_restart()
+            worker.ask_to_end()
+            if worker.pid is None and not worker.forking:
                 self._workers.pop(worker.spec.name, None)
         return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
 
@@ -156,8 +116,7 @@ class Workers:
         if waits:
             await asyncio.wait(waits, timeout=grace_s)
         for worker in ending:
-            if worker.pid is not None:
-                kill_group(worker.pid)
+            worker.kill()
         if waits:
             _, missing = await asyncio.wait(waits, timeout=KILLED_S)
             for wait in missing:
@@ -170,13 +129,12 @@ class Workers:
             if worker is None or worker.stopping:
                 continue
             worker.failures, worker.parked = 0, False
-            if worker.restart:
-                worker.restart.cancel()
-            if worker.pid is None and not worker.forking:
+            worker.cancel_restart()
+            if worker.pid is not None:
+                worker.ask_to_end()
+                worker.kill_after(RESTART_GRACE_S)
+            elif not worker.forking:
                 self._fork(worker)
-            elif worker.pid is not None:
-                _signal(worker.pid, signal.SIGTERM)
-                asyncio.get_running_loop().call_later(3, self._kill_if_alive, worker, worker.pid)
 
     def follow(self, wish: FollowLogs) -> None:
         """Send what workers print from now on, after the last of what they printed; or stop."""
@@ -205,10 +163,8 @@ class Workers:
         if self._limits:
             self._limits.cancel()
         for worker in self._workers.values():
-            if worker.restart:
-                worker.restart.cancel()
-            if worker.pid is not None:
-                kill_group(worker.pid)
+            worker.cancel_restart()
+            worker.kill()
         await self._nursery.close()
         end_children()
         for worker in self._workers.values():
@@ -243,9 +199,8 @@ class Workers:
 
     def _park(self, worker: Running, said: str) -> None:
         """Give up a worker that no nursery could start."""
-        if worker.restart:
-            worker.restart.cancel()
-        worker.restart, worker.waiting, worker.parked = None, False, True
+        worker.cancel_restart()
+        worker.waiting, worker.parked = False, True
         reason = f"its Python cannot import what workers need: {said}"
         tail = worker.output.tail(TAIL_LINES)
         self._send(
@@ -260,9 +215,7 @@ class Workers:
             self._nursery.start()
             return
         spec, order = worker.spec, worker.order
-        worker.ended = asyncio.Event()
-        worker.address, worker.device_uuid, worker.over_limit_bytes = "", None, None
-        worker.oom_kills = self._cgroups.oom_kills()
+        worker.begin(self._cgroups.oom_kills())
         folder = self._scratch / spec.name.replace(":", "-")
         folder.mkdir(mode=0o700, exist_ok=True)
         printed = worker.output.open()
@@ -326,7 +279,7 @@ class Workers:
             over_limit_bytes=worker.over_limit_bytes,
             kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
         )
-        wait_s = None if worker.stopping else self._next_start(worker, end)
+        wait_s = None if worker.stopping else worker.next_start(end)
         self._send(
             WorkerExited(
                 name=name,
@@ -350,40 +303,3 @@ class Workers:
             loop = asyncio.get_running_loop()
             worker.restart = loop.call_later(wait_s, self._fork, worker)
         worker.ended.set()
-
-    def _next_start(self, worker: Running, end: Exit) -> float | None:
-        """Return in how many seconds to start a worker again; None parks it."""
-        if not end.failed:
-            return 0.0 if end.kind == "closed" else BACKOFF_S[1]
-        if time.monotonic() - worker.started_at > LIVED_S:
-            worker.failures = 0
-        worker.failures += 1
-        if worker.failures >= PARKED_AFTER:
-            worker.parked = True
-            return None
-        return BACKOFF_S[min(worker.failures, len(BACKOFF_S)) - 1]
-
-    def _kill_if_alive(self, worker: Running, pid: int) -> None:
-        if worker.pid == pid:
-            kill_group(pid)
-
-    async def _watch_memory(self) -> None:
-        """End workers whose own memory nears their limit, before the kernel ends others."""
-        while True:
-            for worker in self._workers.values():
-                if worker.pid is None or worker.over_limit_bytes is not None:
-                    continue
-                stat = procfs.process_stat(worker.pid)
-                spec = worker.spec
-                if stat is None or stat.rss_bytes < spec.memory_limit_bytes * MEMORY_SHARE:
-                    continue
-                limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
-                if limit and stat.rss_bytes >= limit * MEMORY_SHARE:
-                    worker.over_limit_bytes = limit
-                    kill_group(worker.pid)
-            await asyncio.sleep(MEMORY_CHECK_S)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
