@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from gputui.cluster import HeadLink, HeadProcess, spawn_head
 from gputui.protocol import VERSION
@@ -118,28 +116,3 @@ class Clusters:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(head.pid, signal.SIGTERM)
             await asyncio.to_thread(head.end)
-
-
-def processes_of(cluster_id: str) -> list[int]:
-    """Return the processes that carry a cluster's id in their environment."""
-    mark = f"GPUTUI_CLUSTER={cluster_id}".encode()
-    found = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark in path.read_bytes().split(b"\0") and not _is_zombie(path.parent):
-                found.append(int(path.parent.name))
-        except OSError:
-            continue
-    return found
-
-
-async def nothing_left(cluster_id: str, bound_s: float = 20) -> None:
-    """Wait until no process of a cluster is left."""
-    started = time.monotonic()
-    while left := processes_of(cluster_id):
-        assert time.monotonic() - started < bound_s, f"left after {bound_s} s: {left}"
-        await asyncio.sleep(0.05)
-
-
-def _is_zombie(process: Path) -> bool:
-    return process.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "Z"

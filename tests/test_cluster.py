@@ -18,7 +18,8 @@ from gputui.cluster import GPUCluster, bring_up, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
-from tests.clusters import TWO_WORKERS, nothing_left
+from tests.clusters import TWO_WORKERS
+from tests.processes import nothing_left
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from gputui.head.certificate import make_certificate
 from gputui.protocol.agent import Credentials
 from gputui.tls import security
 from tests.agent.driving import Driver, Scheduler
+from tests.processes import processes_of
 
 FAKES = Path(__file__).parent.parent / "fakes"
 
@@ -56,7 +57,7 @@ def watching() -> Iterator[Callable[..., DeviceWatch]]:
         one = DeviceWatch("test", environ=environ or {}, **settings)
         started.append(one)
         one.start()
-        one.wait(5)
+        one.wait(20)
         return one
 
     yield watch
@@ -79,7 +80,7 @@ async def driver(tmp_path: Path) -> AsyncIterator[Driver]:
     """An agent's head; whatever it left is ended."""
     one = Driver(tmp_path)
     yield one
-    for pid in one.processes():
+    for pid in processes_of(one.cluster_id):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     await one.relay.wait()

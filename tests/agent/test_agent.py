@@ -27,7 +27,8 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
-from tests.agent.driving import BOUND_S, Driver, client_of, lives, spec, start_worker
+from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.processes import lives, parent_of
 
 
 async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
@@ -41,7 +42,7 @@ async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
         assert await client.submit(lambda: 6 * 7) == 42
     driver.send(Shutdown(2.0))
     await driver.end_of_stream()
-    await driver.nothing_left(5)
+    await driver.nothing_left()
     assert not list(tmp_path.glob("gputui-*/*"))
 
 
@@ -93,9 +94,9 @@ async def test_killing_any_process_leaves_nothing_of_its_tasks(
         busy = client.submit(hold_the_gil)
         started = next(each for each in driver.seen if isinstance(each, WorkerStarted))
         parents = {"agent": facts.agent_pid, "worker": started.pid}
-        parents["nursery"] = int(Path(f"/proc/{started.pid}/stat").read_text().split()[3])
+        parents["nursery"] = parent_of(started.pid)
         os.kill(parents[victim], signal.SIGKILL)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(BOUND_S):
             while Path(f"/proc/{started.pid}").exists() or lives(sleeper):
                 await asyncio.sleep(0.02)
         busy.release()
@@ -120,15 +121,22 @@ async def test_a_crashed_worker_comes_back_and_says_why_it_went(
     await driver.nothing_left()
 
 
+def hoard() -> int:
+    """Hold a GiB until this process is ended."""
+    held = b"x" * 2**30
+    time.sleep(600)
+    return len(held)
+
+
 async def test_a_worker_over_its_memory_limit_is_ended_with_that_reason(
     driver: Driver, scheduler: Any
 ) -> None:
     await driver.connect()
     await start_worker(driver, scheduler, spec(memory_limit_bytes=400 * 2**20))
     async with client_of(scheduler) as client:
-        hoard = client.submit(lambda: len(b"x" * 2**30), pure=False)
+        hoarded = client.submit(hoard, pure=False)
         exited = await driver.wait_for(WorkerExited)
-        hoard.release()
+        hoarded.release()
     assert exited.kind == "memory-limit"
     driver.send(Shutdown(2.0))
     await driver.nothing_left()
@@ -166,9 +174,9 @@ async def test_a_worker_that_the_kernel_ends_for_memory_is_told_from_one_that_is
     assert (killed.kind, killed.reason) == ("signal", "SIGKILL: ended from outside")
     await driver.wait_for(WorkerReady)
     async with client_of(scheduler) as client:
-        hoard = client.submit(lambda: len(b"x" * 2**30), pure=False)
+        hoarded = client.submit(hoard, pure=False)
         exited = await driver.wait_for(WorkerExited)
-        hoard.release()
+        hoarded.release()
     assert exited.kind == "oom-killer"
     assert "memory ran out" in exited.reason
     await driver.shut_down()

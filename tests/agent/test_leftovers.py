@@ -21,7 +21,8 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from tests.agent.driving import Driver, client_of, lives, spec, start_worker
+from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.processes import lives, parent_of
 
 
 def start_a_session_of_its_own() -> int:
@@ -33,7 +34,7 @@ def grandchildren() -> int:
 
 
 async def until_gone(*pids: int) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(BOUND_S):
         while any(lives(pid) for pid in pids):
             await asyncio.sleep(0.02)
 
@@ -48,7 +49,7 @@ async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker
     worker = driver.started().pid
     async with client_of(scheduler) as client:
         pids = [await client.submit(work) for work in (start_a_session_of_its_own, grandchildren)]
-        nursery = int(Path(f"/proc/{worker}/stat").read_text().split()[3])
+        nursery = parent_of(worker)
         os.kill({"agent": facts.agent_pid, "nursery": nursery, "worker": worker}[victim], 9)
         await until_gone(worker, *pids)
     if victim != "agent":
@@ -93,7 +94,7 @@ async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(
     first = driver.relay
     facts = await driver.connect()
     assert [each.name for each in facts.running] == ["host:cpu0"]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         await first.wait()
     driver.send(Ping(3))
     await driver.wait_for(Pong, lambda pong: pong.number == 3)

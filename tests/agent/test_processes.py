@@ -40,7 +40,7 @@ def start() -> Iterator[Start]:
 
     yield begin
     for process in started:
-        process.communicate("", timeout=10)
+        process.communicate("", timeout=60)
 
 
 def first_line(process: subprocess.Popen[str]) -> str:

@@ -13,6 +13,7 @@ from gputui.agent.telemetry import HostMeter, TelemetryReader, WorkerMeter, coun
 from gputui.protocol.agent import Telemetry
 from gputui.protocol.codec import decode, encode
 from gputui.readings import Owner
+from tests.agent.driving import quickest
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_a_workers_process_on_a_gpu_is_ours(reader):
         return reader.read({"a:gpu0": os.getpid()}).devices[0].processes[0].owner
 
     assert reader.read({}).devices[0].processes[0].owner is Owner.OTHER
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while owner() is not Owner.OURS and time.monotonic() < end:
         time.sleep(0.01)
     assert owner() is Owner.OURS
@@ -103,12 +104,11 @@ def test_a_loopback_alone_is_not_the_network():
 
 def test_a_hanging_gpu_does_not_delay_a_reading(nvml, reader):
     nvml.set(gpus=[{"hang": ["*"]}])
-    end = time.monotonic() + 5
+    end = time.monotonic() + 20
     while not reader.read({}).devices[0].stale and time.monotonic() < end:
         time.sleep(0.01)
-    began = time.monotonic()
     assert reader.read({}).devices[0].stale
-    assert time.monotonic() - began < 0.2
+    assert quickest(lambda: reader.read({})) < 0.2
 
 
 def test_neither_facts_nor_telemetry_import_more_than_the_standard_library():

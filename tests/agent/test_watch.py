@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable
 
 from gputui.agent.watch import DeviceWatch
+from tests.agent.driving import quickest
 
 
-def until(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
+def until(condition: Callable[[], bool], within_s: float = 20.0) -> bool:
     """Return whether the condition came true within the bound."""
     end = time.monotonic() + within_s
     while not condition():
@@ -14,6 +15,11 @@ def until(condition: Callable[[], bool], within_s: float = 5.0) -> bool:
             return False
         time.sleep(0.005)
     return True
+
+
+def seen(watch: DeviceWatch) -> list[tuple[bool, float | None]]:
+    """Return of each GPU whether its reading is stale, and its utilization."""
+    return [(device.stale, device.utilization_percent) for device in watch.devices()]
 
 
 def test_every_gpu_is_read_used_or_not(nvml, watching):
@@ -35,12 +41,8 @@ def test_a_gpu_that_hangs_is_marked_and_the_others_go_on(nvml, watching):
     nvml.set(gpus=[{"utilization": 1}, {}])
     watch = watching()
     nvml.set(gpus=[{"hang": ["nvmlDeviceGetPowerUsage"]}, {"utilization": 7}])
-    assert until(lambda: watch.devices()[0].stale)
-    began = time.monotonic()
-    hanging, other = watch.devices()
-    assert time.monotonic() - began < 0.1
-    assert hanging.utilization_percent == 1
-    assert (other.stale, other.utilization_percent) == (False, 7)
+    assert until(lambda: seen(watch) == [(True, 1), (False, 7)])
+    assert quickest(watch.devices) < 0.1
 
 
 def test_a_gpu_that_answers_again_is_fresh_again(nvml, watching):
@@ -60,7 +62,7 @@ def test_an_nvml_that_hangs_while_it_opens_delays_nobody(nvml):
     assert "does not answer" in watch.warnings()[0]
     watch.stop(0.05)
     nvml.set(gpus=0)
-    assert watch.wait(5)
+    assert watch.wait(20)
 
 
 def test_without_a_driver_there_are_no_devices_and_a_warning(nvml, watching):

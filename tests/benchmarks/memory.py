@@ -20,7 +20,8 @@ from distributed import Client
 from gputui import GPUCluster
 from gputui.protocol.agent import NurseryReady
 from tests.agent.driving import Driver
-from tests.benchmarks.sides import marked, own_folders, row
+from tests.benchmarks.sides import own_folders, row
+from tests.processes import processes_of
 
 WORKERS = 8
 TASKS = 2000
@@ -66,7 +67,7 @@ def head_and_scheduler() -> Mapping[str, Held]:
     with GPUCluster(hosts) as cluster, Client(cluster) as client:
         client.gather(client.map(abs, range(TASKS)))
         time.sleep(SETTLED_S)
-        return parts(marked([f"GPUTUI_CLUSTER={cluster.cluster_id}"]))
+        return parts(processes_of(cluster.cluster_id))
 
 
 async def agent_and_nursery(folder: Path) -> Mapping[str, Held]:
@@ -75,7 +76,7 @@ async def agent_and_nursery(folder: Path) -> Mapping[str, Held]:
     await driver.connect()
     await driver.wait_for(NurseryReady)
     await asyncio.sleep(SETTLED_S)
-    found = parts(driver.processes())
+    found = parts(processes_of(driver.cluster_id))
     await driver.shut_down()
     await driver.relay.wait()
     return found

@@ -31,7 +31,8 @@ from gputui.protocol import VERSION
 from gputui.protocol.codec import encode
 from gputui.protocol.face import Attach
 from tests.benchmarks import plain
-from tests.benchmarks.sides import marked, own_folders, row
+from tests.benchmarks.sides import own_folders, row
+from tests.processes import processes_of
 
 LEASE_S = 3600.0
 """A head that is stopped for a while is not gone."""
@@ -56,7 +57,7 @@ def main() -> None:
         GPUCluster(hosts, ssh_config=str(folder / "ssh_config"), lease_s=LEASE_S) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
-        pids = (simulator, *marked([f"GPUTUI_CLUSTER={cluster.cluster_id}"]))
+        pids = (simulator, *processes_of(cluster.cluster_id))
         ours = Contender(client, pids, client.run_on_scheduler(os.getpid))
         throughput(ours, arguments)
         cost_of_watching(cluster, client, arguments.seconds)

@@ -6,7 +6,6 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from gputui.hosts import Host
 from gputui.protocol.agent import Telemetry
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
+from tests.processes import command_of, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts
 
 LOCAL = Host("localhost", gpus=())
@@ -27,12 +27,13 @@ LOCAL = Host("localhost", gpus=())
 async def agents() -> AsyncIterator[Reaching]:
     """Hosts with the agent itself, and a port that stands in for the scheduler's."""
     reaching = Reaching(load_pack())
-    reaching.configure(cluster_id=f"test-{os.getpid()}-{os.urandom(3).hex()}")
+    id = f"test-{os.getpid()}-{os.urandom(3).hex()}"
+    reaching.configure(cluster_id=id, lease_s=60.0)
     with socket.create_server(("", 0)) as scheduler:
         reaching.port = scheduler.getsockname()[1]
         yield reaching
         await reaching.close()
-    await gone(reaching.settings.cluster_id)
+    await nothing_left(id)
 
 
 async def test_the_agent_of_this_machine_tells_facts_and_telemetry(agents: Reaching) -> None:
@@ -53,11 +54,10 @@ async def test_a_packed_agent_runs_on_hosts_without_gputui(
 
 
 async def test_a_host_without_a_gpu_is_refused_and_its_agent_ends(agents: Reaching) -> None:
-    agents.configure(cluster_id=agents.settings.cluster_id)
     host = await agents.end(agents.begin(replace(LOCAL, gpus=("63",))))
     assert host.status.failed_stage == "probing"
     assert "no GPU 63" in host.status.reason
-    await gone(agents.settings.cluster_id)
+    await nothing_left(agents.settings.cluster_id)
 
 
 async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
@@ -69,7 +69,7 @@ async def test_a_relay_that_is_killed_is_replaced_and_the_agent_taken_over(
     assert host.facts
     agent = host.facts.agent_pid
     for pid in processes_of(agents.settings.cluster_id):
-        if b"relay" in command_of(pid) and pid != agent:
+        if "relay" in command_of(pid) and pid != agent:
             os.kill(pid, signal.SIGKILL)
     await listener.until(lambda: S.RECONNECTING in listener.states)
     await agents.end(host)
@@ -111,9 +111,9 @@ async def test_a_host_whose_head_is_gone_ends_its_agent_with_the_lease(agents: R
     agents.configure(lease_s=0.5, reconnect_s=(60.0,))
     host = await agents.end(agents.begin(LOCAL))
     for pid in processes_of(agents.settings.cluster_id):
-        if b"relay" in command_of(pid) and host.facts and pid != host.facts.agent_pid:
+        if "relay" in command_of(pid) and host.facts and pid != host.facts.agent_pid:
             os.kill(pid, signal.SIGKILL)
-    await gone(agents.settings.cluster_id)
+    await nothing_left(agents.settings.cluster_id)
 
 
 async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
@@ -127,30 +127,3 @@ async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
     found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, Shared(settings))
     assert [finding for finding in found if finding.verdict is Verdict.BAD] == []
     assert {"versions", "port"} <= {finding.check for finding in found}
-
-
-def processes_of(cluster_id: str) -> list[int]:
-    """Return the pids of a cluster's processes, by the id in their environment."""
-    wanted = f"GPUTUI_CLUSTER={cluster_id}".encode()
-    return [
-        int(folder.name)
-        for folder in Path("/proc").iterdir()
-        if folder.name.isdecimal() and wanted in read(folder / "environ").split(b"\0")
-    ]
-
-
-def command_of(pid: int) -> bytes:
-    return read(Path(f"/proc/{pid}/cmdline"))
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
-
-
-async def gone(cluster_id: str) -> None:
-    async with asyncio.timeout(10):
-        while processes_of(cluster_id):
-            await asyncio.sleep(0.05)

@@ -25,7 +25,8 @@ from gputui.protocol.face import (
     SubscribeLogs,
 )
 from gputui.snapshot import ClusterState, HostState, SchedulerState, WorkerState
-from tests.clusters import Clusters, LiveCluster, nothing_left
+from tests.clusters import Clusters, LiveCluster
+from tests.processes import nothing_left
 
 
 def client_of(cluster: LiveCluster) -> Client:

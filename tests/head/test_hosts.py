@@ -3,15 +3,15 @@
 import os
 import signal
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from gputui.errors import HeadError
 from gputui.protocol.face import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
 from gputui.snapshot import HostState
-from tests.clusters import Clusters, LiveCluster, nothing_left
+from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
+from tests.processes import nothing_left, parent_of
 from tests.sshd import Namespaces, SshHosts
 
 ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
@@ -184,7 +184,3 @@ async def test_a_killed_head_leaves_nothing_on_any_host(
     await cluster.up(3)
     os.kill(cluster.head.pid, signal.SIGKILL)
     await nothing_left(cluster.id, 12)
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

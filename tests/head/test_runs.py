@@ -7,7 +7,8 @@ from pathlib import Path
 from gputui import runs
 from gputui.protocol.face import CancelRun, Done, StartRun
 from gputui.snapshot import RunState, RunStatus
-from tests.clusters import Clusters, LiveCluster, nothing_left
+from tests.clusters import Clusters, LiveCluster
+from tests.processes import nothing_left
 
 PRESETS = """
 import time

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.processes import command_of, marked
+
 GONE_S = 20
 """Within so long nothing of a dead cluster may be left."""
 BOUND_S = 60
@@ -70,19 +72,12 @@ class Command:
         found = []
         for pid in self.pids():
             with contextlib.suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found += [f"{pid} {words}"] * bool(words)
+                found.append(f"{pid} {' '.join(command_of(pid))}")
         return found
 
     def pids(self) -> list[int]:
         """Return this command's processes, and all that they started."""
-        mark = f"GPUTUI_TEST={self.folder}".encode()
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if mark in (process / "environ").read_bytes().split(b"\0"):
-                    found.append(int(process.name))
-        return found
+        return marked(f"GPUTUI_TEST={self.folder}")
 
     def assert_nothing_left(self) -> None:
         """Wait until no process is left; nor may a file be, once clusters were listed."""

@@ -9,7 +9,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
-from tests.clusters import processes_of
+from tests.processes import command_of, parent_of, processes_of
 from tests.system import hang
 from tests.system.conftest import BOUND_S, GONE_S, Command, found, wait_until
 
@@ -78,16 +78,6 @@ def cluster_of(pids: Iterable[int]) -> str:
                 if entry.startswith(MARK):
                     return entry.removeprefix(MARK).decode()
     return ""
-
-
-def parent_of(pid: int) -> int:
-    """Return the pid of a process's parent."""
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def command_of(pid: int) -> list[str]:
-    """Return a process's argv."""
-    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
 
 
 def listening(pid: int) -> set[tuple[str, int]]:

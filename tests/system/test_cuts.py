@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHosts
 from tests.system import hang
 from tests.system.conftest import GONE_S, Command, found, wait_until
-from tests.system.parts import Run, parent_of, parts_of
+from tests.system.parts import Run, parts_of
 
 WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
 

@@ -16,7 +16,7 @@ from distributed.security import Security
 from gputui import tls
 from gputui.cluster import HeadLink
 from gputui.protocol.face import Attached
-from tests.clusters import processes_of
+from tests.processes import processes_of
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command
 from tests.system.parts import listening

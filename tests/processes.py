@@ -1,0 +1,57 @@
+"""Processes of this machine, as /proc tells of them: whose they are, and whether they live."""
+
+import asyncio
+import time
+from pathlib import Path
+
+
+def processes_of(cluster_id: str) -> list[int]:
+    """Return the pids of the processes that carry a cluster's id in their environment."""
+    return marked(f"GPUTUI_CLUSTER={cluster_id}")
+
+
+def marked(*entries: str) -> list[int]:
+    """Return the pids of the processes with any of these, `NAME=value`, in their environment."""
+    wanted, found = {entry.encode() for entry in entries}, []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            there = (process / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if not wanted.isdisjoint(there) and lives(int(process.name)):
+            found.append(int(process.name))
+    return found
+
+
+async def nothing_left(cluster_id: str, bound_s: float = 20) -> None:
+    """Wait until no process of a cluster is left."""
+    started = time.monotonic()
+    while left := processes_of(cluster_id):
+        assert time.monotonic() - started < bound_s, f"left after {bound_s} s: {left}"
+        await asyncio.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process runs: one that ended and was not reaped does not."""
+    try:
+        return _status(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def parent_of(pid: int) -> int:
+    """Return the pid of a process's parent."""
+    return int(_status(pid)[1])
+
+
+def command_of(pid: int) -> list[str]:
+    """Return a process's argv."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+
+
+def _status(pid: int) -> list[str]:
+    """Return what follows the command's name in a process's status: its state, its parent, …
+
+    Source: proc_pid_stat(5).
+    """
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
