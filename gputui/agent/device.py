@@ -2,11 +2,13 @@
 
 import asyncio
 import fcntl
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gputui.agent.cuda import open_device
 from gputui.agent.device_memory import DeviceMemory
 
 TURN_S = 0.1
@@ -25,10 +27,20 @@ class Device:
         """Of what the CUDA context is on; None without one."""
         self.memory = DeviceMemory(spec["scratch"], host_bytes)
 
-    async def open(self) -> None:
-        """Make the CUDA context, in turn with the other workers of the host, and set up CuPy."""
+    async def make_context(self) -> None:
+        """Make the CUDA context, in turn with the other workers of the host."""
         try:
-            await asyncio.to_thread(self._open)
+            self.uuid = await asyncio.to_thread(open_device, self._spec["lock"])
+        except OSError as error:
+            print(f"CUDA: no context on {self._spec['device_uuid']}: {error}", flush=True)
+
+    async def open(self, context: asyncio.Task[None]) -> None:
+        """Import what tasks use while the context is made, then set up CuPy."""
+        try:
+            await asyncio.to_thread(importlib.import_module, "dask.array")
+            await context
+            if self.uuid and _has_cupy():
+                await asyncio.to_thread(self._set_up_cupy)
         finally:
             self.opened.set()
 
@@ -52,17 +64,6 @@ class Device:
                 await asyncio.to_thread(step)
         finally:
             os.close(descriptor)
-
-    def _open(self) -> None:
-        from gputui.agent.cuda import open_device
-
-        try:
-            self.uuid = open_device(self._spec["lock"])
-        except OSError as error:
-            print(f"CUDA: no context on {self._spec['device_uuid']}: {error}", flush=True)
-            return
-        if _has_cupy():
-            self._set_up_cupy()
 
     def _set_up_cupy(self) -> None:
         from gputui import cupy_arrays

@@ -24,6 +24,8 @@ from typing import Any, NoReturn
 from gputui.agent import lifeline
 
 PACKET_BYTES = 2**19
+IDLE_S = 1.0
+"""Without an order, before what tasks use is imported."""
 
 
 def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> NoReturn:
@@ -32,13 +34,14 @@ def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> NoReturn:
     control = socket.socket(fileno=control_fd)
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
+    gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
     started = time.monotonic()
-    gc.disable()  # imports make much and drop little: collections are a tenth of their time
     _import_for_workers()
-    gc.freeze()
-    gc.enable()
+    workers = Nursery(control)
+    if not importlib.util.find_spec("cupy"):
+        workers.import_for_tasks()
     _send(control, {"ready": time.monotonic() - started})
-    Nursery(control).serve()
+    workers.serve()
     lifeline.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     place.sweep()
@@ -53,10 +56,6 @@ def _import_for_workers() -> None:
     import gputui.agent.worker
 
     del distributed, numpy, gputui
-    for module in ("cupy", "dask.array"):
-        if importlib.util.find_spec(module.partition(".")[0]):
-            with contextlib.suppress(ImportError):
-                __import__(module)
 
 
 def _send(control: socket.socket, message: dict[str, Any]) -> None:
@@ -71,6 +70,7 @@ class Nursery:
         self._control = control
         self._workers: dict[int, str] = {}
         self._credentials: dict[str, Any] = {}
+        self._imported = False
 
     def serve(self) -> None:
         """Take orders, and tell of ends, until the agent is gone."""
@@ -81,7 +81,10 @@ class Nursery:
         selector.register(self._control, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
-            for key, _ in selector.select():
+            events = selector.select(None if self._imported else IDLE_S)
+            if not events:
+                self.import_for_tasks()
+            for key, _ in events:
                 if key.fd == woken:
                     os.read(woken, 4096)
                 elif not self._take_order():
@@ -105,10 +108,24 @@ class Nursery:
             self._credentials = order["credentials"]
             _configure_dask(self._credentials)
         else:
+            if not order["spawn"]["device_uuid"]:
+                self.import_for_tasks()
             self._fork(order["spawn"], *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         return True
+
+    def import_for_tasks(self) -> None:
+        """Import what tasks use, for every worker that is forked from now on.
+
+        dask.array imports CuPy where that is, which takes 0.6 s. So the first workers on GPUs do
+        this themselves, while the driver makes their contexts in turn.
+        """
+        if not self._imported:
+            import dask.array
+
+            del dask
+            self._imported = True
 
     def _fork(self, spec: dict[str, Any], output: int, reports: int) -> None:
         """Fork a worker, and tell its pid."""
@@ -135,7 +152,7 @@ class Nursery:
             os.dup2(null, 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            gc.unfreeze()
+            gc.enable()
             from gputui.agent.worker import work
 
             status = work(spec, self._credentials, reports)

@@ -96,11 +96,11 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
 
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(each, close)
-    opening = loop.create_task(device.open()) if device else None
+    context = loop.create_task(device.make_context()) if device else None
     await worker
     _report(reports, address=worker.address)
-    if device and opening:
-        await opening
+    if device and context:
+        await device.open(context)
         _report(reports, address=worker.address, device_uuid=device.uuid)
         await device.warm_up(until=lambda: closing or worker.state.tasks)
     await worker.finished()
