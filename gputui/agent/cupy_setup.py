@@ -34,9 +34,11 @@ def use_pool(share: float, make_room: Callable[[], bool]) -> int:
     """
     _, total = cupy.cuda.Device().mem_info
     limit = int(total * POOL_SHARE * share) // ALIGNMENT * ALIGNMENT
-    if importlib.util.find_spec("rmm"):
+    try:
         _use_rmm(limit, make_room)
-    else:
+    except ImportError as error:
+        if importlib.util.find_spec("rmm"):
+            print(f"RMM does not import, so CuPy's own pool is used: {error}", flush=True)
         _use_cupy(limit, make_room)
     return int(limit * HELD_SHARE)
 
