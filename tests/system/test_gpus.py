@@ -87,10 +87,12 @@ def test_what_does_not_fit_the_device_goes_to_host_memory_and_comes_back(client:
 
 def test_an_allocation_that_does_not_fit_moves_what_is_held_and_succeeds(client: Client) -> None:
     worker = next(iter(client.run(visible_devices)))
-    half = device_gib(client) // 2
-    kept = client.submit(filled, 7, half, workers=[worker], key="held-half")
-    assert client.submit(first, client.submit(filled, 5, half, workers=[worker])).result() == 5
-    assert client.submit(first, kept).result() == 7
+    before = client.run(limit_pool, 12 * GIB, workers=[worker])[worker]
+    kept = client.submit(filled, 7, 8, workers=[worker], key="held")
+    other = client.submit(filled, 5, 8, workers=[worker], key="held-too")
+    assert client.submit(first, other, workers=[worker]).result() == 5
+    assert client.submit(first, kept, workers=[worker]).result() == 7
+    client.run(limit_pool, before, workers=[worker])
 
 
 def test_too_large_for_the_device_is_an_error_that_leaves_the_worker_alive(client: Client) -> None:
@@ -122,6 +124,15 @@ def pool_limit() -> int:
     import cupy
 
     return int(cupy.get_default_memory_pool().get_limit())
+
+
+def limit_pool(bytes_: int) -> int:
+    import cupy
+
+    pool = cupy.get_default_memory_pool()
+    before = pool.get_limit()
+    pool.set_limit(size=bytes_)
+    return int(before)
 
 
 def device_gib(client: Client) -> int:
