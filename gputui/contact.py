@@ -59,11 +59,14 @@ class Claim:
         )
 
     def publish(self, contact: Contact) -> None:
-        """Write the contact file."""
+        """Write the contact file; raises HeadError where the disk does not take it."""
         assert self._descriptor is not None
         data = json.dumps(asdict(contact)).encode()
-        os.pwrite(self._descriptor, data, 0)
-        os.ftruncate(self._descriptor, len(data))
+        try:
+            os.pwrite(self._descriptor, data, 0)
+            os.ftruncate(self._descriptor, len(data))
+        except OSError as error:
+            raise HeadError(f"{self._path}: {error.strerror}") from error
 
     def release(self) -> None:
         """Remove the contact file, and let the name go."""

@@ -5,13 +5,18 @@ clusters and runs. Nothing is imported before it is known to be needed: help and
 come at once.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from gputui.errors import ExitCode, GputuiError
+from gputui.errors import ExitCode, GputuiError, UsageError
 
 __all__ = ["main"]
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""How a write to a file may fail."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -19,12 +24,17 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     All is over then, and Python is spared its own tidying up, a tenth of a second after Dask.
     """
+    _open_streams()
     status = run_command(list(sys.argv[1:] if argv is None else argv))
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except (OSError, ValueError):
-        sys.exit(status)
+    except BrokenPipeError:
+        os._exit(status)
+    except OSError as error:
+        os._exit(status or _unwritten(error))
+    except ValueError:  # a stream was closed on the way
+        pass
     os._exit(status)
 
 
@@ -36,6 +46,7 @@ def run_command(argv: list[str]) -> int:
 
     before, after = _split_at_dashes(argv)
     try:
+        _check_folder()
         result = gputui.main(
             before, prog_name="gputui", standalone_mode=False, obj=tuple(after or ())
         )
@@ -52,6 +63,32 @@ def run_command(argv: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return int(ExitCode.DONE)
+    except OSError as error:
+        if error.errno not in NO_ROOM or error.filename is not None:
+            raise
+        return _unwritten(error)
+
+
+def _check_folder() -> None:
+    """Raise UsageError where the working directory is gone: no path would mean anything."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise UsageError(f"the folder you are in: {error.strerror}; cd to another one") from error
+
+
+def _unwritten(error: OSError) -> int:
+    """Say that what was printed was not written, and return the exit code for that."""
+    print(f"gputui: standard output: {error.strerror}", file=sys.stderr)
+    return int(ExitCode.COMPUTATION_FAILED)
+
+
+def _open_streams() -> None:
+    """Have the three standard streams, also where whoever started this has closed some."""
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest descriptor that is free
+            setattr(sys, name, os.fdopen(descriptor, mode))
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -22,7 +22,7 @@ from gputui.cli.course import Course, Stage, Work
 from gputui.cli.output import Output, write
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
 from gputui.cluster import security
-from gputui.errors import ExitCode, GputuiError
+from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import Preset, Value
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
@@ -146,9 +146,9 @@ def _put_out(
     saved: list[Path] = []
     error = None
     course.quieten()
-    if not course.work.as_json:
-        _print(result, draws=computation.output.draws)
     try:
+        if not course.work.as_json:
+            _print(_for_people(result, draws=computation.output.draws))
         with explained("saving"):
             for path in write(computation.output, result, fetch):
                 saved.append(path)
@@ -159,7 +159,7 @@ def _put_out(
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)
     if course.work.as_json:
-        print(json.dumps(failure(course.work, error) if error else told), flush=True)
+        _print(json.dumps(failure(course.work, error) if error else told))
     return Outcome(
         kept=told | result.extras(),
         summary=str(error) if error else _summary(result),
@@ -170,12 +170,24 @@ def _put_out(
     )
 
 
-def _print(result: "RunResult", *, draws: bool) -> None:
-    print(runs.text(result.result, result.units))
+def _print(text: str) -> None:
+    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise RunError(f"standard output: {error.strerror}") from error
+
+
+def _for_people(result: "RunResult", *, draws: bool) -> str:
+    """Return a result, its figure, and where it was computed."""
+    lines = [runs.text(result.result, result.units)]
     if draws and result.figure:
-        print(f"\n{runs.draw(result.figure)}\n")
+        lines.append(f"\n{runs.draw(result.figure)}\n")
     where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
-    print(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s", flush=True)
+    lines.append(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s")
+    return "\n".join(lines)
 
 
 def _summary(result: "RunResult") -> str:

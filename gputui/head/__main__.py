@@ -18,6 +18,7 @@ from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Opened
+from gputui.snapshot import Severity
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -36,7 +37,10 @@ def main() -> int:
 
 async def _run(config: ConfigureHead) -> int:
     head = Head(config)
-    _log_to(log_folder() / f"{head.name}.log")
+    try:
+        _log_to(log_folder() / f"{head.name}.log")
+    except OSError as error:  # a cluster is worth more than its log
+        head.tell(Severity.WARNING, "cluster", "unlogged", f"the head writes no log: {error}")
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, head.stop, f"the head was sent {number.name}")
