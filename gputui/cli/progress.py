@@ -64,16 +64,18 @@ class Lines(Silence):
 
     def __init__(self) -> None:
         self._stage = ""
+        self._line = ""
         self._told_at = 0.0
 
     def show(self, stage: str, done: int, total: int) -> None:
         """Print a line where there is something new to say."""
         now = time.monotonic()
-        news = stage != self._stage or (total and done == total)
+        line = f"{stage} {done:,}/{total:,}" if total else stage
+        news = stage != self._stage or (total and done == total and line != self._line)
         if not news and now - self._told_at < LINE_EVERY_S:
             return
-        self._stage, self._told_at = stage, now
-        print(f"{stage} {done}/{total}" if total else stage, file=sys.stderr, flush=True)
+        self._stage, self._line, self._told_at = stage, line, now
+        print(line, file=sys.stderr, flush=True)
 
 
 class Bars:
