@@ -6,7 +6,6 @@ slow face hold up nobody else.
 """
 
 import asyncio
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -24,35 +23,22 @@ from gputui.head.adaptive import Adaptive
 from gputui.head.alarms import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate
 from gputui.head.dask_settings import settings_json
-from gputui.head.door import Door, Face
+from gputui.head.door import Door
 from gputui.head.journal import Journal
 from gputui.head.keeper import Keeper
 from gputui.head.logs import LogRelay
 from gputui.head.questions import Questions
-from gputui.head.requests import carry_out
+from gputui.head.reception import Reception
 from gputui.head.runs import Runs
 from gputui.head.view import View
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
-from gputui.protocol.face import (
-    Answer,
-    Attached,
-    EventHappened,
-    FromFace,
-    ReportRun,
-    Request,
-    SchedulerReady,
-    Stopped,
-    Stopping,
-    SubscribeLogs,
-)
+from gputui.protocol.face import Attached, EventHappened, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import ClusterState, Event, Severity
-
-logger = logging.getLogger(__name__)
 
 
 class Head:
@@ -70,7 +56,7 @@ class Head:
         self._dask_settings = settings_json(config.dask_config_json)
         self._claim = Claim(config.name, numbered=config.numbered)
         self.name = self._claim.name
-        self.door = Door(runtime_folder() / f"{self.cluster_id}.sock", self)
+        self.door = Door(runtime_folder() / f"{self.cluster_id}.sock", Reception(self))
         self.journal = Journal(self._event_told)
         self.questions = Questions(self.door.broadcast, self._someone_there)
         self.runs = Runs(self.name, self.cluster_id, self.journal, self.fleet_changed)
@@ -83,7 +69,7 @@ class Head:
             dask_settings=self._dask_settings,
             listener=self,
         )
-        self._view = View(self, self.door)
+        self.view = View(self, self.door)
         self._certificate: Certificate | None = None
         self._came_up = False
         self._change = asyncio.Event()
@@ -95,7 +81,7 @@ class Head:
         try:
             await self._start()
             opened(str(self.door.path))
-            self.spawn(self._view.run())
+            self.spawn(self.view.run())
             self.spawn(AlarmWatch(self).run())
             self.spawn(self._watch_idleness())
             stopped = await asyncio.shield(self._ending)
@@ -146,7 +132,7 @@ class Head:
         """End agents, scheduler and runs at the same time, then tell the faces."""
         for task in list(self._tasks):
             task.cancel()
-        self._view.show()
+        self.view.show()
         left, _, _ = await asyncio.gather(
             self.fleet.stop(), self.keeper.process.stop(), self.runs.stop()
         )
@@ -223,7 +209,7 @@ class Head:
         self._came_up = self._came_up or bool(self.fleet.roster.up)
         self._change.set()
         self._change = asyncio.Event()
-        self._view.changed()
+        self.view.changed()
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Record an event."""
@@ -250,8 +236,8 @@ class Head:
         """Have the scheduler forget workers."""
         self.keeper.process.remove(names, reason)
 
-    def face_attached(self, face: Face) -> Attached:
-        """Give a face what it needs to take part."""
+    def attached(self) -> Attached:
+        """Return what a face needs to take part."""
         assert self._certificate is not None
         return Attached(
             version=VERSION,
@@ -265,38 +251,6 @@ class Head:
             started_at=self.started_at,
             dask_config_json=self._dask_settings,
         )
-
-    def face_settled(self, face: Face) -> None:
-        """Send a face that looks on what happened before it came."""
-        if face.snapshots:
-            for event in self.journal.events:
-                face.send(EventHappened(event))
-            for asked in self.questions.open:
-                face.send(asked)
-            self._view.wanted(True)
-
-    def face_left(self, face: Face) -> None:
-        """Forget what the face wanted."""
-        self.runs.face_left(face)
-        self.logs.face_left(face)
-        self._view.wanted(any(face.snapshots for face in self.door.faces))
-
-    def message_taken(self, face: Face, message: FromFace) -> None:
-        """Carry out what a face asks."""
-        match message:
-            case ReportRun():
-                self.runs.report(face, message)
-            case SubscribeLogs(on):
-                self.logs.subscribe(face, on)
-            case Answer():
-                self.questions.take(message)
-            case _ if isinstance(message, Request):
-                self.spawn(self._reply(face, message))
-            case _:
-                logger.warning("a face sent %s", type(message).__name__)
-
-    async def _reply(self, face: Face, request: Request) -> None:
-        face.send(await carry_out(self, request))
 
     def _someone_there(self) -> bool:
         return self.config.interactive or any(face.kind == "screen" for face in self.door.faces)
