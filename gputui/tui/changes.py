@@ -34,10 +34,14 @@ Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 async def change(app: "ScreenApp", request: Change, title: str) -> None:
     """Show what a request would do, ask, and have it done."""
+    if await app.person.confirm(title, await _preview(app, request)):
+        await _do(app, request)
+
+
+async def _preview(app: "ScreenApp", request: Change) -> tuple[str, ...]:
     previewed = await app.head.request(replace(request, preview=True))
     assert isinstance(previewed, Previewed)
-    if await app.person.confirm(title, preview_lines(previewed)):
-        await _do(app, request)
+    return preview_lines(previewed)
 
 
 async def _do(
@@ -69,11 +73,9 @@ def _number(word: str) -> int | None:
 async def _scale_by(app: "ScreenApp", more: int) -> None:
     async def preview(workers: int) -> Sequence[str]:
         try:
-            previewed = await app.head.request(Scale(0, workers, preview=True))
+            return await _preview(app, Scale(0, workers))
         except HeadError as error:
             return (str(error),)
-        assert isinstance(previewed, Previewed)
-        return preview_lines(previewed)
 
     begin = max(0, wanted_workers(app.watched.snapshot) + more)
     chosen = await app.push_screen_wait(ScaleDialog(begin, preview, "Scale the cluster"))
@@ -88,7 +90,15 @@ async def _adaptive(app: "ScreenApp", argument: str) -> None:
     words = argument.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
         raise HeadError("write the fewest and the most workers, or off")
-    await _do(app, Adapt(0, int(words[0]), int(words[1])))
+    fewest, most = map(int, words)
+    if fewest > most:
+        raise HeadError("write the fewest workers first, then the most")
+    lines = (
+        *(f"without work: {line}" for line in await _preview(app, Scale(0, fewest))),
+        *(f"with much work: {line}" for line in await _preview(app, Scale(0, most))),
+    )
+    if await app.person.confirm(f"From {fewest} to {most} workers, as the work asks?", lines):
+        await _do(app, Adapt(0, fewest, most))
 
 
 def _targets(app: "ScreenApp", argument: str) -> tuple[str, ...]:
