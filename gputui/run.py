@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -59,6 +58,8 @@ class RunResult:
     """Dask or NumPy arrays by name."""
     placement: Mapping[str, Any] = field(default_factory=dict)
     """Where tasks on them may run: keywords of `Client.compute`."""
+    report_error: str = ""
+    """Why the performance report was not written, where it was asked for."""
 
     def to_json(
         self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
@@ -132,8 +133,7 @@ def execute(
     refuse_without_gpu(preset, chosen, facts)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
-    with _performance_report(client, report_file):
-        return _run(preset, ready, versions(facts))
+    return _reported(client, report_file, lambda: _run(preset, ready, versions(facts)))
 
 
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
@@ -164,18 +164,25 @@ def _send_modules(client: distributed.Client, preset: Preset) -> None:
         client.sync(send_modules, client, Path(preset.folder))
 
 
-@contextmanager
-def _performance_report(client: distributed.Client, path: Path | None) -> Iterator[None]:
-    """Write Dask's performance report of what happens inside; nothing without a path."""
+def _reported(
+    client: distributed.Client, path: Path | None, run: Callable[[], RunResult]
+) -> RunResult:
+    """Return the result of a run, of which Dask's performance report is written to the path."""
     if path is None:
-        yield
-        return
+        return run()
     if importlib.util.find_spec("bokeh") is None:
         raise ClusterError("a performance report needs bokeh: pip install 'gputui[report]'")
     from distributed import performance_report
 
-    with client.as_current(), performance_report(filename=str(path)):
-        yield
+    result = None
+    try:
+        with client.as_current(), performance_report(filename=str(path)):
+            result = run()
+    except OSError as error:
+        if result is None:
+            raise
+        return replace(result, report_error=error.strerror or str(error))
+    return result
 
 
 def _refuse_too_large(preset: Preset, job: Job) -> None:

@@ -157,13 +157,21 @@ def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) ->
     assert figure.title in drawn
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= 60
-    runs.draw_png(figure, tmp_path / "figure.png")
+    runs.draw_file(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [(".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_a_file_of_a_figure_is_what_its_name_says(
+    suffix: str, begins: bytes, tmp_path: Path
+) -> None:
+    runs.draw_file(FIGURES[0], tmp_path / f"figure{suffix}")
+    assert (tmp_path / f"figure{suffix}").read_bytes().startswith(begins)
 
 
 def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        runs.draw_png(FIGURES[0], tmp_path / "none" / "figure.png")
+        runs.draw_file(FIGURES[0], tmp_path / "none" / "figure.png")
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def starting_options(command: Any) -> Any:
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
-@click.option("--figure", metavar="FILE.png", help="Write the result's figure; - draws it here.")
+@click.option("--figure", metavar="FILE.png", help="Draw the result; - draws it here.")
 @click.option("--demo", metavar="HOSTSxGPUS", help="The screen on simulated hosts, such as 125x8.")
 @click.option("--seed", type=int, default=0, help="Of the demo.")
 @click.option("--readonly", is_flag=True, help="A screen that changes nothing.")

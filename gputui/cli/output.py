@@ -47,7 +47,7 @@ def checked(save: str | None, report: str | None, figure: str | None) -> Output:
     return Output(
         save=_folder(save) if save else None,
         report=_file("--report", report) if report else None,
-        figure=_file("--figure", figure) if figure and not in_terminal else None,
+        figure=_figure(figure) if figure and not in_terminal else None,
         draws=in_terminal or (sys.stdout.isatty() and runs.has_plotext()),
         wants_figure=bool(figure),
     )
@@ -66,14 +66,20 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
 
 
 def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
-    """Write the files, and yield each; raises GputuiError. `fetch` computes where blocks lie."""
-    if output.report:
-        yield output.report
-    if output.figure and result.figure:
-        runs.draw_png(result.figure, output.figure)
-        yield output.figure
+    """Write the files, the arrays first, and yield each; raises GputuiError.
+
+    `fetch` computes where blocks lie.
+    """
     if output.save:
         yield from runs.save_arrays(output.save, result.arrays, fetch)
+    if output.figure and result.figure:
+        runs.draw_file(result.figure, output.figure)
+        yield output.figure
+    if output.report and result.report_error:
+        output.report.unlink(missing_ok=True)
+        raise RunError(f"--report {output.report}: {result.report_error}")
+    if output.report:
+        yield output.report
     if output.wants_figure and not result.figure:
         raise RunError("this run has no figure to draw")
 
@@ -102,6 +108,16 @@ def _folder(given: str) -> Path:
         raise UsageError(f"--save {given}: has {', '.join(there)} already; name another folder")
     if not writable:
         raise UsageError(f"--save {given}: {path} cannot be written to")
+    return path
+
+
+def _figure(given: str) -> Path:
+    path = _file("--figure", given)
+    if path.suffix not in runs.FIGURE_SUFFIXES:
+        raise UsageError(
+            f"--figure {given}: name a file that ends in {', '.join(runs.FIGURE_SUFFIXES)}, "
+            "or - for this terminal"
+        )
     return path
 
 

@@ -1,5 +1,6 @@
 """`--save DIR`: a run's arrays as `.npy` files, fetched block by block."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -16,25 +17,35 @@ def save_arrays(
     """Write each array as `NAME.npy` and return the files.
 
     Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory:
-    `fetch` computes a block where it lies. A file that could not be finished is removed.
+    `fetch` computes a block where it lies. A file that could not be finished is removed, and so
+    is a new folder without any.
 
     Raises:
         RunError: nothing to save, no room on the disk, or a file that cannot be written.
     """
     if not arrays:
         raise RunError("this run has no arrays to save")
-    needed = sum(int(array.nbytes) for array in arrays.values())
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(folder).free
+        _check_room(folder, sum(int(array.nbytes) for array in arrays.values()))
+        return tuple(_save(folder / f"{name}.npy", array, fetch) for name, array in arrays.items())
     except OSError as error:
         raise RunError(f"--save {folder}: {error.strerror or error}") from error
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds arrays
+                folder.rmdir()
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    """Raise RunError where a disk has no room for so many bytes."""
+    free = shutil.disk_usage(folder).free
     if needed > free:
         raise RunError(
             f"--save {folder}: {needed:,} bytes do not fit in the {free:,} that are free",
             remedy="choose another folder, or fewer rows",
         )
-    return tuple(_save(folder / f"{name}.npy", array, fetch) for name, array in arrays.items())
 
 
 def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> Path:

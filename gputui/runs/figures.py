@@ -1,4 +1,4 @@
-"""A figure → text for the terminal (plotext) or a PNG (matplotlib)."""
+"""A figure → text for the terminal (plotext) or a file (matplotlib)."""
 
 import importlib.util
 from math import ceil, log10
@@ -8,6 +8,8 @@ from typing import Any
 from gputui.errors import UsageError
 from gputui.presets import Figure
 
+FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
+
 
 def has_plotext() -> bool:
     """Whether a figure can be drawn in the terminal."""
@@ -15,7 +17,7 @@ def has_plotext() -> bool:
 
 
 def has_matplotlib() -> bool:
-    """Whether a figure can be drawn as a PNG."""
+    """Whether a figure can be drawn to a file."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -79,8 +81,8 @@ def _heat_lines(figure: Figure) -> str:
     return "\n".join([figure.title, head, *lines])
 
 
-def draw_png(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG.
+def draw_file(figure: Figure, path: Path) -> None:
+    """Write the figure to a file, in the format that one of `FIGURE_SUFFIXES` names.
 
     Raises:
         UsageError: matplotlib is not installed, or the file cannot be written.
@@ -96,8 +98,9 @@ def draw_png(figure: Figure, path: Path) -> None:
     axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
     _fill(axes, figure)
     try:
-        canvas.savefig(path, format="png", dpi=150)
+        canvas.savefig(path, dpi=150)
     except OSError as error:
+        path.unlink(missing_ok=True)
         raise UsageError(f"--figure {path}: {error.strerror or error}") from error
 
 

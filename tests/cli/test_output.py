@@ -72,6 +72,12 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, option: str) -
             checked(**given)
 
 
+@pytest.mark.parametrize("name", ["figure", "figure.jpg", "figure.PNG.txt"])
+def test_a_figure_in_a_format_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"ends in \.png, \.pdf, \.svg"):
+        checked(None, None, str(tmp_path / name))
+
+
 @pytest.mark.parametrize(
     ("option", "file", "module", "install"),
     [

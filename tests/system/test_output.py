@@ -91,7 +91,20 @@ def test_a_disk_that_fills_up_while_saving_leaves_no_half_file(lab: Command) -> 
     printed, said = process.communicate(timeout=90)
     assert process.returncode == 1, said
     assert "File too large" in json.loads(printed)["error"]["message"]
-    assert list(out.iterdir()) == []
+    assert not out.exists()
+
+
+def test_a_disk_without_room_for_figure_and_report_leaves_the_result(lab: Command) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (16_000, 16_000))
+
+    for option, name in (("--figure", "full.png"), ("--report", "full.html")):
+        process = lab.start(*SVD, option, name, preexec_fn=limit)
+        printed, said = process.communicate(timeout=90)
+        assert process.returncode == 1, said
+        assert f"{option} {name}: File too large" in said
+        assert "singular values" in printed
+        assert not (lab.folder / name).exists()
 
 
 def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
@@ -109,7 +122,7 @@ def test_ctrl_c_while_saving_leaves_no_half_file(lab: Command) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=BOUND_S)
     assert process.returncode == 130
-    assert list(out.iterdir()) == []
+    assert not out.exists()
     assert last_run(lab)["state"] == "cancelled"
 
 
