@@ -15,6 +15,8 @@ from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import Event, Snapshot, WorkerStatus
 
 BOUND_S = 30
+LEASE_S = 60.0
+"""Longer than any wait: what is told to end may not wait for this to be over."""
 TWO_WORKERS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 
 
@@ -97,7 +99,7 @@ class Clusters:
     async def start(
         self, hosts: str = TWO_WORKERS, name: str = "test", face: str = "screen", **settings: object
     ) -> LiveCluster:
-        config = ConfigureHead(VERSION, name, hosts, **{"lease_s": 3.0, **settings})
+        config = ConfigureHead(VERSION, name, hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         self.heads.append(head)
         socket = await asyncio.to_thread(head.opened)

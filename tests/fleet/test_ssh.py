@@ -197,12 +197,12 @@ async def test_the_time_a_person_takes_does_not_count(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     asyncssh_hosts.known_hosts.write_text("")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=1.5)
+    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=2.5)
     host = reaching.begin(cpu_host("ssh1"))
     listener = reaching.listeners["ssh1"]
 
     async def ask_slowly(host: object, question: object) -> str:
-        await asyncio.to_thread(time.sleep, 2.0)
+        await asyncio.to_thread(time.sleep, 3.0)
         return "yes"
 
     listener.ask = ask_slowly

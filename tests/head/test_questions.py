@@ -10,9 +10,6 @@ from tests.clusters import Clusters, LiveCluster
 from tests.head.test_hosts import ONE_WORKER
 from tests.sshd import SshHosts
 
-STAGE_S = 1.0
-"""The bound of a stage in these tests."""
-
 
 @pytest.fixture
 def strangers(openssh_hosts: SshHosts) -> Iterator[SshHosts]:
@@ -23,11 +20,11 @@ def strangers(openssh_hosts: SshHosts) -> Iterator[SshHosts]:
     openssh_hosts.known_hosts.write_text(known)
 
 
-async def asked(clusters: Clusters, hosts: SshHosts) -> LiveCluster:
+async def asked(clusters: Clusters, hosts: SshHosts, **settings: object) -> LiveCluster:
     """Return a cluster whose one host waits for an answer about its key."""
     first = hosts.text(ONE_WORKER).splitlines()[0]
     cluster = await clusters.start(
-        first, ssh_config=str(hosts.config), interactive=True, stage_timeout_s=STAGE_S
+        first, ssh_config=str(hosts.config), interactive=True, **settings
     )
     await cluster.until(lambda: cluster.asked and cluster.snapshot)
     return cluster
@@ -36,9 +33,9 @@ async def asked(clusters: Clusters, hosts: SshHosts) -> LiveCluster:
 async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
     clusters: Clusters, strangers: SshHosts
 ) -> None:
-    cluster = await asked(clusters, strangers)
+    cluster = await asked(clusters, strangers, stage_timeout_s=2.0)
     begun_at = cluster.snapshot.taken_at
-    await cluster.until(lambda: cluster.snapshot.taken_at > begun_at + 2 * STAGE_S)
+    await cluster.until(lambda: cluster.snapshot.taken_at > begun_at + 2.5)
     assert cluster.snapshot.hosts[0].state is HostState.AUTHENTICATING
 
 
