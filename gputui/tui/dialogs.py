@@ -21,6 +21,10 @@ SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
 """Keys that move a long text, and by how many lines."""
 
 
+UNASKED_S = 0.5
+"""For how long a question that comes unasked takes no key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One way to answer; `key` is its letter and the dialog's result."""
@@ -167,7 +171,8 @@ class ScaleDialog(Dialog):
 class QuestionDialog(Dialog):
     """A question of the head: a host key (yes or no), a password, a passphrase.
 
-    Its result is the answer's text, "" for a no; None puts it off.
+    Its result is the answer's text, "" for a no; None puts it off. It comes unasked, so that it
+    takes no key at first: what somebody was typing must not answer it.
     """
 
     def __init__(self, asked: Asked) -> None:
@@ -188,11 +193,27 @@ class QuestionDialog(Dialog):
             yield Input(password=self._secret, compact=True)
 
     def begin(self) -> None:
-        """Put the focus on the line to type into."""
+        """Show the choices once the question can have been seen."""
+        self._hold(True)
+        self.set_timer(UNASKED_S, self._take_answers)
+
+    def _take_answers(self) -> None:
+        self._hold(False)
         if self._yes_or_no:
             super().begin()
         else:
             self.query(Input).focus()
+
+    def _hold(self, held: bool) -> None:
+        self._held = held
+        for widget in self.query("Horizontal, Input"):
+            widget.visible = not held
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take no key that was typed before the question can have been seen."""
+        if self._held:
+            event.stop()
+            event.prevent_default()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Answer with what was typed."""

@@ -297,7 +297,7 @@ def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
     env = {**gputui.env, "DASK_GPUTUI__SSH__CONFIG": str(openssh_hosts.config)}
     try:
         screen = tmux.open(host, "--name", "far", env=env)
-        screen.sees("host key", "SHA256:", "known_hosts?")
+        screen.sees("host key", "SHA256:", "known_hosts?", "yes, and remember it")
         screen.press("y")
         screen.sees("workers 1/1")
         assert openssh_hosts.known_hosts.read_text()

@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 from gputui.demo import DemoLink, Shape
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs import Dialog, QuestionDialog
+from gputui.tui.dialogs import Dialog
 
 STEP_S = 0.02
 
@@ -286,7 +286,7 @@ async def test_the_launch_board_shows_a_refused_host_and_tries_it_again() -> Non
     demo = Demo(Shape(8, 1), troubles=True)
     async with demo.app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "refused" in seen(pilot))
-        await until(pilot, lambda: isinstance(demo.app.screen, QuestionDialog))
+        await until(pilot, lambda: "[n] no" in seen(pilot))
         await pilot.press("n")
         await until(pilot, lambda: not in_dialog(pilot))
         await pilot.press("0", *":retry", "enter")
@@ -296,7 +296,7 @@ async def test_the_launch_board_shows_a_refused_host_and_tries_it_again() -> Non
 async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
     demo = Demo(Shape(8, 1), troubles=True)
     async with demo.app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "SHA256:" in seen(pilot))
+        await until(pilot, lambda: "yes, and remember it" in seen(pilot))
         await pilot.press("y")
         await until(pilot, lambda: not demo.app.watched.questions)
         assert demo.link is not None

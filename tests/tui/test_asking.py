@@ -1,8 +1,10 @@
 """What the screen asks a person, and when: questions of the head, and the line to type into."""
 
+import pytest
 from textual.events import Key
 
 from gputui.protocol.face import Answer, Asked
+from gputui.tui import dialogs
 from gputui.tui.dialogs import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, until
@@ -33,7 +35,7 @@ async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY)
-        await sees(pilot, "gpu-b", "SHA256:abc")
+        await sees(pilot, "gpu-b", "SHA256:abc", "yes, and remember it")
         await pilot.press("y")
         await until(pilot, lambda: on.link.sent == [Answer(7, "yes")])
 
@@ -42,7 +44,7 @@ async def test_a_password_is_typed_unseen() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(PASSWORD)
-        await sees(pilot, "alice@gpu-c's password")
+        await sees(pilot, "alice@gpu-c's password", "answer")
         await pilot.press(*"s3cret")
         await sees(pilot, "••••••")
         await pilot.press("enter")
@@ -53,10 +55,22 @@ async def test_questions_are_asked_one_after_the_other() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY, PASSWORD)
-        await sees(pilot, "gpu-b")
+        await sees(pilot, "gpu-b", "[n] no")
         await pilot.press("n")
         await sees(pilot, "gpu-c")
         assert on.link.sent == [Answer(7, None)]
+
+
+async def test_keys_typed_as_a_question_comes_do_not_answer_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dialogs, "UNASKED_S", 3600.0)
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(HOST_KEY)
+        await until(pilot, lambda: asks(on))
+        await pilot.press("y", "enter", "n")
+        assert asks(on) and not on.link.sent
 
 
 async def test_an_answer_given_on_another_screen_takes_the_question_away() -> None:
@@ -86,7 +100,7 @@ async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
         on.link.put(HOST_KEY)
-        await until(pilot, lambda: asks(on))
+        await sees(pilot, "yes, and remember it")
         await pilot.press("escape")
         await until(pilot, lambda: not asks(on))
         await sees(pilot, "1 question")
