@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable
+from shlex import quote
 from typing import Any
 
 from gputui.cli.arguments import read_hosts
@@ -33,7 +34,9 @@ def up(**options: Any) -> int:
         name = configuration.name
         workers = len(settled.workers)
         print(f"{name}: {workers} worker{'s' * (workers != 1)} at {link.address}")
-        print(f"gputui attach {name}; gputui down {name}", file=sys.stderr)
+        if link.dashboard:
+            print(f"dashboard at {link.dashboard}", file=sys.stderr)
+        print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
         await link.close()
         return int(ExitCode.DONE if settled.workers else ExitCode.NO_CLUSTER)
 

@@ -106,6 +106,8 @@ async def _settled(work: Work, link: HeadLink, recording: runs.Recording) -> Set
     recording.note(f"{len(settled.workers)} workers up", *problems)
     for problem in problems:
         _warn(problem)
+    if link.dashboard and not work.quiet:
+        _warn(f"dashboard at {link.dashboard}")
     return settled
 
 

@@ -45,6 +45,7 @@ class HeadLink:
         self.attached = attached
         self.address = attached.address
         """`tls://host:port` of the scheduler; "" until it listens."""
+        self.dashboard = attached.dashboard
         self._reader = reader
         self._writer = writer
         self._numbers = itertools.count(1)
@@ -145,7 +146,7 @@ class HeadLink:
     def _keep(self, message: ToFace) -> None:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
         if isinstance(message, SchedulerReady):
-            self.address = message.address
+            self.address, self.dashboard = message.address, message.dashboard
         if isinstance(message, SnapshotTaken):
             self._unasked = deque(
                 one for one in self._unasked if not isinstance(one, SnapshotTaken)

@@ -164,7 +164,7 @@ class Head:
         self.fleet.scheduler_listens(port)
         self._publish()
         for face in self.door.faces:
-            face.send(SchedulerReady(self.keeper.address))
+            face.send(SchedulerReady(self.keeper.address, self.keeper.dashboard))
         if again:
             self.fleet.restart(self.fleet.roster.staying)
         self.fleet_changed()
@@ -250,6 +250,7 @@ class Head:
             hosts_source=self.config.hosts_source,
             started_at=self.started_at,
             dask_config_json=self._dask_settings,
+            dashboard=self.keeper.dashboard,
         )
 
     def _someone_there(self) -> bool:

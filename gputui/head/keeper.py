@@ -54,6 +54,7 @@ class Keeper:
         listener: KeeperListener,
     ) -> None:
         self.address = ""
+        self.dashboard = ""
         """`tls://host:port` as this machine reaches it; "" before it listens."""
         self._config = config
         self._cluster_id = cluster_id
@@ -98,7 +99,7 @@ class Keeper:
     def scheduler_started(self, started: SchedulerStarted) -> None:
         """Keep its port, for one that may have to take its place."""
         again, self._port = bool(self.address), started.port
-        self.address = f"tls://{LOOPBACK}:{started.port}"
+        self.address, self.dashboard = f"tls://{LOOPBACK}:{started.port}", started.dashboard
         where = f"port {started.port}"
         text = f"{where}, dashboard {started.dashboard}" if started.dashboard else where
         self._listener.tell(Severity.INFO, "scheduler", "started", text)

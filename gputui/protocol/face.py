@@ -187,6 +187,8 @@ class Attached:
     """The absolute path of the hosts file, or ""."""
     started_at: float
     dask_config_json: str = "{}"
+    dashboard: str = ""
+    """The URL of Dask's dashboard, where one is served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,8 @@ class SchedulerReady:
     """The scheduler listens at this address; sent when it starts and when it was replaced."""
 
     address: str
+    dashboard: str = ""
+    """As that of `Attached`."""
 
 
 @dataclass(frozen=True, slots=True)
