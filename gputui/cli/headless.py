@@ -152,7 +152,8 @@ def _put_out(
         with explained("saving"):
             for path in write(computation.output, result, fetch):
                 saved.append(path)
-                print(f"gputui: wrote {path}", file=sys.stderr)
+                if not course.work.quiet:
+                    print(f"gputui: wrote {path}", file=sys.stderr)
     except RunCancelledError:
         raise
     except GputuiError as failed:
@@ -191,10 +192,6 @@ def _for_people(result: "RunResult", *, draws: bool) -> str:
 
 
 def _summary(result: "RunResult") -> str:
-    """Return the first number of a result, in a line."""
-    for key, value in result.result.items():
-        if isinstance(value, bool):
-            return f"{key.replace('_', ' ')}: {'yes' if value else 'no'}, {result.elapsed_s:.2f} s"
-        if isinstance(value, int | float):
-            return f"{key.replace('_', ' ')} {value:,.6g}, {result.elapsed_s:.2f} s"
-    return f"{result.elapsed_s:.2f} s"
+    """Return a result in a line."""
+    said = runs.brief(result.result, result.units)
+    return f"{said}, {result.elapsed_s:.2f} s" if said else f"{result.elapsed_s:.2f} s"

@@ -17,13 +17,14 @@ from gputui.runs.records import (
     recorded,
     runs_dir,
 )
-from gputui.runs.text import text
+from gputui.runs.text import brief, text
 
 __all__ = [
     "FIGURE_SUFFIXES",
     "RUN_VARIABLE",
     "Recording",
     "RunRecord",
+    "brief",
     "draw",
     "draw_file",
     "find",

@@ -38,6 +38,23 @@ def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> s
     return "\n".join(lines).strip("\n")
 
 
+def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
+    """Return the first number or truth of a result, or of its first table; "" without one.
+
+    >>> brief({"library": "x", "slowest_bytes_per_s": 1.35e8}, {"slowest_bytes_per_s": "B/s"})
+    'slowest 135 MB/s'
+    >>> brief({"rows": [{"name": "one core", "ok": True}]})
+    'ok yes'
+    """
+    units = units or {}
+    for key, value in result.items():
+        if isinstance(value, int | float):
+            return f"{_words(key, units.get(key, ''))} {_cell(value, units.get(key, ''))}"
+        if _is_table(value):
+            return brief(value[0], units)
+    return ""
+
+
 def _hanging(shown: str, indent: int) -> str:
     """Return what stands behind a key: more lines begin below the first one."""
     pieces = [piece for line in shown.splitlines() for piece in _wrap(line, WIDTH - indent)]

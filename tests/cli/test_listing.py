@@ -127,6 +127,15 @@ def test_a_run_is_shown_by_the_beginning_of_its_id_with_result_and_log(capsys: C
     assert begun.log.read_text().endswith("done\n")
 
 
+def test_the_word_show_may_be_left_out(capsys: Capture) -> None:
+    write(record(id="20260101-120000-svd-aaaa"))
+    assert run_command(["runs", "last"]) == 0
+    assert "20260101-120000-svd-aaaa" in capsys.readouterr().out
+    for arguments in (["runs", "--json", "last"], ["runs", "last", "--json"]):
+        assert run_command(arguments) == 0
+        assert json.loads(capsys.readouterr().out)["id"] == "20260101-120000-svd-aaaa"
+
+
 def test_what_a_run_has_not_is_left_out() -> None:
     shown = {key for key, value in facts(record()).items() if value}
     assert shown == {
