@@ -120,9 +120,9 @@ def chosen_cluster(name: str | None) -> Contact:
         return next(iter(running.values()))
     if name is None and not running:
         raise UsageError(NONE_RUNS)
-    listed = f"there are {', '.join(running)}" if running else "none runs"
+    listed = f"running: {', '.join(running)}" if running else "none runs"
     if name is None:
-        raise UsageError(f"say which cluster: {listed}")
+        raise UsageError(f"say which cluster; {listed}")
     if name not in running:
         raise UsageError(f"no cluster is called {name!r}; {listed}")
     return running[name]

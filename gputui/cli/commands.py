@@ -1,11 +1,25 @@
 """The commands and their options, as click declares them; each hands over to its own module."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from gputui import __version__
 from gputui.errors import UsageError
+
+MEANT = {
+    "run": "gputui --run PRESET",
+    "start": "gputui up",
+    "stop": "gputui down",
+    "list": "gputui ls",
+    "ps": "gputui ls",
+    "status": "gputui ls",
+    "demo": "gputui --demo 125x8",
+    "help": "gputui --help",
+    "version": "gputui --version",
+}
+"""What people type who guess → what they mean; else it would be looked for as a host."""
 
 
 class CommandOrHosts(click.Group):
@@ -14,6 +28,11 @@ class CommandOrHosts(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `open` before what names no command."""
         first = args[0] if args else ""
+        if first in MEANT and not Path(first).exists():
+            raise UsageError(
+                f"there is no command '{first}'; perhaps {MEANT[first]} "
+                "(a host of that name has to be written into a file)"
+            )
         if first not in self.commands and first not in ("--help", "-h", "--version"):
             args = ["open", *args]
         return super().parse_args(ctx, args)
@@ -48,10 +67,23 @@ def gputui() -> None:
     """Take the options that stand before any command."""
 
 
+def _checked_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
+    """Return a name for a cluster; raises UsageError."""
+    if name is None:
+        return None
+    from gputui.contact import check_name
+
+    return check_name(name)
+
+
 def starting_options(command: Any) -> Any:
     """Add the options of every command that may start a cluster."""
     options = (
-        click.option("--name", help="What the cluster is called; the hosts file's stem else."),
+        click.option(
+            "--name",
+            callback=_checked_name,
+            help="What the cluster is called; the hosts file's stem else.",
+        ),
         click.option(
             "--workers",
             type=click.IntRange(1),
@@ -187,11 +219,21 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
     return presets(words, as_json)
 
 
-@gputui.group(invoke_without_command=True)
+class CommandOrRun(click.Group):
+    """A group whose first word may also be the id of a run: then it is `show`, unnamed."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Put `show` before what names no command."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else ["show", *args])
+
+
+@gputui.group(cls=CommandOrRun, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
-    """List what was run; `gputui runs show ID` shows one."""
+    """List what was run; `gputui runs ID` shows one."""
     from gputui.cli.history import list_runs
 
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
@@ -200,11 +242,13 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @runs.command("show")
 @click.argument("id_", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="Print one object.")
-def show_run(id_: str, as_json: bool) -> int:
+@click.pass_context
+def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     """Show one run; ID may be its beginning or its end, or `last`."""
     from gputui.cli.history import show_run
 
-    return show_run(id_, as_json)
+    assert ctx.parent
+    return show_run(id_, as_json or ctx.parent.params["as_json"])
 
 
 @gputui.command()

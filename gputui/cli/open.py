@@ -1,6 +1,7 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Coroutine, Mapping
@@ -56,7 +57,10 @@ def _prepared(
     if options["preset"].endswith(".py"):
         return _script(script_arguments, given, options)
     if script_arguments:
-        raise UsageError("what follows -- belongs to a script that --run names")
+        raise UsageError(
+            "what follows -- belongs to a script that --run names; "
+            f"{options['preset']} is a preset: write -p key=value"
+        )
     return _preset(given, options)
 
 
@@ -122,6 +126,12 @@ def _refuse_together(options: dict[str, Any]) -> None:
         raise UsageError(NOT_BOTH)
     if options["demo"] is not None:
         raise UsageError("--demo is a screen; it computes nothing")
+    if options["workers"] and options["workers"] < options["min_workers"]:
+        raise UsageError(
+            f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
+        )
+    if re.fullmatch(r"\w+=\S*", options["hosts"] or ""):
+        raise UsageError(f"{options['hosts']}: a parameter is written -p {options['hosts']}")
 
 
 def _pairs(words: tuple[str, ...]) -> dict[str, str]:

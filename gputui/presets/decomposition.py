@@ -121,7 +121,8 @@ def decompose_gram(
         while len(factors) < passes:
             factors.append(_next_factor(held, factors, rows, on_device))
         end = delayed(qr.conclude)(factors, vectors, on_device)
-        *kept, end, answer = job.persist([*held, *factors, end, end.answer()], f"pass {passes}")
+        stage = f"passes 1 to {passes}" if passes == FEWEST_PASSES else f"pass {passes}"
+        *kept, end, answer = job.persist([*held, *factors, end, end.answer()], stage)
         held, factors = kept[: len(held)], kept[len(held) :]
         final, s, vt = futures_of(answer)[0].result()
         if final:

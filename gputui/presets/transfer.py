@@ -20,7 +20,7 @@ def compute(job: Job) -> Outcome:
     """Time every ordered pair of the first `most` workers."""
     workers = job.workers[: job["most"]]
     if len(workers) < 2:
-        raise PresetError("transfer needs at least two workers")
+        raise PresetError("transfer needs at least two workers: --workers 2, or another host")
     size = job["mebibytes"] * 2**20
     sources = [job.on(each, make, job.backend, size, job["seed"]) for each in workers]
     job.wait(sources, "making")

@@ -124,6 +124,12 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--demo", ""), "write HOSTSxGPUS, such as 125x8"),
         (("--demo", "4x4", "hosts"), "give neither HOSTS nor --attach"),
         (("down", "nothing"), "no cluster is called 'nothing'"),
+        (("run", "svd"), "there is no command 'run'; perhaps gputui --run PRESET"),
+        (("up", "--name", "a/b"), "'a/b' cannot name a cluster"),
+        (("--run", "svd", "--name", ""), "'' cannot name a cluster"),
+        (("--run", "svd", "rows=3"), "a parameter is written -p rows=3"),
+        (("--run", "svd", "--workers", "2", "--min-workers", "5"), "is more than --workers 2"),
+        (("--run", "svd", "--", "3"), "svd is a preset: write -p key=value"),
     ],
 )
 def test_a_wrong_word_is_exit_2_with_what_to_write(
