@@ -1,12 +1,9 @@
 """The screen's frame: a link's messages in, the present view drawn, keys and commands out.
 
-`run_screen` is what the command line calls. The app keeps nothing of its own: `watched` is what
-the head told. Drawing is bounded to a few frames a second, and stands still while paused; the
-taking in goes on.
+The app keeps nothing of its own: `watched` is what the head told. Drawing is bounded to a few
+frames a second, and stands still while paused; the taking in goes on.
 """
 
-import os
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,13 +21,13 @@ from gputui.tui.actions import COMMANDS
 from gputui.tui.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.calls import Calls
 from gputui.tui.changes import COMMANDS as CHANGES
-from gputui.tui.commands import Registry, key_name
+from gputui.tui.commands import Registry
 from gputui.tui.connection import Connection
 from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
 from gputui.tui.pane import Pane
 from gputui.tui.person import Person
-from gputui.tui.preferences import Remembered, location
+from gputui.tui.preferences import Remembered
 from gputui.tui.prompt import Prompt
 from gputui.tui.running import COMMANDS as RUNS
 from gputui.tui.stage import Stage
@@ -282,21 +279,16 @@ class ScreenApp(App[int]):
         hands keys to the queue of the widget in focus: what they do comes later.)
         """
         if isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
-            command = self.registry.by_key(event.key, self.stage.current)
-            bound = self.screen.active_bindings.get(event.key)
-            if command is not None:
-                await self.calls.call(command)
+            if await self.calls.press(event.key):
                 return
+            bound = self.screen.active_bindings.get(event.key)
             if bound is not None and await self.run_action(bound.binding.action, bound.node):
                 return
         await super().on_event(event)
 
     async def on_keys_pressed(self, event: Keys.Pressed) -> None:
         """Call the command of a key that was clicked."""
-        for command in self.registry.in_view(self.stage.current):
-            if command.keys and key_name(command.keys[0]) == event.key:
-                await self.calls.call(command)
-                return
+        await self.calls.click(event.key)
 
     def give_up(self, error: GputuiError) -> None:
         """Leave, because what was asked for can never be."""
@@ -310,28 +302,3 @@ class ScreenApp(App[int]):
     def action_help_quit(self) -> None:
         """Say how to leave, to whoever pressed ctrl+c."""
         self.say("q leaves")
-
-
-def run_screen(
-    open_link: OpenLink,
-    *,
-    readonly: bool = False,
-    theme: str | None = None,
-    ascii: bool = False,
-) -> int:
-    """Show the screen until it is left, and return the exit code.
-
-    `open_link` is called once the first frame stands, and again when the head was lost. What it
-    raises is raised here once the screen is gone, except HeadError: that is tried again.
-    """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
-        return ExitCode.WRONG_USAGE
-    remembered = Remembered(location())
-    app = ScreenApp(
-        open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered
-    )
-    code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
-    if app.failure is not None:
-        raise app.failure
-    return int(code or app.return_code or 0)

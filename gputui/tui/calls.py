@@ -1,10 +1,10 @@
-"""Calling commands: with what they work on, now or beside the rest, or saying why not."""
+"""Calling commands: by key or name, with what they work on; now or beside the rest, or why not."""
 
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
-from gputui.tui.commands import Command
+from gputui.tui.commands import Command, key_name
 from gputui.tui.view import View
 
 if TYPE_CHECKING:
@@ -16,6 +16,20 @@ class Calls:
 
     def __init__(self, app: "ScreenApp") -> None:
         self._app = app
+
+    async def press(self, key: str) -> bool:
+        """Carry out what a key calls in the view in sight; returns False where it is nothing."""
+        command = self._app.registry.by_key(key, self._app.stage.current)
+        if command is not None:
+            await self.call(command)
+        return command is not None
+
+    async def click(self, key: str) -> None:
+        """Carry out what a key calls that was clicked, by the name it is shown under."""
+        for command in self._app.registry.in_view(self._app.stage.current):
+            if command.keys and key_name(command.keys[0]) == key:
+                await self.call(command)
+                return
 
     async def call(self, command: Command, argument: str = "") -> None:
         """Carry out a command, or say why it is not to be had."""

@@ -1,0 +1,34 @@
+"""The screen in this terminal, from its first frame to the exit code; the command line calls it."""
+
+import os
+import sys
+
+from gputui.errors import ExitCode
+from gputui.tui.app import ScreenApp
+from gputui.tui.link import OpenLink
+from gputui.tui.preferences import Remembered, location
+
+
+def run_screen(
+    open_link: OpenLink,
+    *,
+    readonly: bool = False,
+    theme: str | None = None,
+    ascii: bool = False,
+) -> int:
+    """Show the screen until it is left, and return the exit code.
+
+    `open_link` is called once the first frame stands, and again when the head was lost. What it
+    raises is raised here once the screen is gone, except HeadError: that is tried again.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
+        return ExitCode.WRONG_USAGE
+    remembered = Remembered(location())
+    app = ScreenApp(
+        open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered
+    )
+    code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
+    if app.failure is not None:
+        raise app.failure
+    return int(code or app.return_code or 0)
