@@ -9,7 +9,6 @@ all that was started on this host, and removes what the agent can no longer remo
 import array
 import contextlib
 import gc
-import importlib.util
 import json
 import os
 import selectors
@@ -25,7 +24,7 @@ from gputui.agent import lifeline
 
 PACKET_BYTES = 2**19
 IDLE_S = 1.0
-"""Without an order, before what tasks use is imported."""
+"""Without an order, once there are workers, before what tasks use is imported."""
 
 
 def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> NoReturn:
@@ -37,11 +36,8 @@ def nursery(control_fd: int, scratch: Path, place: lifeline.Place) -> NoReturn:
     gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
     started = time.monotonic()
     _import_for_workers()
-    workers = Nursery(control)
-    if not importlib.util.find_spec("cupy"):
-        workers.import_for_tasks()
     _send(control, {"ready": time.monotonic() - started})
-    workers.serve()
+    Nursery(control).serve()
     lifeline.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     place.sweep()
@@ -81,9 +77,9 @@ class Nursery:
         selector.register(self._control, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
-            events = selector.select(None if self._imported else IDLE_S)
+            events = selector.select(IDLE_S if self._workers and not self._imported else None)
             if not events:
-                self.import_for_tasks()
+                self._import_for_tasks()
             for key, _ in events:
                 if key.fd == woken:
                     os.read(woken, 4096)
@@ -109,17 +105,17 @@ class Nursery:
             _configure_dask(self._credentials)
         else:
             if not order["spawn"]["device_uuid"]:
-                self.import_for_tasks()
+                self._import_for_tasks()
             self._fork(order["spawn"], *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         return True
 
-    def import_for_tasks(self) -> None:
+    def _import_for_tasks(self) -> None:
         """Import what tasks use, for every worker that is forked from now on.
 
-        dask.array imports CuPy where that is, which takes 0.6 s. So the first workers on GPUs do
-        this themselves, while the driver makes their contexts in turn.
+        dask.array imports SciPy and CuPy where they are, up to 0.7 s. So the first workers on GPUs
+        import it themselves, while the driver makes their contexts in turn.
         """
         if not self._imported:
             import dask.array
