@@ -30,7 +30,7 @@ class GPUCluster(RunningCluster):
     `hosts` is the path of a hosts file, the text of one, or its lines; None is this machine, its
     GPUs or, where it has none, its CPUs. The constructor (with `asynchronous=True`: awaiting it)
     returns when `workers` are up or no more will come. Other `settings` are fields of
-    `protocol.ConfigureHead`: `lease_s`, `busy`, `scheduler_port` and so on.
+    `protocol.starter.ConfigureHead`: `lease_s`, `busy`, `scheduler_port` and so on.
 
     Raises HostsError for a bad line, ClusterError with every host's reason when fewer than
     `min_workers` come up.

@@ -18,7 +18,7 @@ class Question:
     """What only a person can answer while a host is being reached."""
 
     kind: str
-    """host-key, password or passphrase, as in `protocol.Asked`."""
+    """host-key, password or passphrase, as in `protocol.face.Asked`."""
     text: str
     secret: bool
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Lines that workers printed, oldest first; also what a face gets."""
+    """Lines that workers printed, oldest first: from an agent, then to a face."""
 
     worker: str
     lines: tuple[str, ...]
