@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import __version__
 from gputui.errors import ClusterError, RunError
-from gputui.presets import Figure, Preset, Value, complete
+from gputui.presets import Figure, Outcome, Preset, Value, complete
 from gputui.presets.faults import explained, sized
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.plain import plain
@@ -139,8 +139,14 @@ def execute(
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
     _refuse_too_large(preset, job)
     started = time.perf_counter()
-    with explained(preset.name, {"memory": lambda: _change(preset, job)}):
+    with explained(preset.name, {"memory": lambda: _change(preset, job)}, folder=preset.folder):
         outcome = preset.compute(job)
+    if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
+        made = outcome.result if isinstance(outcome, Outcome) else outcome
+        raise RunError(
+            f"{preset.name} returned a {type(made).__name__}; compute returns Outcome({{…}}), "
+            "with a dict of what --json prints"
+        )
     return RunResult(
         preset=preset.name,
         parameters=job.parameters,

@@ -151,6 +151,44 @@ def test_whatever_can_be_called_can_be_a_task(client: Client, function: Any) -> 
     assert run.execute(client, preset, {}).result == {"x": function(3)}
 
 
+WRONG = """
+from gputui.presets import Figure, Outcome, Parameter, Preset
+
+def compute(job):
+    if job["n"] == 0: return {"x": 1}
+    if job["n"] == 1: return Outcome([1])
+    if job["n"] == 2: raise SystemExit(3)
+    if job["n"] == 3: return Outcome({}, Figure("pie", "x"))
+    if job["n"] == 4: return Outcome({}, Figure("line", "x", y=(1.0,)))
+    return Outcome({"x": job.results([job.submit(inverse, 0)])})
+
+def inverse(n):
+    return 1 / n
+
+PRESET = Preset("wrong", "a test", (Parameter("n", int, 0, ""),), compute)
+"""
+
+
+@pytest.mark.parametrize(
+    ("n", "says"),
+    [
+        (0, "wrong returned a dict; compute returns Outcome"),
+        (1, "wrong returned a list; compute returns Outcome"),
+        (2, r"SystemExit: 3 \(wrong.py:7, in compute\)"),
+        (3, "a figure is one of line, bar, heat, not 'pie'"),
+        (4, r"a line has as many x as y, not \(0, 1\)"),
+        (5, r"ZeroDivisionError: division by zero \(wrong.py:13, in inverse\)"),
+    ],
+)
+def test_whoever_writes_a_preset_is_told_what_is_wrong_and_where(
+    client: Client, tmp_path: Path, n: int, says: str
+) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(WRONG)
+    with pytest.raises(RunError, match=says):
+        run.execute(client, presets.get(str(path)), {"n": n})
+
+
 def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
     def exhaust(n: int) -> None:
         raise MemoryError("Out of memory allocating 12,000,000,000 bytes")

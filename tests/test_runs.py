@@ -136,6 +136,13 @@ def test_a_disk_that_fills_up_is_one_error_without_half_a_file(tmp_path: Path) -
     assert list(tmp_path.glob("*.npy")) == []
 
 
+@pytest.mark.parametrize(("name", "array"), [("x", [1, 2]), ("../x", np.zeros(2))])
+def test_what_is_no_array_or_no_name_is_not_saved(tmp_path: Path, name: str, array: object) -> None:
+    with pytest.raises(RunError, match=f"'{name}', a (list|ndarray), is no array, or no name"):
+        runs.save_arrays(tmp_path / "out", {name: array}, fetch)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="no arrays to save"):

@@ -119,16 +119,17 @@ def _compute_here(
 
     link = course.link
     with Client(link.address, security=security(link), set_as_default=False) as client:
-        result = execute(
-            client,
-            computation.preset,
-            computation.parameters,
-            backend=course.work.backend,
-            report=report,
-            cancel=cancel,
-            keep_arrays=computation.output.save is not None,
-            report_file=computation.output.report,
-        )
+        with _words_elsewhere(course.work.as_json):
+            result = execute(
+                client,
+                computation.preset,
+                computation.parameters,
+                backend=course.work.backend,
+                report=report,
+                cancel=cancel,
+                keep_arrays=computation.output.save is not None,
+                report_file=computation.output.report,
+            )
 
         def fetch(block: Any) -> Any:
             if cancel.is_set():
@@ -136,6 +137,11 @@ def _compute_here(
             return client.compute(block, **result.placement).result()
 
         return _put_out(computation, course, result, fetch)
+
+
+def _words_elsewhere(as_json: bool) -> contextlib.AbstractContextManager[object]:
+    """Have what a preset prints go to stderr, where stdout is for one object."""
+    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
 
 
 def _put_out(

@@ -184,6 +184,22 @@ class Figure:
     matrix: tuple[tuple[float | None, ...], ...] = ()
     logarithmic: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise ValueError where nothing can draw it, so that an author's first run says so."""
+        sides = {
+            "line": (len(self.x), len(self.y)),
+            "bar": (len(self.labels), len(self.y)),
+            "heat": (len(self.labels) or len(self.matrix), len(self.matrix)),
+        }
+        if self.kind not in sides:
+            raise ValueError(f"a figure is one of {', '.join(sides)}, not {self.kind!r}")
+        if sides[self.kind][0] != sides[self.kind][1]:
+            first = "x" if self.kind == "line" else "labels"
+            second = "matrix" if self.kind == "heat" else "y"
+            raise ValueError(
+                f"a {self.kind} has as many {first} as {second}, not {sides[self.kind]}"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:

@@ -5,8 +5,10 @@ one; so CuPy's errors are told by their names and words, never imported. A note 
 says where it was raised.
 """
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from gputui.errors import GputuiError, RunError
@@ -16,20 +18,23 @@ GONE = "the scheduler or all its workers are gone"
 
 
 @contextmanager
-def explained(what: str, remedies: Mapping[str, Callable[[], str]] | None = None) -> Iterator[None]:
+def explained(
+    what: str, remedies: Mapping[str, Callable[[], str]] | None = None, *, folder: str = ""
+) -> Iterator[None]:
     """Turn any failure of a computation into RunError; gputui's own pass.
 
-    `remedies["memory"]` returns what to change when a device or a worker ran out of memory.
+    `remedies["memory"]` returns what to change when a device or a worker ran out of memory. Where
+    the code lies in `folder`, the error says in which of its lines it was raised.
     """
     try:
         yield
     except GputuiError:
         raise
-    except Exception as error:
-        raise _explanation(what, error, remedies or {}) from error
+    except (Exception, SystemExit) as error:
+        raise _explanation(what, error, remedies or {}, folder) from error
 
 
-def is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether a task failed for memory of its host or of its device."""
     return isinstance(error, MemoryError) or "out of memory" in _first_line(error).lower()
 
@@ -46,7 +51,10 @@ def sized(size_bytes: float) -> str:
 
 
 def _explanation(
-    what: str, error: Exception, remedies: Mapping[str, Callable[[], str]]
+    what: str,
+    error: Exception | SystemExit,
+    remedies: Mapping[str, Callable[[], str]],
+    folder: str,
 ) -> RunError:
     """Return the error with what to change."""
     name, said = type(error).__name__, _first_line(error)
@@ -61,7 +69,16 @@ def _explanation(
     if name == "LinAlgError":
         remedy = "look for NaN, inf or a singular matrix"
         return RunError(f"{what} does not converge: {said}", remedy=remedy)
-    return RunError(f"{what} failed: {name}: {said}")
+    return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}")
+
+
+def _line_in(folder: str, error: BaseException) -> str:
+    """Return the last line in a folder, or below, that an error came through; "" without one."""
+    frames = traceback.extract_tb(error.__traceback__)
+    for frame in reversed(frames if folder else ()):
+        if Path(frame.filename).is_relative_to(folder):
+            return f" ({Path(frame.filename).name}:{frame.lineno}, in {frame.name})"
+    return ""
 
 
 def _killed(what: str, error: Any, remedies: Mapping[str, Callable[[], str]]) -> RunError:

@@ -25,6 +25,11 @@ def save_arrays(
     """
     if not arrays:
         raise RunError("this run has no arrays to save")
+    for name, array in arrays.items():
+        if not hasattr(array, "nbytes") or Path(name).name != name:
+            raise RunError(
+                f"{name!r}, a {type(array).__name__}, is no array, or no name for a file"
+            )
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
