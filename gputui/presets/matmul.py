@@ -89,11 +89,26 @@ def _finish(backend: str) -> None:
 
 
 def _block(values: Mapping[str, Any], machine: Machine) -> int:
-    """Return the side of a block: as large as it can be with two blocks for each worker."""
+    """Return the side of a block: two or more blocks a worker, and as many for each of them."""
     size = int(values["size"])
     if values["block"]:
         return min(int(values["block"]), size)
-    return math.ceil(size / math.ceil(math.sqrt(2 * machine.workers)))
+    return math.ceil(size / blocks_a_side(machine.workers))
+
+
+def blocks_a_side(workers: int) -> int:
+    """Return how many blocks a side keep workers busy to the end, the fewest of those.
+
+    >>> [blocks_a_side(workers) for workers in (1, 2, 4, 5, 8)]
+    [2, 2, 4, 5, 4]
+    """
+
+    def busy(side: int) -> float:
+        rounds = math.ceil(side**2 / workers)
+        return round(side**2 / (rounds * workers), 1)
+
+    fewest = math.ceil(math.sqrt(2 * workers))
+    return max(range(fewest, 2 * fewest + 1), key=busy)
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
@@ -109,7 +124,7 @@ PRESET = Preset(
     summary="sustained rate of a blocked matrix product, against the card's own",
     parameters=(
         Parameter("size", int, 32_768, "side of the matrices", 2_048, minimum=1, maximum=10**6),
-        Parameter("block", int, None, "side of a block; auto is two blocks a worker", minimum=1),
+        Parameter("block", int, None, "side of a block; auto is two or more a worker", minimum=1),
         Parameter("dtype", str, "float64", "of a, b and c", choices=("float64", "float32")),
         Parameter("seed", int, 0, "of a; b has the next one", minimum=0, maximum=2**62),
     ),
