@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui.errors import RunError
+from gputui.presets.backends import array_module, module_of, to_host
 
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
@@ -74,7 +75,7 @@ def gram(blocks: Iterable[Any], factors: Sequence[Factor]) -> Triangle:
         total = _plus_gram(total, _through(_as_float64(block), steps))
     if total is None:
         raise ValueError("no blocks")
-    return _to_host(_packed(total))
+    return to_host(_packed(total))
 
 
 def _plus_gram(total: Any, q: Any) -> Any:
@@ -100,7 +101,7 @@ def add(triangles: Sequence[Triangle]) -> Triangle:
     return total
 
 
-def factor(triangles: Sequence[Triangle], rows: int, first: bool, on_device: bool) -> Factor:
+def factor(triangles: Sequence[Triangle], rows: int, first: bool, backend: str) -> Factor:
     """Return the Cholesky factor of the sum of Gram matrices, shifted where it has none.
 
     They are over `rows` rows. Where not even that exists it is the identity, marked as shifted:
@@ -117,7 +118,7 @@ def factor(triangles: Sequence[Triangle], rows: int, first: bool, on_device: boo
             "the matrix holds NaN or inf (or numbers whose squares overflow)",
             remedy="drop or replace such rows first",
         )
-    xp = _module(on_device)
+    xp = array_module(backend)
     matrix = _symmetric(xp, triangle)
     n = len(matrix)
     deviation = math.inf if first else float(xp.linalg.norm(matrix - xp.eye(n)))
@@ -128,21 +129,21 @@ def factor(triangles: Sequence[Triangle], rows: int, first: bool, on_device: boo
         r = _cholesky(xp, matrix + (shift or 1.0) * xp.eye(n))
     if r is None:
         r = xp.eye(n)
-    return Factor(_to_host(_packed(r)), deviation, shifted)
+    return Factor(to_host(_packed(r)), deviation, shifted)
 
 
-def conclude(factors: Sequence[Factor], vectors: bool, on_device: bool) -> Conclusion:
+def conclude(factors: Sequence[Factor], vectors: bool, backend: str) -> Conclusion:
     """Decompose r = … r₂ r₁, where the last factor is final."""
     if not factors[-1].final:
         return Conclusion(False)
-    xp = _module(on_device)
+    xp = array_module(backend)
     r = _on_device(xp, factors[0])
     for each in factors[1:]:
         r = _on_device(xp, each) @ r
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
     if not vectors:
-        return Conclusion(True, s=_to_host(s))
-    return Conclusion(True, _to_host(u), _to_host(s), _to_host(vt))
+        return Conclusion(True, s=to_host(s))
+    return Conclusion(True, to_host(u), to_host(s), to_host(vt))
 
 
 def left_vectors(
@@ -156,27 +157,6 @@ def left_vectors(
             steps = _merged([*_steps(xp, factors), Multiply(xp.asarray(conclusion.u))])
         found.append(_through(_as_float64(block), steps).astype(block.dtype, copy=False))
     return tuple(found)
-
-
-def module_of(array: Any) -> Any:
-    """Return NumPy or CuPy, whichever the array is of."""
-    import numpy as np
-
-    if isinstance(array, np.ndarray):
-        return np
-    import cupy
-
-    return cupy.get_array_module(array)
-
-
-def _module(on_device: bool) -> Any:
-    if on_device:
-        import cupy
-
-        return cupy
-    import numpy
-
-    return numpy
 
 
 def _as_float64(block: Any) -> Any:
@@ -243,7 +223,7 @@ def _cholesky(xp: Any, matrix: Any) -> Any | None:
     except np.linalg.LinAlgError:
         return None
     finite = math.isfinite(float(xp.linalg.norm(r)))
-    positive = bool((_to_host(xp.diagonal(r)) > 0).all())
+    positive = bool((to_host(xp.diagonal(r)) > 0).all())
     return r if finite and positive else None
 
 
@@ -284,7 +264,3 @@ def _symmetric(xp: Any, triangle: Any) -> Any:
 
 def _on_device(xp: Any, each: Factor) -> Any:
     return _unpacked(xp, each.triangle)
-
-
-def _to_host(array: Any) -> Any:
-    return array.get() if hasattr(array, "get") else array

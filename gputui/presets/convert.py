@@ -15,6 +15,7 @@ from typing import Any
 
 from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.backends import array_module, to_host
 from gputui.presets.job import Job
 from gputui.presets.streams import draw
 
@@ -58,12 +59,7 @@ def _drawn(seed: int, block_info: Any = None) -> Any:
 
 def to_device(block: Any, backend: str) -> Any:
     """Return the block on this worker's device: what `map_blocks(cupy.asarray)` does."""
-    return __import__(backend).asarray(block)
-
-
-def to_host(block: Any) -> Any:
-    """Return the block in host memory."""
-    return block.get() if hasattr(block, "get") else block
+    return array_module(backend).asarray(block)
 
 
 def measure(backend: str, size: int) -> dict[str, float]:

@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from gputui.presets import cholesky_qr as qr
+from gputui.presets.backends import module_of, to_host
 from gputui.presets.job import Job
 from gputui.presets.streams import Rows, draw
 
@@ -95,7 +96,7 @@ def _projected(block: Any, seed: int, width: int) -> Any:
     import numpy as np
 
     omega = np.random.default_rng(seed).standard_normal((block.shape[1], width))
-    return block @ qr.module_of(block).asarray(omega)
+    return block @ module_of(block).asarray(omega)
 
 
 def decompose_gram(
@@ -114,13 +115,13 @@ def decompose_gram(
     from dask.delayed import delayed
     from distributed import futures_of
 
-    on_device, rows = job.backend == "cupy", sum(map(sum, heights))
+    rows = sum(map(sum, heights))
     held = [delayed(tuple)(part) if keep else delayed(part) for part in parts]
     factors: list[Any] = []
     for passes in range(FEWEST_PASSES, MOST_PASSES + 1):
         while len(factors) < passes:
-            factors.append(_next_factor(held, factors, rows, on_device))
-        end = delayed(qr.conclude)(factors, vectors, on_device)
+            factors.append(_next_factor(held, factors, rows, job.backend))
+        end = delayed(qr.conclude)(factors, vectors, job.backend)
         stage = f"passes 1 to {passes}" if passes == FEWEST_PASSES else f"pass {passes}"
         *kept, end, answer = job.persist([*held, *factors, end, end.answer()], stage)
         held, factors = kept[: len(held)], kept[len(held) :]
@@ -131,7 +132,7 @@ def decompose_gram(
     return None
 
 
-def _next_factor(parts: list[Any], factors: list[Any], rows: int, on_device: bool) -> Any:
+def _next_factor(parts: list[Any], factors: list[Any], rows: int, backend: str) -> Any:
     """Return the next pass's factor, lazily: a task for each part, and a tree of sums."""
     from dask.delayed import delayed
 
@@ -139,7 +140,7 @@ def _next_factor(parts: list[Any], factors: list[Any], rows: int, on_device: boo
     while len(sums) > FAN_IN:
         groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
         sums = [delayed(qr.add)(group) for group in groups]
-    return delayed(qr.factor)(sums, rows, not factors, on_device)
+    return delayed(qr.factor)(sums, rows, not factors, backend)
 
 
 def _left(
@@ -188,13 +189,9 @@ def draw_rows(x: Blocks, rows: Rows) -> Any:
     return draw(x.backend, x.seed, x.cols, rows, x.dtype)
 
 
-def _host(block: Any) -> Any:
-    return block.get() if hasattr(block, "get") else block
-
-
 def _local(array: Any) -> Any:
     """Return the array with chunks in host memory, for a process that has no CuPy."""
-    return array.map_blocks(_host, dtype=array.dtype)
+    return array.map_blocks(to_host, dtype=array.dtype)
 
 
 def check(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
@@ -216,10 +213,10 @@ def check(job: Job, x: Blocks, found: Decomposition) -> dict[str, float]:
 def _deviations(x: Blocks, rows: Rows, u: Any, s: Any, vt: Any) -> tuple[float, float, Any]:
     """Return ‖x − u s vᵀ‖², ‖x‖² and uᵀu of one block, which is drawn where its u is."""
     block = draw_rows(x, rows)
-    xp = qr.module_of(block)
+    xp = module_of(block)
     u = xp.asarray(u)
     rest = block - (u * xp.asarray(s)) @ xp.asarray(vt)
-    return float((rest * rest).sum()), float((block * block).sum()), _host(u.T @ u)
+    return float((rest * rest).sum()), float((block * block).sum()), to_host(u.T @ u)
 
 
 def _ranges(heights: Sequence[int]) -> tuple[Rows, ...]:

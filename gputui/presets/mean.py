@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
+from gputui.presets.backends import to_host
 from gputui.presets.job import Job
 from gputui.presets.streams import draw_each
 
@@ -83,7 +84,7 @@ def _part(x: Any, what: str, axis: int | None) -> Part:
 def _on_host(part: Part) -> Part:
     """Return the part in host memory: fetched when all tiles have been given to the device."""
     values = (part.total, part.squares, part.extreme)
-    return Part(part.count, *(each.get() if hasattr(each, "get") else each for each in values))
+    return Part(part.count, *map(to_host, values))
 
 
 def _joined(parts: list[Part], what: str, axis: str) -> Any:

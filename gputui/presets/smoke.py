@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets.backends import array_module
 from gputui.presets.facts import device_uuid, pinned_uuid
 from gputui.presets.job import Job
 
@@ -29,7 +30,7 @@ def compute(job: Job) -> Outcome:
 
 def add(backend: str, size: int) -> dict[str, Any]:
     """Return the check of a + b, and the device by UUID; None where there is none."""
-    xp = __import__(backend)
+    xp = array_module(backend)
     a, b = xp.arange(size, dtype="int64"), xp.full(size, 2, dtype="int64")
     is_right = int((a + b).sum()) == size * (size - 1) // 2 + 2 * size
     device = device_uuid() if backend == "cupy" else None

@@ -13,6 +13,7 @@ from typing import Any
 
 from gputui.errors import PresetError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.backends import array_module
 from gputui.presets.job import Job, Worker
 
 
@@ -60,7 +61,8 @@ def make(backend: str, size: int, seed: int) -> Any:
     """Return a buffer of bytes that no compression makes smaller."""
     import numpy as np
 
-    return __import__(backend).asarray(np.frombuffer(np.random.default_rng(seed).bytes(size), "u1"))
+    buffer = np.frombuffer(np.random.default_rng(seed).bytes(size), "u1")
+    return array_module(backend).asarray(buffer)
 
 
 def take(buffer: Any) -> int:

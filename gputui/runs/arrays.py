@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import RunError
+from gputui.presets.backends import to_host
 
 
 def save_arrays(
@@ -88,13 +89,9 @@ def _blocks(array: Any, fetch: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]
     edges = [_edges(lengths) for lengths in array.chunks]
     for index in product(*(range(len(each)) for each in edges)):
         place = tuple(each[i] for each, i in zip(edges, index, strict=True))
-        yield place, fetch(array.blocks[index].map_blocks(_host, dtype=array.dtype))
+        yield place, fetch(array.blocks[index].map_blocks(to_host, dtype=array.dtype))
 
 
 def _edges(lengths: tuple[int, ...]) -> list[slice]:
     stops = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     return [slice(stop - length, stop) for length, stop in zip(lengths, stops, strict=True)]
-
-
-def _host(block: Any) -> Any:
-    return block.get() if hasattr(block, "get") else block
