@@ -9,6 +9,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.message import Message
 
+from gputui.tui.format import to_ascii
 from gputui.tui.sieve import Sieve
 
 
@@ -39,6 +40,8 @@ class CellDriver(LinuxDriver):
         super().process_message(message)
 
     def write(self, data: str) -> None:
-        """Write what the terminal does not show yet."""
+        """Write what the terminal does not show yet; on an ASCII screen in nothing but ASCII."""
+        if self._app.has_class("-ascii"):
+            data = to_ascii(data)
         if sent := self._sieve.let_through(data, self._app.size):
             super().write(sent)
