@@ -1,4 +1,5 @@
-"""Real terminals for tests: tmux's, whose screen is read as text, and a pty, whose bytes are.
+"""Real terminals for tests: tmux's, whose screen is read as text; a pty, whose bytes are; and one
+whose bytes a terminal interprets that is not the screen's own work.
 
 tmux runs as a server of its own for each test, on a socket in a folder of its own; only that
 server is ended.
@@ -7,6 +8,7 @@ server is ended.
 import contextlib
 import os
 import pty
+import re
 import select
 import shutil
 import signal
@@ -17,9 +19,12 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fcntl import ioctl
 from pathlib import Path
+from typing import Self
+
+import pyte
 
 BOUND_S = 60.0
 STEP_S = 0.05
@@ -95,6 +100,16 @@ class Window:
         """Wait until all texts are seen."""
         wait(lambda: all(text in self.text for text in texts), f"{texts} in\n", lambda: self.text)
 
+    def finds(self, pattern: str) -> str:
+        """Wait until a pattern is seen, and return what matches it."""
+        found: list[str] = []
+        wait(
+            lambda: found.extend(re.findall(pattern, self.text)) or found,
+            f"{pattern} in\n",
+            lambda: self.text,
+        )
+        return found[0]
+
     def close(self) -> None:
         """Close the terminal under the screen, as when a connection breaks."""
         self.tmux.run("kill-session", "-t", self.name)
@@ -113,12 +128,11 @@ class Pty:
 
     pid: int
     terminal: int
-    taken: bytearray = field(default_factory=bytearray)
 
     @classmethod
     def start(
         cls, *command: str, env: Mapping[str, str], cells: tuple[int, int] = (100, 30)
-    ) -> "Pty":
+    ) -> Self:
         """Start a command in a terminal of so many columns and lines."""
         read, written = os.pipe()
         pid, terminal = pty.fork()
@@ -140,24 +154,12 @@ class Pty:
         os.write(self.terminal, keys)
 
     def read(self, seconds: float = 0.0) -> bytes:
-        """Return, and keep, what has arrived, and what does within so many seconds."""
+        """Return what has arrived, or what does within so many seconds."""
         ready, _, _ = select.select([self.terminal], [], [], seconds)
         try:
-            fresh = os.read(self.terminal, 65536) if ready else b""
+            return os.read(self.terminal, 65536) if ready else b""
         except OSError:
-            fresh = b""
-        self.taken += fresh
-        return fresh
-
-    def sees(self, *texts: str) -> None:
-        """Read until all texts have arrived, from now on; forget what arrived before."""
-        self.taken.clear()
-
-        def arrived() -> bool:
-            self.read(STEP_S)
-            return all(text.encode() in self.taken for text in texts)
-
-        wait(arrived, f"{texts} in\n", lambda: self.taken.decode(errors="replace")[-3000:])
+            return b""
 
     @property
     def resident_mib(self) -> float:
@@ -176,6 +178,49 @@ class Pty:
         with contextlib.suppress(ProcessLookupError, ChildProcessError, OSError):
             os.kill(self.pid, signal.SIGKILL)
             self.close()
+
+
+@dataclass
+class Emulated(Pty):
+    """A command in a pty whose bytes are interpreted, and read on only while something is awaited.
+
+    Only the cells that changed are sent: a text may be seen that never arrived as a whole.
+    """
+
+    def __post_init__(self) -> None:
+        self.screen = pyte.Screen(1, 1)
+        self.stream = pyte.ByteStream(self.screen)
+
+    @property
+    def text(self) -> str:
+        """What is seen."""
+        return "\n".join(self.screen.display)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the terminal another size; the command gets SIGWINCH."""
+        self.screen.resize(lines, columns)
+        super().resize(columns, lines)
+
+    def read(self, seconds: float = 0.0) -> bytes:
+        """Take in, and return, what has arrived, or what does within so many seconds."""
+        fresh = super().read(seconds)
+        self.stream.feed(fresh)
+        return fresh
+
+    def sees(self, *texts: str) -> None:
+        """Read until all texts are seen."""
+        self._until(lambda: all(text in self.text for text in texts), f"{texts} in\n")
+
+    def sees_not(self, text: str) -> None:
+        """Read until a text is not seen."""
+        self._until(lambda: text not in self.text, f"no {text} in\n")
+
+    def _until(self, holds: Callable[[], object], what: str) -> None:
+        def held() -> object:
+            self.read(STEP_S)
+            return holds()
+
+        wait(held, what, lambda: self.text)
 
 
 def new_tmux() -> Tmux:

@@ -39,7 +39,6 @@ class Counted:
         at = time.monotonic()
         if not fresh:
             return None
-        self.pty.taken.clear()
         self.sent += len(fresh)
         self.last = fresh
         if SYNC_ASKED in fresh:

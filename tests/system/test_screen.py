@@ -7,22 +7,23 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
-from tests.terminals import Pty, Tmux, Window, new_tmux, wait
+from tests.system.lab import HERE, running_lab
+from tests.terminals import Emulated, Tmux, Window, new_tmux, wait
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 
-HOSTS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
+shared_lab = running_lab
 
 
 @pytest.fixture
-def tmux(gputui: Command) -> Iterator[Tmux]:
-    gputui.env["XDG_CONFIG_HOME"] = str(gputui.folder)
+def tmux() -> Iterator[Tmux]:
     server = new_tmux()
     yield server
     server.end()
@@ -30,7 +31,7 @@ def tmux(gputui: Command) -> Iterator[Tmux]:
 
 def started(tmux: Tmux, gputui: Command) -> Window:
     """Return a terminal with a screen in which both workers are up."""
-    screen = tmux.open(HOSTS, "--name", "lab", env=gputui.env)
+    screen = tmux.open(HERE, "--name", "lab", env=gputui.env)
     screen.sees("workers 2/2", "localhost:cpu0", "localhost:cpu1")
     return screen
 
@@ -96,17 +97,27 @@ def test_a_lost_terminal_leaves_the_cluster_as_it_is(gputui: Command, tmux: Tmux
     stopped(second)
 
 
-def attached(gputui: Command, *options: str) -> Pty:
-    """Return a pty in which a screen on the only cluster shows its workers."""
-    screen = Pty.start(sys.executable, "-m", "gputui", "attach", *options, env=gputui.env)
+def attached(gputui: Command) -> Emulated:
+    """Return a terminal in which a screen on the only cluster shows its workers."""
+    screen = Emulated.start(sys.executable, "-m", "gputui", "attach", env=gputui.env)
     screen.sees("localhost:cpu0", "localhost:cpu1")
     return screen
 
 
 @pytest.fixture
-def lab(gputui: Command) -> Command:
-    """A cluster of two workers that runs without a screen."""
-    done = gputui("up", HOSTS, "--name", "lab")
+def lab(shared_lab: Command, tmp_path: Path) -> Iterator[Command]:
+    """A cluster of two workers that runs without a screen, and whose tests leave it so."""
+    own = {"XDG_STATE_HOME": str(tmp_path)}
+    command = Command(shared_lab.folder, shared_lab.runtime, shared_lab.env | own)
+    yield command
+    command.end()
+
+
+@pytest.fixture
+def own_lab(gputui: Command) -> Command:
+    """A cluster like it, to do with as a test likes."""
+    gputui.env["DASK_GPUTUI__LEASE"] = "2"
+    done = gputui("up", HERE, "--name", "lab")
     assert done.returncode == 0, done.stderr
     return gputui
 
@@ -158,7 +169,8 @@ def test_two_screens_see_each_other_and_what_the_other_does(lab: Command, tmux: 
     one.type("-")
     one.sees("1 worker", "stop 1")
     one.type("y")
-    two.sees("workers 1/1")
+    for screen in (one, two):
+        screen.sees("workers 1/1")
     one.press("+")
     one.sees("start 1")
     one.type("y")
@@ -178,17 +190,19 @@ def test_a_read_only_screen_takes_away_what_changes_things(lab: Command, tmux: T
     assert screen.exit_status == 0
 
 
-def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
+def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
+    own_lab: Command, tmux: Tmux
+) -> None:
+    screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
-    os.kill(listed(lab)["pid"], signal.SIGKILL)
+    os.kill(listed(own_lab)["pid"], signal.SIGKILL)
     screen.sees("trying")
     screen.type("q")
     assert screen.exit_status == 3
 
 
-def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
+def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2", "localhost:cpu1")
     screen.type("jR")
     screen.sees("Restart localhost?")
@@ -226,24 +240,25 @@ def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) ->
     for view in "23456":
         screen.press(view)
         screen.sees("SIMULATED")
-    screen.press("1", "question_mark")
+    screen.press("1", "?")
+    screen.sees("Help")
     assert screen.text.isascii()
 
 
 def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> None:
+    screens = [tmux.open("--demo", "2x2", "--seed", "7", env=gputui.env) for _ in range(2)]
     seen = []
-    for _ in range(2):
-        screen = tmux.open("--demo", "2x2", "--seed", "7", env=gputui.env)
+    for screen in screens:
         screen.sees("node-01:gpu0")
-        screen.press("j")
-        screen.press("Enter")
-        screen.sees("GPU-")
-        seen.append(re.findall(r"GPU-[0-9a-f-]{36}", screen.text)[0])
+        screen.press("j", "Enter")
+        seen.append(screen.finds(r"GPU-[0-9a-f-]{36}"))
     assert seen[0] == seen[1]
 
 
-def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
+def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(
+    own_lab: Command, tmux: Tmux
+) -> None:
+    screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
     screen.type(":run random-sum size=400000")
     screen.press("Enter")
@@ -257,8 +272,8 @@ def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, 
     left_running(screen)
 
 
-def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=lab.env)
+def test_a_preset_that_raises_is_a_failed_run_with_its_reason(own_lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
     screen.type(":run matmul size=30000")
     screen.press("Enter")
@@ -268,10 +283,10 @@ def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux
 
 def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux) -> None:
     hosts = gputui.folder / "lab.txt"
-    hosts.write_text(HOSTS + "\n")
+    hosts.write_text(HERE + "\n")
     screen = tmux.open(str(hosts), env=gputui.env)
     screen.sees("workers 2/2", "localhost:cpu1")
-    hosts.write_text(HOSTS.replace("workers=2", "workers=3") + "\n")
+    hosts.write_text(HERE.replace("workers=2", "workers=3") + "\n")
     screen.type(":reload")
     screen.press("Enter")
     screen.sees("lab.txt again", "other options of localhost wait until it is removed")
@@ -307,7 +322,7 @@ def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
 
 
 def test_a_wrong_setting_ends_the_screen_in_words(gputui: Command, tmux: Tmux) -> None:
-    screen = tmux.open(HOSTS, env={**gputui.env, "DASK_GPUTUI__LEESE": "3"})
+    screen = tmux.open(HERE, env={**gputui.env, "DASK_GPUTUI__LEESE": "3"})
     assert screen.exit_status == 2
     assert "setting gputui.leese: there is none" in screen.everything
     assert "Traceback" not in screen.everything
