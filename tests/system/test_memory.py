@@ -9,11 +9,14 @@ from tests.system.conftest import Command
 HERE = "localhost gpus=none workers=2 nthreads=1 memory=400MiB"
 
 HUNGRY = """
+import time
 import numpy as np
 from gputui.presets import Memory, Outcome, Parameter, Preset
 
 def fill(rows):
-    return float(np.ones(rows * 1000).sum())
+    held = np.ones(rows * 1000)
+    time.sleep(600)
+    return float(held.sum())
 
 def compute(job):
     return Outcome({"sum": job.results([job.submit(fill, job["chunk_rows"])])[0]})
