@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from gputui import presets, run
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client() -> Iterator[Client]:
     with (
         LocalCluster(
