@@ -3,11 +3,13 @@
 import json
 import operator
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -149,6 +151,14 @@ class Adder:
 def test_whatever_can_be_called_can_be_a_task(client: Client, function: Any) -> None:
     preset = doing(lambda job: Outcome({"x": job.results([job.submit(function, 3)])[0]}))
     assert run.execute(client, preset, {}).result == {"x": function(3)}
+
+
+def test_the_example_for_authors_runs_as_it_is(client: Client, tmp_path: Path) -> None:
+    assert presets.__doc__
+    path = tmp_path / "mine.py"
+    path.write_text(dedent("\n".join(re.findall(r"^    .*|^$", presets.__doc__, re.MULTILINE))))
+    result = run.execute(client, presets.get(f"{path}:PRESET"), {"count": 2}).result
+    assert result["norms"] == pytest.approx([577, 577], rel=0.01)
 
 
 WRONG = """

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
+
+Data = tuple[int, int, int]
+"""What the samples are made from: seed, rows, columns."""
 
 
 def compute(job: Job) -> Outcome:
@@ -20,9 +25,9 @@ def compute(job: Job) -> Outcome:
     alphas = candidates(job["candidates"])
     folds = job["folds"]
     library = "cuml" if job.backend == "cupy" and "cuml" in job.libraries else "sklearn"
-    data = (job["seed"], job["rows"], job["cols"])
-    tasks = [(library, data, alpha, fold, folds) for alpha in alphas for fold in range(folds)]
-    scores = job.results(job.map(score, tasks), "fitting")
+    fit = partial(score, library, (job["seed"], job["rows"], job["cols"]), folds)
+    fits = job.map(fit, *zip(*product(alphas, range(folds)), strict=True))
+    scores = job.results(fits, "fitting")
     means = [statistics.fmean(scores[i : i + folds]) for i in range(0, len(scores), folds)]
     best = max(range(len(alphas)), key=means.__getitem__)
     return Outcome(
@@ -30,7 +35,7 @@ def compute(job: Job) -> Outcome:
             "library": library,
             "best_alpha": alphas[best],
             "best_score": means[best],
-            "fits": len(tasks),
+            "fits": len(fits),
             "scores": means,
         },
         Figure(
@@ -51,9 +56,8 @@ def candidates(count: int) -> list[float]:
     return [10 ** (-3 + 6 * i / max(count - 1, 1)) for i in range(count)]
 
 
-def score(task: tuple[str, tuple[int, int, int], float, int, int]) -> float:
+def score(library: str, data: Data, folds: int, alpha: float, fold: int) -> float:
     """Return r² on one fold of one candidate fitted on the others."""
-    library, data, alpha, fold, folds = task
     x, y = make_data(data)
     edges = [len(x) * i // folds for i in range(folds + 1)]
     test = slice(edges[fold], edges[fold + 1])
@@ -65,7 +69,7 @@ def score(task: tuple[str, tuple[int, int, int], float, int, int]) -> float:
     return 1 - float((rest * rest).sum() / (spread * spread).sum())
 
 
-def make_data(data: tuple[int, int, int]) -> tuple[Any, Any]:
+def make_data(data: Data) -> tuple[Any, Any]:
     """Return features (rows, cols) and a noisy linear target (rows,)."""
     import numpy as np
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
@@ -47,8 +48,8 @@ def compute(job: Job) -> Outcome:
     count = job["tasks"] or job.machine.tasks(len(starts), TILES_A_TASK[job.backend])
     per_task = math.ceil(len(starts) / count)
     runs = [starts[i : i + per_task] for i in range(0, len(starts), per_task)]
-    tasks = [(job.backend, what, axis, job["seed"], (rows, cols), height, run) for run in runs]
-    parts = [part for run in job.results(job.map(reduce_tiles, tasks), what) for part in run]
+    reduce = partial(reduce_tiles, job.backend, what, axis, job["seed"], (rows, cols), height)
+    parts = [part for run in job.results(job.map(reduce, runs), what) for part in run]
     values = _joined(parts, what, axis)
     return Outcome(_result(values, what), _figure(values, parts, what, axis), {"values": values})
 
@@ -60,9 +61,17 @@ def _result(values: Any, what: str) -> dict[str, Any]:
     return {what: [float(each) for each in values[:10]], "length": len(values)}
 
 
-def reduce_tiles(task: tuple[str, str, str, int, tuple[int, int], int, list[int]]) -> list[Part]:
-    """Return the part of each tile of one task."""
-    backend, what, axis, seed, (rows, cols), height, starts = task
+def reduce_tiles(
+    backend: str,
+    what: str,
+    axis: str,
+    seed: int,
+    shape: tuple[int, int],
+    height: int,
+    starts: list[int],
+) -> list[Part]:
+    """Return the part of each tile of one task; tiles are `height` rows from each start on."""
+    rows, cols = shape
     spans = [(start, min(start + height, rows)) for start in starts]
     over = {"none": None, "0": 0, "1": 1}[axis]
     found = [_part(x, what, over) for x in draw_each(backend, seed, cols, spans)]
@@ -152,8 +161,8 @@ PRESET = Preset(
     name="mean",
     summary="mean, sum, std, var, min or max of a large matrix, over any axis",
     parameters=(
-        Parameter("rows", int, 10_000_000, "rows of x", 1_000_000, minimum=1, unit="rows"),
-        Parameter("cols", int, 1_000, "columns of x", 100, minimum=1, unit="columns"),
+        Parameter("rows", int, 10_000_000, "rows of the matrix", 1_000_000, minimum=1, unit="rows"),
+        Parameter("cols", int, 1_000, "columns of the matrix", 100, minimum=1, unit="columns"),
         Parameter(
             "reduction",
             str,
@@ -162,7 +171,7 @@ PRESET = Preset(
             choices=("mean", "sum", "std", "var", "min", "max"),
         ),
         Parameter("axis", str, "none", "over which axis", choices=("none", "0", "1")),
-        Parameter("seed", int, 0, "of x", minimum=0, maximum=2**63 - 1),
+        Parameter("seed", int, 0, "of the matrix", minimum=0, maximum=2**63 - 1),
         Parameter("tasks", int, None, "how many tasks; auto is four a thread or more", minimum=1),
     ),
     compute=compute,
