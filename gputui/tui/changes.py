@@ -24,7 +24,14 @@ from gputui.protocol.face import (
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands import Command
 from gputui.tui.dialogs import ScaleDialog
-from gputui.tui.targets import by_host, free_seats, preview_lines, wanted_workers, workers_named
+from gputui.tui.targets import (
+    at_stake,
+    by_host,
+    free_seats,
+    preview_lines,
+    wanted_workers,
+    workers_named,
+)
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -126,7 +133,10 @@ async def _restart(app: "ScreenApp", argument: str) -> None:
     if not names and not everything:
         raise HeadError("no worker there; :restart all for all of them")
     whom = "all workers" if everything else by_host(names)
-    lines = ("What they hold and compute is lost, and computed again where it is needed.",)
+    lines = (
+        at_stake(_snapshot(app), names),
+        "What is lost so is computed again where it is needed.",
+    )
     if await app.person.confirm(f"Restart {whom}?", lines):
         await _do(app, Restart(0, names))
 

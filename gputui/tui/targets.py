@@ -10,8 +10,11 @@ from fnmatch import fnmatchcase
 from gputui.protocol.face import Previewed
 from gputui.slots import Slot
 from gputui.snapshot import Snapshot
+from gputui.tui import format as fmt
 
 HOSTS_NAMED = 12
+WORKERS_NAMED = 2
+"""So few workers bear their own names; more are counted by host."""
 
 
 def preview_lines(previewed: Previewed) -> tuple[str, ...]:
@@ -30,16 +33,31 @@ def preview_lines(previewed: Previewed) -> tuple[str, ...]:
     return (*lines, *previewed.text.splitlines()) or ("nothing changes",)
 
 
-def by_host(names: Iterable[str]) -> str:
-    """Return worker names as the hosts they are on, with how many.
+def by_host(names: Sequence[str]) -> str:
+    """Return worker names as the hosts they are on, with how many; a few as they are.
 
-    >>> by_host(["a:gpu0", "a:gpu1", "b:gpu0"])
-    'a ×2, b'
+    >>> by_host(["a:gpu0", "a:gpu1", "b:gpu0"]), by_host(["a:gpu0"])
+    ('a ×2, b', 'a:gpu0')
     """
+    if len(names) <= WORKERS_NAMED:
+        return ", ".join(names)
     counts = Counter(name.rpartition(":")[0] or name for name in names)
     words = [host if many == 1 else f"{host} ×{many}" for host, many in counts.items()]
     more = len(words) - HOSTS_NAMED
     return ", ".join(words[:HOSTS_NAMED]) + (f" and {more} more hosts" if more > 0 else "")
+
+
+def at_stake(snapshot: Snapshot, names: Sequence[str]) -> str:
+    """Return in words what workers compute and hold; without names, what all of them do."""
+    meant = [each for each in snapshot.workers if not names or each.name in names]
+    computing = sum(worker.executing or 0 for worker in meant)
+    results = sum(worker.in_memory or 0 for worker in meant)
+    held = sum(worker.managed_bytes or 0 for worker in meant)
+    many = fmt.many(len(meant), "worker")
+    return (
+        f"{many}: {fmt.many(computing, 'task')} computing, {fmt.many(results, 'result')} held"
+        + (f" ({fmt.size(held)})" if held else "")
+    )
 
 
 def workers_named(snapshot: Snapshot, keys: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,116 @@
+"""What each command that changes the cluster asks of the head, after a look and a yes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui.protocol.face import (
+    Adapt,
+    AddWorkers,
+    ChangeHosts,
+    Previewed,
+    Request,
+    Restart,
+    RetireWorkers,
+    RetryHosts,
+    Scale,
+)
+from gputui.snapshot import HostState, Snapshot
+from gputui.tui.dialogs import Dialog
+from gputui.tui.targets import at_stake
+from tests.tui.build import GIB, device, host, snapshot, worker
+from tests.tui.still import Still, sees, until
+
+
+def hosts() -> Snapshot:
+    """Return two workers on `a`, one and a free GPU on `b`, and a host that was refused."""
+    return snapshot(
+        host("a", device(0, "a"), device(1, "a")),
+        host("b", device(0, "b"), device(1, "b")),
+        host("r", state=HostState.REFUSED, reason="no route"),
+        workers=(worker(0, "a"), worker(1, "a", executing=1, in_memory=2), worker(0, "b")),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "title", "request_"),
+    [
+        ("scale 2", "Scale the cluster to 2", Scale(0, 2)),
+        ("scale a max", "Scale a to max", Scale(0, None, "a")),
+        ("adaptive 1 3", "From 1 to 3 workers", Adapt(0, 1, 3)),
+        ("retire b", "Retire b:gpu0", RetireWorkers(0, ("b:gpu0",))),
+        ("start b", "Start workers on b:gpu1", AddWorkers(0, ("b:gpu1",))),
+        ("restart a:gpu1", "Restart a:gpu1?", Restart(0, ("a:gpu1",))),
+        ("restart a b", "Restart a ×2, b?", Restart(0, ("a:gpu0", "a:gpu1", "b:gpu0"))),
+        ("restart all", "Restart all workers?", Restart(0, ())),
+        ("add c gpus=0; d", "Add c gpus=0; d", ChangeHosts(0, "c gpus=0\nd")),
+        ("remove a, b", "Remove a, b", ChangeHosts(0, remove=("a", "b"))),
+    ],
+)
+async def test_a_change_is_shown_and_asked_of_the_head_after_a_yes(
+    line: str, title: str, request_: Request
+) -> None:
+    on = Still(hosts())
+    on.link.reply = Previewed(0, (), (), "this and that")
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("colon", *line, "enter")
+        await sees(pilot, title)
+        assert request_ not in on.link.asked
+        await pilot.press("y")
+        await until(pilot, lambda: request_ in on.link.asked)
+
+
+@pytest.mark.parametrize(
+    ("line", "request_"),
+    [
+        ("adaptive off", Adapt(0, 0, 0, on=False)),
+        ("retry r", RetryHosts(0, ("r",))),
+        ("retry", RetryHosts(0)),
+    ],
+)
+async def test_what_ends_nothing_is_done_at_once(line: str, request_: Request) -> None:
+    on = Still(hosts())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("colon", *line, "enter")
+        await until(pilot, lambda: request_ in on.link.asked)
+
+
+async def test_the_hosts_file_is_read_again_whole(tmp_path: Path) -> None:
+    path = tmp_path / "hosts.txt"
+    path.write_text("a\nc gpus=0\n")
+    on = Still(hosts())
+    on.link.attached = replace(on.link.attached, hosts_source=str(path))
+    on.link.reply = Previewed(0, (), (), "remove b, add c")
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press(*":reload", "enter")
+        await sees(pilot, "remove b, add c")
+        await pilot.press("y")
+        wanted = ChangeHosts(0, "a\nc gpus=0\n", replace=True)
+        await until(pilot, lambda: wanted in on.link.asked)
+
+
+async def test_keys_work_on_what_is_marked() -> None:
+    on = Still(hosts())
+    on.link.reply = Previewed(0, (), (), "this and that")
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("j", "space", "j", "j", "space")
+        await sees(pilot, "2 marked")
+        for key, asked in (
+            ("x", RetireWorkers(0, ("a:gpu0", "b:gpu0"))),
+            ("R", Restart(0, ("a:gpu0", "b:gpu0"))),
+        ):
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(on.app.screen, Dialog))
+            await pilot.press("y")
+            await until(pilot, lambda asked=asked: asked in on.link.asked)
+
+
+def test_what_a_restart_loses_is_told() -> None:
+    seen = snapshot(workers=(worker(0, executing=1), worker(1, in_memory=3, managed_bytes=2 * GIB)))
+    assert at_stake(seen, ("h:gpu0",)) == "1 worker: 1 task computing, 0 results held"
+    assert at_stake(seen, ()) == "2 workers: 1 task computing, 3 results held (2G)"
