@@ -12,9 +12,10 @@ from gputui.presets import Parameter, Preset, Value, get, names
 WIDTH = 80
 
 MORE = """
-gputui presets NAME     its parameters
-gputui --run NAME       run it
-gputui --run mine.py    run a script of your own; its Client() finds the cluster"""
+gputui presets NAME             its parameters, and what comes of it
+gputui --run NAME               run it
+gputui --run mine.py            run a script of your own; its Client() finds the cluster
+gputui --run mine.py:PRESET     run a preset of your own"""
 
 
 def presets(words: tuple[str, ...], as_json: bool) -> int:

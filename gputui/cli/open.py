@@ -93,12 +93,20 @@ def _script(
         )
     if not path.is_file():
         raise UsageError(f"--run {path}: there is no such file")
+    if _is_preset(path):
+        raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
     hold = _hold(options, snapshots=True)
 
     from gputui.cli.script import run_script
 
     told = (("arguments", shlex.join(arguments)),) if arguments else ()
     return run_script(path, arguments, _work(options, {"arguments": list(arguments)}, told), hold)
+
+
+def _is_preset(path: Path) -> bool:
+    """Whether a file, run as a script, would do nothing but define a preset."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return bool(re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M)) and "__main__" not in text
 
 
 def _work(

@@ -264,6 +264,12 @@ async def test_a_script_that_another_face_cancels_ends_as_cancelled(
     assert last_run(lab)["state"] == "cancelled"
 
 
+def test_a_preset_that_is_run_as_a_script_is_answered_with_how_to_run_it(gputui: Command) -> None:
+    (gputui.folder / "mine.py").write_text("PRESET = Preset('mine', 'nothing', (), print)\n")
+    done = gputui("--run", "mine.py")
+    assert (done.returncode, "write --run mine.py:PRESET" in done.stderr) == (2, True), done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
