@@ -105,7 +105,10 @@ def _script(
 
 def _is_preset(path: Path) -> bool:
     """Whether a file, run as a script, would do nothing but define a preset."""
-    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(f"--run {path}: {error.strerror}") from error
     return bool(re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M)) and "__main__" not in text
 
 
