@@ -92,7 +92,7 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
         if why_not:
             app.say(why_not, bad=True)
         else:
-            app.draw_crumbs()  # over what was wrong with it on the way
+            app.hush()  # of what was wrong with it on the way
 
     if argument:
         typed(argument)

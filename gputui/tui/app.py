@@ -220,6 +220,11 @@ class ScreenApp(App[int]):
             self._bottom.say(text, bad=bad)
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
 
+    def hush(self) -> None:
+        """Take back what was told of."""
+        self._bottom.hush()
+        self.draw_crumbs()
+
     def prefer(self, **chosen: Any) -> None:
         """Remember a choice of theme, zoom or columns for later sessions."""
         try:

@@ -133,6 +133,10 @@ class BottomBars(Vertical):
         self._silence_at = time.monotonic() + SAID_FOR_S
         self._put(self._said or [()])
 
+    def hush(self) -> None:
+        """Let what is drawn next take the place of what was said."""
+        self._silence_at = 0.0
+
     def _put(self, lines: list[Line]) -> None:
         """Show lines in a bar that is as high as they are many."""
         if self._high != len(lines):
