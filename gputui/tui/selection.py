@@ -3,7 +3,7 @@
 Pure: it takes in what was watched and answers the fleet's view.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from gputui.alarms import SERIOUS, AlarmKind
@@ -11,9 +11,9 @@ from gputui.slots import Slot
 from gputui.snapshot import HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.columns import Column, ordered
-from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.pane import Line, Part
-from gputui.tui.slotfields import SLOT_FIELDS
+from gputui.tui.slotfields import HOST_FIELDS, SLOT_FIELDS
 from gputui.tui.watched import Watched
 
 
@@ -40,6 +40,8 @@ class Selection:
         self.folded: set[str] = set()
         self.filter_text = ""
         self._matches: Matches[Slot] | None = None
+        self._host_matches: Matches[HostStatus] | None = None
+        """Of a host that has no slot: it was refused, or is on its way."""
 
     def look(self, watched: Watched) -> bool:
         """Take in the newest snapshot; return whether there is one."""
@@ -54,31 +56,44 @@ class Selection:
         return True
 
     def _choose(self, slots: Sequence[Slot]) -> None:
-        matches = self._matches
+        matches, host_matches = self._matches, self._host_matches
         chosen = slots if matches is None else [slot for slot in slots if matches(slot)]
         self.slots = {slot.key: slot for slot in chosen}
-        self.by_host = {} if matches else {name: [] for name in self.hosts}
+        self.by_host = {name: [] for name in self.hosts}
         for slot in chosen:
-            self.by_host.setdefault(slot.host.name, []).append(slot)
+            self.by_host[slot.host.name].append(slot)
+        if host_matches is not None:
+            with_slots = {slot.host.name for slot in slots}
+            self.by_host = {
+                name: of_host
+                for name, of_host in self.by_host.items()
+                if of_host or (name not in with_slots and host_matches(self.hosts[name]))
+            }
 
     def filter(self, text: str) -> None:
         """Show only what matches from the next look on; raises FilterError."""
-        self._matches = parse(text, self._fields) if text.strip() else None
-        self.filter_text = text.strip()
+        wanted = text.strip()
+        slots = self._and_alarms(SLOT_FIELDS, lambda slot: (slot.key, slot.host.name))
+        hosts = self._and_alarms(HOST_FIELDS, lambda host: (host.name,))
+        self._matches = parse(wanted, slots) if wanted else None
+        self._host_matches = parse(wanted, hosts) if wanted else None
+        self.filter_text = wanted
 
-    @property
-    def _fields(self) -> Fields[Slot]:
-        """What a slot can be asked for: its own, and what is the matter with it or its host."""
-        words = {**SLOT_FIELDS.words, "alarm": self._alarm_of}
+    def _and_alarms(
+        self, fields: Fields[Row], subjects_of: Callable[[Row], Iterable[str]]
+    ) -> Fields[Row]:
+        """Return what can be asked for, and what is the matter with these subjects."""
+
+        def alarm(row: Row) -> str:
+            return ", ".join(
+                kind for name in subjects_of(row) for kind in self.alarms.get(name, ())
+            )
+
         return Fields(
-            lambda slot: f"{SLOT_FIELDS.everything(slot)} {self._alarm_of(slot)}",
-            words,
-            SLOT_FIELDS.numbers,
+            lambda row: f"{fields.everything(row)} {alarm(row)}",
+            {**fields.words, "alarm": alarm},
+            fields.numbers,
         )
-
-    def _alarm_of(self, slot: Slot) -> str:
-        kinds = (*self.alarms.get(slot.key, ()), *self.alarms.get(slot.host.name, ()))
-        return ", ".join(kinds)
 
     def fitting(self, room: int) -> Zoom:
         """Return the closest zoom at which all rows fit into so many lines."""

@@ -1,8 +1,9 @@
-"""What the filter of the fleet can ask of a slot: its words and its numbers."""
+"""What the filter of the fleet can ask of a slot, or of a host without one."""
 
 from collections.abc import Callable
 
 from gputui.slots import Slot
+from gputui.snapshot import HostStatus
 from gputui.tui.columns import BY_KEY
 from gputui.tui.filter import Fields
 
@@ -40,6 +41,16 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "ready": lambda slot: slot.total("ready"),
         "restarts": lambda slot: slot.total("restarts"),
     },
+)
+
+HOST_FIELDS: Fields[HostStatus] = Fields(
+    everything=lambda host: f"{host.name} {host.state.value} {host.reason}",
+    words={
+        "state": lambda host: host.state.value,
+        "host": lambda host: host.name,
+        "model": lambda host: "",
+    },
+    numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
 )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from gputui.readings import DeviceProcess, Owner
 from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
+from gputui.tui import bars
 from gputui.tui.app import ScreenApp
 from gputui.tui.picker import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
@@ -150,6 +151,35 @@ async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
             await pilot.press("slash", *text, "enter")
             await sees(pilot, count)
             await pilot.press("escape")
+
+
+async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bars, "SAID_FOR_S", 3600.0)
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("slash", *"util<")
+        await sees(pilot, "util<: a number must follow")
+        await pilot.press("9")
+        await sees(pilot, "4 GPUs on 2 hosts  /util<9")
+
+
+async def test_a_refused_host_is_found_by_a_filter() -> None:
+    refused = host("r", state=HostState.REFUSED, reason="no route")
+    waiting = host("w", state=HostState.CONNECTING)
+    seen = two_hosts()
+    on = Still(replace(seen, hosts=(refused, waiting, *seen.hosts)))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await pilot.press("1")
+        await sees(pilot, "a:gpu0", "no route")
+        for text in ("state:refused", "host:r", "route", "!gpu !connecting"):
+            await pilot.press("slash", *text, "enter")
+            await sees(pilot, "no route", "0 GPUs on 1 host")
+            await pilot.press("escape")
+        await pilot.press("slash", *"util<20", "enter")
+        await sees(pilot, "4 GPUs on 2 hosts")
 
 
 async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
