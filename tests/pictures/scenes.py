@@ -9,7 +9,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.strip import Strip
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.demo.requests import answer
@@ -106,10 +106,10 @@ async def draw(scene: Scene) -> str:
 
 
 async def _still(pilot: "Pilot[int]") -> None:
-    """Wait until nothing moves any more."""
+    """Wait until nothing moves any more, and a question shows its answers."""
     app = pilot.app
     same, before = 0, [Strip([])]
-    while same < STILL:
+    while same < STILL or not all(button.visible for button in app.screen.query(Button)):
         for field in app.screen.query(Input):
             field.cursor_blink = False
         await pilot.pause(0.03)
