@@ -107,13 +107,14 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def _owner(slot: Slot) -> Part:
+def others(slot: Slot, width: int = 16) -> Part:
+    """Return whose processes are on a slot's device beside this cluster's, and which."""
     device = slot.device
-    others = [each for each in device.processes if each.owner != "ours"] if device else []
-    if not others:
-        return (" " * 16, "")
-    text = f"{others[0].user or '?'} {others[0].command or '?'}"
-    return (fitted(fmt.safe(text), 16), "warn")
+    found = [each for each in device.processes if each.owner != "ours"] if device else []
+    if not found:
+        return (" " * width, "")
+    text = f"{found[0].user or '?'} {found[0].command or '?'}"
+    return (fitted(fmt.safe(text), width), "warn")
 
 
 def _of_workers(name: str, width: int, show: Callable[[float | None], str]) -> Callable[..., Part]:
@@ -156,8 +157,10 @@ COLUMNS: tuple[Column, ...] = (
         lambda s: s.total("restarts"),
     ),
     Column("ecc", "ECC", 4, 13, _ecc, lambda s: _device(s, "ecc_errors")),
-    Column("owner", "OTHERS", 16, 14, _owner, lambda s: s.foreign, False),
+    Column("owner", "OTHERS", 16, 7, others, lambda s: s.foreign, False),
 )
+OF_WORKERS_ALONE = frozenset({"cpu", "rss", "tasks", "spill", "restarts"})
+"""The columns, side by side, that say nothing of a GPU without a worker."""
 BY_KEY = {column.key: column for column in COLUMNS}
 DOES = {
     "state": "what the worker on it does, or what is the matter",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gputui.slots import Slot
 from gputui.tui import format as fmt
-from gputui.tui.columns import HISTORY_CELLS, Column, fitting
+from gputui.tui.columns import HISTORY_CELLS, OF_WORKERS_ALONE, Column, fitting, others
 from gputui.tui.hostrows import MARK, group_row
 from gputui.tui.pane import Line, Part, fitted
 from gputui.tui.selection import Selection, alarm_role
@@ -18,7 +18,7 @@ HISTORY_FROM = 108
 """Columns of the terminal from which there is room for a history."""
 STEP_READINGS = 5
 """Readings that one dot of the history is the mean of."""
-OF_WORKERS = frozenset({"state", "mem", "cpu", "rss", "tasks", "spill", "restarts"})
+OF_WORKERS = OF_WORKERS_ALONE | {"state", "mem"}
 """The columns that say something of a worker without a GPU."""
 
 
@@ -57,11 +57,21 @@ class GpuRows:
         if slot is None:
             return self._host(key)
         parts: list[Part] = [*self._name_of(slot)]
-        for column in self.columns:
-            parts += [(" ", ""), column.cell(slot)]
+        for cell in self._cells(slot):
+            parts += [(" ", ""), cell]
         if self._history:
             parts += [(" ", ""), (self._history_of(slot), "busy")]
         return [(text, "dim") for text, _ in parts] if slot.dead else parts
+
+    def _cells(self, slot: Slot) -> list[Part]:
+        """Return a slot's cells; others' processes in place of those of the worker it lacks."""
+        cells = [column.cell(slot) for column in self.columns]
+        keys = [column.key for column in self.columns]
+        idle = [place for place, key in enumerate(keys) if key in OF_WORKERS_ALONE]
+        if not idle or slot.workers or not slot.foreign or "owner" in keys:
+            return cells
+        room = sum(self.columns[place].width + 1 for place in idle) - 1
+        return [*cells[: idle[0]], others(slot, room), *cells[idle[-1] + 1 :]]
 
     def _host(self, name: str) -> Line:
         selection = self._selection

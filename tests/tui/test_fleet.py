@@ -185,8 +185,10 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
 async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
     theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
     on = Still(snapshot(host("h", device(0, processes=(theirs,)))))
-    async with on.app.run_test(size=(160, 24)) as pilot:
-        await sees(pilot, "h:gpu0", "foreign", "mira python", "OTHERS")
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0", "foreign", "mira python train.py")
+        await pilot.resize_terminal(120, 24)
+        await sees(pilot, "h:gpu0", "foreign", "mira python", "OTHERS", "CLOCK", "RSS", "HISTORY")
         await pilot.press("down", "enter")
         await sees(pilot, "99", "other", "mira", "python train.py")
 
