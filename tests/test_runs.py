@@ -97,6 +97,15 @@ def test_an_id_that_names_no_run_or_several_is_refused() -> None:
         runs.find("2")
 
 
+def test_of_many_runs_that_an_id_might_mean_some_are_listed() -> None:
+    for _ in range(12):
+        begun()
+    with pytest.raises(UsageError, match=r"names 12 runs:(\n  2\S+){10}\n  …$"):
+        runs.find("2")
+    with pytest.raises(UsageError, match="no run is called ''"):
+        runs.find("")
+
+
 def test_a_broken_record_is_passed_over(state: Path) -> None:
     record = begun()
     (state / "broken").mkdir()

@@ -108,6 +108,8 @@ def down(name: str | None, everything: bool) -> int:
         await asyncio.gather(*(_stop(cluster) for cluster in found.values()))
 
     asyncio.run(stop())
+    if not found:
+        print(NONE_RUNS, file=sys.stderr)
     for each in found:
         print(f"{each}: stopped")
     return 0

@@ -27,7 +27,9 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
     if as_json:
         print(json.dumps([preset_object(preset) for preset in found], indent=1))
     elif chosen:
-        print(described(found[0], chosen[0]))
+        print(
+            described(found[0], f"{chosen[0]}:PRESET" if chosen[0].endswith(".py") else chosen[0])
+        )
     else:
         print(listed(found))
         print(MORE, file=sys.stderr)

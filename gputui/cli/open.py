@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
+from gputui.cli.output import TERMINAL, refuse_undeclared
 from gputui.cli.output import checked as checked_output
-from gputui.cli.output import refuse_undeclared
 from gputui.errors import GputuiError, PresetError, UsageError
 
 if TYPE_CHECKING:
@@ -137,6 +137,8 @@ def _refuse_together(options: dict[str, Any]) -> None:
         raise UsageError(NOT_BOTH)
     if options["demo"] is not None:
         raise UsageError("--demo is a screen; it computes nothing")
+    if options["figure"] == TERMINAL and options["as_json"]:
+        raise UsageError("--figure - draws where --json prints one object: give it a file")
     if options["workers"] and options["workers"] < options["min_workers"]:
         raise UsageError(
             f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"

@@ -135,7 +135,8 @@ async def _done(course: Course, do: Doing) -> int:
 
 def _with_crashes(error: GputuiError, course: Course) -> GputuiError:
     """Return the error of a run, with how its workers ended behind it."""
-    crashes = list(dict.fromkeys(course.heard.crashes))[-MOST_CRASHES:]
+    news = (c for c in course.heard.crashes if c.partition(": ")[2] not in str(error))
+    crashes = list(dict.fromkeys(news))[-MOST_CRASHES:]
     if not crashes or type(error) is not RunError:
         return error
     return RunError("\n  ".join([str(error), *crashes]))

@@ -16,12 +16,14 @@ LOCAL = "localhost"
 def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
     """Return (the text of a hosts file, the absolute path it came from or "").
 
-    None is this machine; an existing path, or anything with a `/` or ending in `.txt`, is a
-    file; `-` is stdin; anything else is the text itself, with `;` between lines. Raises
-    UsageError when there is no such file, or it is no text.
+    None is this machine; an existing path, or anything with a `/` (but in `key=value`) or ending
+    in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between lines.
+    Raises UsageError when there is no such file, or it is no text.
 
     >>> read_hosts("gpu-a; gpu-b gpus=0,1")
     ('gpu-a\\n gpu-b gpus=0,1', '')
+    >>> read_hosts("gpu-a python=/opt/env/bin/python")[0]
+    'gpu-a python=/opt/env/bin/python'
     """
     if hosts is None:
         return LOCAL, ""
@@ -31,7 +33,8 @@ def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
         return "\n".join(hosts), ""
     if hosts == "-":
         return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
-    if "/" in hosts or hosts.endswith(".txt") or _exists(hosts):
+    is_path = any("/" in word for word in hosts.split() if "=" not in word)
+    if is_path or hosts.endswith(".txt") or _exists(hosts):
         return _read(Path(hosts))
     return hosts.replace(";", "\n"), ""
 

@@ -129,7 +129,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return " (did you mean " + " or ".join(f"'{each}'" for each in close) + "?)"
-    return f": there are {', '.join(known)}" if known else ": there are none"
+    if len(known) < 2:
+        return f": there is {known[0] if known else 'none'}"
+    return f": there are {', '.join(known)}"
 
 
 @cache

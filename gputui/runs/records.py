@@ -21,6 +21,9 @@ from gputui.snapshot import RunState
 FILE = "run.json"
 LOG = "log.txt"
 
+MOST_LISTED = 10
+"""Of the runs that an id might mean."""
+
 CLOCKS_DIFFER_S = 60.0
 """How far the time of day may have been set while a run went on."""
 
@@ -159,13 +162,14 @@ def find(id_: str) -> RunRecord:
     if id_ == "last" and every:
         return every[0]
     found = [r for r in every if r.id == id_] or [
-        r for r in every if r.id.startswith(id_) or r.id.endswith(id_)
+        r for r in every if id_ and (r.id.startswith(id_) or r.id.endswith(id_))
     ]
     if len(found) == 1:
         return found[0]
     if found:
-        listed = "\n  ".join(record.id for record in found)
-        raise UsageError(f"'{id_}' names {len(found)} runs:\n  {listed}")
+        listed = "\n  ".join(record.id for record in found[:MOST_LISTED])
+        more = "\n  …" if len(found) > MOST_LISTED else ""
+        raise UsageError(f"'{id_}' names {len(found):,} runs:\n  {listed}{more}")
     raise UsageError(f"no run is called '{id_}'{_nearest(id_, every)}")
 
 

@@ -65,6 +65,14 @@ def test_a_preset_is_shown_with_what_comes_of_it(capsys: Capture) -> None:
     assert (svd["arrays"], svd["draws"]) == (["u", "s", "v"], True)
 
 
+def test_a_preset_of_a_file_is_shown_as_it_is_run(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from gputui.presets import Preset\nPRESET = Preset('mine', 'nothing', (), print)\n"
+    )
+    run_command(["presets", f"{tmp_path}/mine.py"])
+    assert capsys.readouterr().out.endswith(f"gputui --run {tmp_path}/mine.py:PRESET\n")
+
+
 def test_an_unknown_preset_is_exit_2_with_the_nearest_names(capsys: Capture) -> None:
     assert run_command(["presets", "sdv"]) == 2
     assert "did you mean 'svd'" in capsys.readouterr().err

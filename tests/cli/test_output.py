@@ -72,6 +72,13 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, option: str) -
             checked(**given)
 
 
+def test_a_figure_is_not_drawn_where_one_object_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_command(["--run", "svd", "--figure", "-", "--json"]) == 2
+    assert "--figure - draws where --json prints one object" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["figure", "figure.jpg", "figure.PNG.txt"])
 def test_a_figure_in_a_format_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"ends in \.png, \.pdf, \.svg"):

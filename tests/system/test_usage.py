@@ -124,6 +124,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--demo", ""), "write HOSTSxGPUS, such as 125x8"),
         (("--demo", "4x4", "hosts"), "give neither HOSTS nor --attach"),
         (("down", "nothing"), "no cluster is called 'nothing'"),
+        (("down", "--all", "x", "y"), "unexpected extra argument"),
+        (("a python=/nowhere memory=much", "--run", "svd"), "HOSTS:1: memory='much'"),
         (("run", "svd"), "there is no command 'run'; perhaps gputui --run PRESET"),
         (("up", "--name", "a/b"), "'a/b' cannot name a cluster"),
         (("--run", "svd", "--name", ""), "'' cannot name a cluster"),
