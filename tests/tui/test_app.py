@@ -1,7 +1,5 @@
 """The frame, driven by its keys on a simulated cluster."""
 
-from collections.abc import Callable
-
 from textual.events import Paste
 from textual.pilot import Pilot
 
@@ -9,8 +7,7 @@ from gputui.demo import DemoLink, Shape
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs import Dialog
-
-STEP_S = 0.02
+from tests.tui.still import seen, until
 
 
 class Demo:
@@ -36,22 +33,6 @@ class Demo:
         """How many workers are up or on their way."""
         assert self.link is not None
         return self.link.simulator.population.workers_wanted
-
-
-async def until(pilot: "Pilot[int]", condition: Callable[[], object]) -> None:
-    """Wait until a condition holds, for a bound that a busy machine keeps."""
-    for _ in range(1000):
-        if condition():
-            await pilot.pause()
-            return
-        await pilot.pause(STEP_S)
-    raise AssertionError("it did not come to be within the bound")
-
-
-def seen(pilot: "Pilot[int]") -> str:
-    """Return what is on the screen."""
-    strips = pilot.app.screen._compositor.render_strips()
-    return "\n".join(strip.text for strip in strips)
 
 
 async def up(pilot: "Pilot[int]") -> None:

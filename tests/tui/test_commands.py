@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
+from textual.worker import Worker
 
 from gputui.tui.commands import Command, Registry
 from gputui.tui.dialogs import Dialog
 from gputui.tui.views import VIEWS
-from tests.tui.test_app import Demo, until, up
+from tests.tui.still import until
+from tests.tui.test_app import Demo, up
 
 ARGUMENTS = {
     "scale": "3",
@@ -51,6 +54,20 @@ def test_every_command_says_what_it_does_in_a_line() -> None:
     assert all(0 < len(command.does) <= 70 for command in registry_of_all())
 
 
+async def escape(pilot: "Pilot[int]", others: frozenset[Worker[object]]) -> None:
+    """Press escape whenever something is asked, until no other than these workers goes on."""
+    app = pilot.app
+
+    def asks() -> bool:
+        return len(app.screen_stack) > 1 or app.prompt.active
+
+    await pilot.press("escape")
+    while asks() or not others.issuperset(app.workers):
+        await until(pilot, lambda: asks() or others.issuperset(app.workers))
+        if asks():
+            await pilot.press("escape")
+
+
 @pytest.mark.parametrize("view", ["", *(kind.name for kind in VIEWS)])
 async def test_every_command_can_be_called(
     view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -60,15 +77,14 @@ async def test_every_command_can_be_called(
     app = demo.app
     async with app.run_test(size=(120, 40)) as pilot:
         await up(pilot)
+        others = frozenset(app.workers)
         for command in [each for each in registry_of_all() if each.view == view]:
             if view and app.view is not app.stage._views.get(view):
                 await app.show_view(view)
             if command.name in ENDING:
                 continue
             await app.calls.call(command, ARGUMENTS.get(command.name, ""))
-            await pilot.pause(0.02)
-            await pilot.press("escape")
-            await until(pilot, lambda: len(app.screen_stack) == 1 and not app.prompt.active)
+            await escape(pilot, others)
         assert app.is_running
 
 
