@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from gputui.tui.commands import Command
-from gputui.tui.dialogs import Choice, Dialog
-from gputui.tui.finder import Finder, help_lines
+from gputui.tui.finder import Finder
 from gputui.tui.format import age, safe
+from gputui.tui.help import Help
 from gputui.tui.pane import fitted
 from gputui.tui.picker import Chooser
 from gputui.tui.prompt import Asking
@@ -119,8 +119,7 @@ async def _find(app: "ScreenApp", _argument: str) -> None:
 
 async def _help(app: "ScreenApp", _argument: str) -> None:
     name = app.view.NAME if app.view else ""
-    lines = tuple(help_lines(app.registry, name))
-    await app.push_screen_wait(Dialog("Help", lines, (Choice("c", "close"),)))
+    await app.push_screen_wait(Help(tuple(app.registry), name))
 
 
 def _redraw(app: "ScreenApp", _argument: str) -> None:

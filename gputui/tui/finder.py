@@ -1,6 +1,6 @@
-"""The command palette and the help, both made from the registry."""
+"""The command palette, made from the registry."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -139,36 +139,3 @@ class Finder(Modal[Command | None]):
         """End with the command that was clicked."""
         event.stop()
         self.dismiss(self._found[event.option_index])
-
-
-MOVING = (
-    ("j k ↑ ↓", "Move; g and G to either end"),
-    ("enter", "Look closer at what is under the cursor"),
-)
-FILTERS = (
-    "Filters: plain words, !not, util<20, mem>=95, state:idle, node-0?:gpu*",
-    "  numbers of the fleet: util mem temp power clock cpu ready restarts ecc",
-    "  words of the fleet: state host model alarm",
-)
-
-
-def help_lines(commands: Iterable[Command], view: str) -> Iterator[str]:
-    """Give the help for a view: its own commands, then those to be had everywhere."""
-    commands = list(commands)
-    own = [command for command in commands if command.view == view]
-    yield from _section(f"In the {view} view", own)
-    for keys, does in MOVING:
-        yield f"  {keys:<29} {does}"
-    yield ""
-    yield from _section("Everywhere", [command for command in commands if not command.view])
-    yield ""
-    yield from FILTERS
-
-
-def _section(title: str, commands: Sequence[Command]) -> Iterator[str]:
-    if commands:
-        yield title
-    for command in commands:
-        keys = " ".join(map(key_name, command.keys))
-        called = f":{command.name} {command.usage}".rstrip()
-        yield f"  {keys:<6} {called:<22} {command.does}"

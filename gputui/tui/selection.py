@@ -113,6 +113,16 @@ class Selection:
             if name not in self.folded:
                 yield from (slot.key for slot in slots)
 
+    def fold(self, key: str) -> str:
+        """Fold the host that a row is of, or unfold it; return the host's name."""
+        name = self.slots[key].host.name if key in self.slots else key
+        self.folded ^= {name}
+        return name
+
+    def fold_all(self) -> None:
+        """Fold every host, or unfold all when one is folded."""
+        self.folded = set() if self.folded else set(self.by_host)
+
     @property
     def on_gpus(self) -> bool:
         """Whether anything shown is a GPU; else they are CPU workers."""

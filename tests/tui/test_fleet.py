@@ -128,6 +128,21 @@ async def test_folding_a_host_leaves_its_glyphs() -> None:
         await sees_not(pilot, "a:gpu0")
 
 
+async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("j", "j", "f")
+        await sees(pilot, "▸a", "▾b")
+        assert on.app.view is not None and on.app.view.targets() == ("a",)
+        await pilot.press("F")
+        await sees(pilot, "▾a", "▾b")
+        await pilot.press("F")
+        await sees(pilot, "▸a", "▸b")
+        await pilot.press("s", "f")
+        await sees(pilot, "fold: it is not sorted by host")
+
+
 async def test_a_filter_finds_what_is_the_matter() -> None:
     on = Still(two_hosts(ecc_errors=2))
     async with on.app.run_test(size=(120, 24)) as pilot:

@@ -178,8 +178,7 @@ class FleetView(View):
         elif self.zoom is Zoom.HOST:
             self.zoom_to(Zoom.GPU, event.key)
         else:
-            self.selection.folded ^= {event.key}
-            self.screen_app.draw()
+            self.fold()
 
     def on_heat_pane_chosen(self, event: HeatPane.Chosen) -> None:
         """Look closer at a cell."""
@@ -246,6 +245,18 @@ class FleetView(View):
                 self.table.action_move(1)
             self.screen_app.draw()
 
+    def fold(self) -> None:
+        """Fold the host under the cursor, or unfold it."""
+        if (key := self.cursor) is not None:
+            host = self.selection.fold(key)
+            self.screen_app.draw()
+            self.table.select(host)
+
+    def fold_all(self) -> None:
+        """Fold all hosts, or unfold them."""
+        self.selection.fold_all()
+        self.screen_app.draw()
+
     def sort(self, name: str) -> None:
         """Sort by a column, by the next one without a name, by host with `host`."""
         if name and name not in (*BY_KEY, "host"):
@@ -292,10 +303,32 @@ def _unsorted(view: Any) -> str:
     return "" if view.selection.sorted_by else "it is sorted by host"
 
 
+def _ungrouped(view: Any) -> str:
+    if view.zoom is not Zoom.GPU:
+        return f"there is nothing to fold in the {view.zoom.value} zoom"
+    return "it is not sorted by host" if view.selection.sorted_by else ""
+
+
 FleetView.COMMANDS = (
     Command("closer", "Look closer", lambda v, _: v.zoom_by(-1), ("z",), "fleet", hint="zoom"),
     Command("farther", "Look from farther", lambda v, _: v.zoom_by(1), ("Z",), "fleet"),
     Command("mark", "Mark or unmark", lambda v, _: v.mark(), ("space",), "fleet", hint="mark"),
+    Command(
+        "fold",
+        "Fold a host, or unfold it",
+        lambda v, _: v.fold(),
+        ("f",),
+        "fleet",
+        unavailable=_ungrouped,
+    ),
+    Command(
+        "fold-all",
+        "Fold all hosts, or unfold them",
+        lambda v, _: v.fold_all(),
+        ("F",),
+        "fleet",
+        unavailable=_ungrouped,
+    ),
     Command("sort", "Sort by a column", FleetView.sort, ("s",), "fleet", "[COLUMN]", "sort"),
     Command(
         "reverse",

@@ -1,0 +1,32 @@
+"""The help: all commands, at every width, and how it is read and closed."""
+
+import pytest
+from rich.cells import cell_len
+
+from gputui.tui.help import Help, layout
+from gputui.tui.views import VIEWS
+from tests.tui.build import device, host, snapshot
+from tests.tui.still import Still, sees, until
+from tests.tui.test_commands import registry_of_all
+
+
+@pytest.mark.parametrize("width", [50, 93])
+@pytest.mark.parametrize("view", [kind.name for kind in VIEWS])
+def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> None:
+    lines = ["".join(text for text, _ in line) for line in layout(registry_of_all(), view, width)]
+    for command in registry_of_all().in_view(view):
+        assert any(f":{command.name} " in line for line in lines), command.name
+    assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("size", [(60, 15), (80, 24), (200, 60)])
+async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple[int, int]) -> None:
+    on = Still(snapshot(host("h", device(0))))
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("question_mark")
+        await sees(pilot, "In the fleet view", ":closer", "esc closes")
+        await pilot.press("G")
+        await sees(pilot, "Filters, after /", "util<20", "restarts")
+        await pilot.press("question_mark")
+        await until(pilot, lambda: not isinstance(on.app.screen, Help))
