@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from tests.system import hang
-from tests.system.conftest import GONE_S, Command, wait_until
+from tests.system.conftest import GONE_S, Command, a_command, wait_until
 from tests.system.parts import Run
 
 HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
@@ -15,13 +19,13 @@ INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGK
 
 # When, what the task is, what is sent to whom → exit status, and what is said.
 MATRIX = [
-    ("start", "easy", "command", INT, 130, "interrupted"),
-    ("start", "easy", "command", KILL, -9, ""),
-    ("start", "easy", "head", KILL, 3, "head"),
-    ("start", "easy", "scheduler", KILL, 3, "scheduler was killed by SIGKILL"),
-    ("start", "easy", "agent", KILL, 3, "its agent ended"),
-    ("start", "easy", "nursery", KILL, 0, ""),
-    ("start", "easy", "worker", KILL, 0, ""),
+    ("start", "wait", "command", INT, 130, "interrupted"),
+    ("start", "wait", "command", KILL, -9, ""),
+    ("start", "wait", "head", KILL, 3, "head"),
+    ("start", "wait", "scheduler", KILL, 3, "scheduler was killed by SIGKILL"),
+    ("start", "wait", "agent", KILL, 3, "its agent ended"),
+    ("start", "wait", "nursery", KILL, 0, ""),
+    ("start", "wait", "worker", KILL, 0, ""),
     ("run", "gil", "command", INT, 130, "interrupted"),
     ("run", "child", "command", TERM, 130, "interrupted"),
     ("run", "wait", "command", HUP, 130, "interrupted"),
@@ -43,26 +47,66 @@ MATRIX = [
 ]
 
 
-@pytest.mark.parametrize(("moment", "task", "victim", "number", "exit_code", "says"), MATRIX)
+SIDE_BY_SIDE = 3
+"""Most of a run that is killed is waiting: so many go on at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """When, what the task is, and what is sent to whom."""
+
+    moment: str
+    task: str
+    victim: str
+    number: signal.Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the command of a run ended that was killed."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def play(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[Kill], Ended]]:
+    """A function that returns how a kill ended; they are played side by side from the first on."""
+    chosen = [item for item in request.session.items if "play" in getattr(item, "fixturenames", ())]
+    kills = [Kill(*item.callspec.params["case"][:4]) for item in chosen]
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        ends = {kill: pool.submit(played, kill, tmp_path_factory.mktemp("kill")) for kill in kills}
+        yield lambda kill: ends[kill].result()
+        pool.shutdown(cancel_futures=True)
+
+
+def played(kill: Kill, folder: Path) -> Ended:
+    """Run, kill, and see that nothing is left."""
+    with a_command(folder) as gputui:
+        gputui.env["DASK_GPUTUI__LEASE"] = "2"
+        run = Run(gputui, HOST, kill.task)
+        os.kill(run.reach(kill.moment, kill.victim), kill.number)
+        if kill.moment == "start":
+            (folder / "go").touch()
+        ended = Ended(*run.end())
+        run.assert_nothing_left()
+        gputui.assert_nothing_left()
+    return ended
+
+
+@pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(map(str, case[:4])))
 def test_a_kill_is_told_and_leaves_nothing(
-    gputui: Command,
-    moment: str,
-    task: str,
-    victim: str,
-    number: signal.Signals,
-    exit_code: int,
-    says: str,
+    play: Callable[[Kill], Ended], case: tuple[str, str, str, signal.Signals, int, str]
 ) -> None:
-    gputui.env["DASK_GPUTUI__LEASE"] = "2"
-    run = Run(gputui, HOST, task)
-    os.kill(run.reach(moment, victim), number)
-    status, out, err = run.end()
-    assert (status, says in err) == (exit_code, True), err
-    assert "Traceback" not in err
+    *kill, exit_code, says = case
+    ended = play(Kill(*kill))
+    assert (ended.status, says in ended.err) == (exit_code, True), ended.err
+    assert "Traceback" not in ended.err
     if exit_code == 0:
-        assert json.loads(out)["result"] == {"value": hang.VALUE}
-    run.assert_nothing_left()
-    gputui.assert_nothing_left()
+        assert json.loads(ended.out)["result"] == {"value": hang.VALUE}
 
 
 def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> None:
@@ -80,10 +124,10 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> N
 
 def test_a_name_is_free_again_when_its_head_was_killed(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__LEASE"] = "2"
-    for _ in range(2):
-        done = gputui("up", HOST, "--name", "lab")
-        assert done.returncode == 0, done.stderr
-        (contact,) = json.loads(gputui("ls", "--json").stdout)
-        os.kill(contact["pid"], KILL)
-        wait_until(lambda: not gputui.left(), GONE_S, lambda: str(gputui.left()))
+    assert gputui("up", HOST, "--name", "lab").returncode == 0
+    (contact,) = json.loads(gputui("ls", "--json").stdout)
+    os.kill(contact["pid"], KILL)
+    wait_until(lambda: not gputui.left(), GONE_S, lambda: str(gputui.left()))
     assert json.loads(gputui("ls", "--json").stdout) == []
+    again = gputui("up", HOST, "--name", "lab")
+    assert again.returncode == 0, again.stderr
