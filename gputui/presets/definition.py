@@ -143,6 +143,8 @@ class Machine:
     """Of all workers together."""
     smallest_bytes: int
     """What one task may take on the smallest device, or in the smallest worker's memory."""
+    keeps_arrays: bool = False
+    """Whether the arrays of the outcome stay on the workers, to be saved."""
 
     def tasks(self, steps: int, most: int) -> int:
         """Return how many tasks to make of so many steps: few, and none that lasts.

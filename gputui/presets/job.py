@@ -89,6 +89,7 @@ class Job:
             workers=len(self.workers),
             threads=sum(each.nthreads for each in self.workers),
             smallest_bytes=min(each.memory_bytes for each in self.workers),
+            keeps_arrays=self.keep_arrays,
         )
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:

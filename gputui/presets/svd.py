@@ -108,7 +108,8 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     tall, wide = _shape(values)
     row = 8 * wide
     square = 8 * row * wide
-    kept = row * math.ceil(tall / machine.threads) * bool(values["vectors"] or values["check"])
+    wants_u = values["vectors"] or values["check"] or machine.keeps_arrays
+    kept = row * math.ceil(tall / machine.threads) * bool(wants_u)
     copies = 4
     if values["method"] in ("tsqr", "randomized"):
         kept = 2 * row * math.ceil(tall / machine.threads)

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -6,7 +7,9 @@ import numpy as np
 import pytest
 from distributed import Client
 
+from gputui import presets
 from gputui.errors import PresetError, RunError
+from gputui.presets import Machine
 from gputui.presets.decomposition import Decomposition, decompose_gram, decompose_tsqr
 from gputui.presets.job import Job
 
@@ -134,3 +137,13 @@ def test_nan_and_inf_are_refused(decompose: Any, bad: float) -> None:
     x[77, 5] = bad
     with pytest.raises(RunError, match="NaN or inf"):
         decompose(x, "gram")
+
+
+def test_vectors_that_are_to_be_saved_count_in_the_estimate() -> None:
+    preset = presets.get("svd")
+    assert preset.estimate
+    values = presets.complete(preset, {"rows": 1_000_000, "chunk_rows": 1000}, "numpy")
+    machine = Machine("numpy", workers=2, threads=2, smallest_bytes=2**34)
+    without = preset.estimate(values, machine).peak_bytes
+    with_u = preset.estimate(values, replace(machine, keeps_arrays=True)).peak_bytes
+    assert with_u - without == 500_000 * 1_000 * 8
