@@ -27,6 +27,6 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
         await pilot.press("question_mark")
         await sees(pilot, "In the fleet view", ":closer", "esc closes")
         await pilot.press("G")
-        await sees(pilot, "Filters, after /", "util<20", "restarts")
+        await sees(pilot, "util<20", "restarts")
         await pilot.press("question_mark")
         await until(pilot, lambda: not isinstance(on.app.screen, Help))
