@@ -63,6 +63,8 @@ def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     run = Run(gputui, hosts_file(gputui, openssh_hosts, lease_s=8), "wait")
     worker, before = run.hanging_worker(), run.pid_of("relay")
     cut(run)
+    log = gputui.folder / "state" / "gputui" / "log" / "hosts.log"
+    wait_until(lambda: log.read_text().count("ssh1: ready") == 2)
     wait_until(lambda: run.pid_of("relay") not in (None, before))
     assert run.pid_of("worker") == worker
     (gputui.folder / "go").touch()
