@@ -7,7 +7,7 @@ terminal leaves out the highest ranks first. Pure but for nothing: values in, pa
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from gputui.slots import Slot
+from gputui.slots import PLACES, Slot
 from gputui.tui import format as fmt
 from gputui.tui.marks import MARKS
 from gputui.tui.pane import Part, fitted
@@ -122,7 +122,7 @@ def _of_workers(name: str, width: int, show: Callable[[float | None], str]) -> C
 
 
 COLUMNS: tuple[Column, ...] = (
-    Column("state", "STATE", 11, 0, _state, lambda s: s.state.value, False, False),
+    Column("state", "STATE", 11, 0, _state, lambda s: PLACES[s.state], False, False),
     Column("util", "UTIL", 4, 0, _utilization, lambda s: _device(s, "utilization_percent")),
     Column("mem", "MEM", 10, 1, _memory, _memory_fraction),
     Column("temp", "TEMP", 4, 2, _temperature, lambda s: _device(s, "temperature_c")),

@@ -1,8 +1,8 @@
 """The filter language of `/`: a line of terms, all of which must hold, → a test.
 
-`idle` is found anywhere in a row, `!idle` must not be; `util<20` compares a number, `state:idle`
-a word, `node-0?:gpu0*` the whole name, with `*` and `?`. Pure: what numbers and words a row has
-is passed in, so that every view has the same language over its own rows.
+`idle` is found anywhere in a row, `!idle` must not be; `util<20` and `rss>2G` compare a number,
+`state:idle` a word, `node-0?:gpu0*` the whole name, with `*` and `?`. Pure: what numbers and
+words a row has is passed in, so that every view has the same language over its own rows.
 
 >>> fields = Fields(
 ...     everything=lambda row: row["name"],
@@ -39,6 +39,7 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "=": operator.eq,
 }
+UNITS = {"%": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
 _COMPARISON = re.compile(r"(\w+)(<=|>=|<|>|=)(.*)")
 
 
@@ -87,7 +88,7 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
         known = ", ".join(fields.numbers)
         raise FilterError(f"{term[0]}: no number is called {name}; there are {known}")
     try:
-        bound = float(number.rstrip("%"))
+        bound = _number(number)
     except ValueError:
         raise FilterError(f"{term[0]}: a number must follow") from None
     compare = COMPARE[sign]
@@ -97,6 +98,16 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
         return value is not None and compare(value, bound)
 
     return matches
+
+
+def _number(text: str) -> float:
+    """Return a number that may bear a unit; raises ValueError.
+
+    >>> _number("20"), _number("95%"), _number("1.5k")
+    (20.0, 95.0, 1536.0)
+    """
+    unit = UNITS.get(text[-1:].upper())
+    return float(text) if unit is None else float(text[:-1]) * unit
 
 
 def _pattern(pattern: str, text_of: Callable[[Row], str]) -> Matches[Row]:

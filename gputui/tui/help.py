@@ -32,7 +32,7 @@ FILTERS = (
     ("idle !node-02", "with idle anywhere in its row, and node-02 nowhere"),
     ("node-0?:gpu*", "by its name"),
     ("state:idle", f"by a word; in the fleet: {' '.join((*SLOT_FIELDS.words, 'alarm'))}"),
-    ("util<20 mem>=95", f"by numbers; in the fleet: {' '.join(SLOT_FIELDS.numbers)}"),
+    ("util<20 spill>1G", f"by numbers; in the fleet: {' '.join(SLOT_FIELDS.numbers)}"),
 )
 
 

@@ -12,7 +12,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.picker import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
 from tests.tui.build import GIB, device, host, snapshot, worker
-from tests.tui.still import Still, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, until
 
 
 def two_hosts(**values: object) -> Snapshot:
@@ -179,6 +179,26 @@ async def test_what_is_wrong_with_a_filter_is_not_said_a_moment_longer(
         await sees(pilot, "util<: a number must follow")
         await pilot.press("9")
         await sees(pilot, "4 GPUs on 2 hosts  /util<9")
+
+
+async def test_sizes_are_compared_in_the_units_they_are_shown_in() -> None:
+    workers = (worker(0, spilled_bytes=2 * GIB), worker(1, spilled_bytes=GIB // 2))
+    on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu1")
+        await pilot.press("slash", *"spill>1G", "enter")
+        await sees(pilot, "h:gpu0", "1 GPU on 1 host")
+
+
+async def test_sorted_by_state_the_worst_comes_first() -> None:
+    workers = (worker(0), worker(1, state=WorkerState.BUSY), worker(2, state=WorkerState.CRASHED))
+    on = Still(snapshot(host("h", *map(device, range(4))), workers=workers))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu3")
+        await pilot.press("s")
+        await sees(pilot, "STATE▲")
+        names = [line.split()[0] for line in seen(pilot).splitlines() if "h:gpu" in line]
+        assert names == ["h:gpu2", "h:gpu1", "h:gpu0", "h:gpu3"]
 
 
 async def test_a_refused_host_is_found_by_a_filter() -> None:

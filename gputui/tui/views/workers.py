@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from gputui.slots import misplaced, state_of_worker
+from gputui.slots import PLACES, misplaced, state_of_worker
 from gputui.snapshot import WorkerStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
@@ -48,7 +48,7 @@ def _note(worker: WorkerStatus) -> str:
 
 WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
     Field("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
-    Field("STATE", 12, 0, _state, _state_role, lambda w: w.state.value),
+    Field("STATE", 12, 0, _state, _state_role, lambda w: PLACES[state_of_worker(w)]),
     Field("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
     Field("PIN", 11, 2, _pin, lambda w: "bad" if misplaced(w) else "dim"),
     Field("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
@@ -119,6 +119,9 @@ WORKER_FILTER: Fields[WorkerStatus] = Fields(
     words={"state": lambda w: w.state.value, "host": lambda w: w.host},
     numbers={
         "cpu": lambda w: w.cpu_percent,
+        "rss": lambda w: w.rss_bytes,
+        "managed": lambda w: w.managed_bytes,
+        "spill": lambda w: w.spilled_bytes,
         "executing": lambda w: w.executing,
         "ready": lambda w: w.ready,
         "restarts": lambda w: w.restarts,
