@@ -86,7 +86,7 @@ def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
     first, second = begun(), begun("mean")
     assert [each.id for each in runs.recorded()] == [second.id, first.id]
     assert runs.find("last").id == second.id
-    assert runs.find(first.id[-4:]).id == first.id
+    assert runs.find(first.id[-8:]).id == first.id
 
 
 def test_an_id_that_names_no_run_or_several_is_refused() -> None:

@@ -83,7 +83,7 @@ def test_every_bad_host_is_told_with_its_remedy_and_the_good_one_computes(
     for name in TOLD.keys() - {"nogpu"}:
         lines.append(f"{name} {CPU}" + (f" python={python[name]}" if name in python else ""))
     (gputui.folder / "hosts.txt").write_text("\n".join(lines))
-    gputui.env |= {**ssh_folder.environment, "DASK_GPUTUI__STAGE_TIMEOUT": "5"}
+    gputui.env |= {**ssh_folder.environment, "DASK_GPUTUI__STAGE_TIMEOUT": "8"}
 
     done = gputui("hosts.txt", *RUN)
 
