@@ -16,6 +16,8 @@ KEPT_LINES = 1000
 LINE_CHARACTERS = 2000
 READ_BYTES = 2**18
 SEND_EVERY_S = 0.25
+SENDINGS_AT_ONCE = 4
+"""After a silence: what a task of a short run prints is there before the run has ended."""
 LINES_A_SENDING = 200
 """More than these in one interval are counted, not sent."""
 
@@ -33,6 +35,7 @@ class Output:
         self._partial = b""
         self._descriptor: int | None = None
         self._sending: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
 
     def open(self) -> int:
         """Return the writing end of a new pipe, for a worker's stdout and stderr."""
@@ -58,7 +61,7 @@ class Output:
         for line in lines:
             self._keep(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
         if self._unsent and self._sending is None:
-            self._send_lines()
+            self._sending = asyncio.get_running_loop().call_later(self._wait_s(), self._send_lines)
 
     def tail(self, count: int) -> tuple[str, ...]:
         """Return the last lines."""
@@ -86,12 +89,14 @@ class Output:
         self._dropped += len(self._unsent) == LINES_A_SENDING
         self._unsent.append(line)
 
+    def _wait_s(self) -> float:
+        """Return when the next sending is due: one every so often, but the first few at once."""
+        now = time.monotonic()
+        self._due_at = max(self._due_at, now - SENDINGS_AT_ONCE * SEND_EVERY_S) + SEND_EVERY_S
+        return max(0.0, self._due_at - now)
+
     def _send_lines(self) -> None:
-        """Send what there is at once, and what comes next in a while."""
         self._sending = None
-        if not self._unsent:
-            return
-        self._sending = asyncio.get_running_loop().call_later(SEND_EVERY_S, self._send_lines)
         self._send(LogLines(self._worker, tuple(self._unsent), time.time(), self._dropped))
         self._unsent.clear()
         self._dropped = 0

@@ -14,7 +14,7 @@ def printing(folder: Path, words: str) -> str:
     path.write_text(
         "from time import sleep\nfrom gputui.presets import Outcome, Preset\n"
         f"def say():\n    print('{words}')\n"
-        "def compute(job):\n    said = job.each_worker(say)\n    job.each_worker(sleep, 0.2)\n"
+        "def compute(job):\n    said = job.each_worker(say)\n    job.each_worker(sleep, 1)\n"
         "    return Outcome({'said': len(said)})\n"
         "PRESET = Preset('prints', 'prints', (), compute)\n"
     )
