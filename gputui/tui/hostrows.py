@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
+from gputui.tui.hostcolumns import OF_GPUS, READINGS, STATE, STATE_WIDTH, HostColumn
 from gputui.tui.marks import MARKS, SlotMark
 from gputui.tui.pane import Line, Part, fitted, merged, whole_fields
 
@@ -17,20 +17,6 @@ STATES = {
     HostState.RECONNECTING: SlotMark("◌", "warn"),
 }
 COMING_UP = SlotMark("◔", "accent")
-STATE_WIDTH = 18
-READINGS = (
-    ("CPU%", 5),
-    ("MEMORY", 11),
-    ("LOAD", 6),
-    ("RECV/s", 7),
-    ("SEND/s", 7),
-)
-OF_GPUS = (
-    ("UTIL%", 5),
-    ("GPU MEM", 11),
-    ("POWER", 6),
-)
-"""What is said of all GPUs of a host together, where there is room."""
 MARK = "▌"
 FEWEST_GLYPHS = 4
 
@@ -46,22 +32,25 @@ class HostLayout:
     @classmethod
     def fitting(cls, names: int, glyphs: int, width: int) -> "HostLayout":
         """Return the layout for names and glyphs of so many cells in rows of this width."""
-        taken = names + STATE_WIDTH + 4 + sum(cells + 1 for _, cells in READINGS)
-        more = sum(cells + 1 for _, cells in OF_GPUS)
+        taken = names + STATE_WIDTH + 4 + sum(column.width + 1 for column in READINGS)
+        more = sum(column.width + 1 for column in OF_GPUS)
         of_gpus = width - taken - more >= glyphs
         room = width - taken - (more if of_gpus else 0)
         return cls(names, max(FEWEST_GLYPHS, min(glyphs, room)), of_gpus)
 
     @property
-    def columns(self) -> tuple[tuple[str, int], ...]:
-        """The titles and widths of the readings."""
+    def columns(self) -> tuple[HostColumn, ...]:
+        """The readings that there is room for."""
         return (*OF_GPUS, *READINGS) if self.of_gpus else READINGS
 
-    @property
-    def heading(self) -> str:
-        """The titles over the rows."""
-        titles = [fitted(title, width, right=True) for title, width in self.columns]
-        parts = [" " + fitted("HOST", self.name), fitted("STATE", STATE_WIDTH)]
+    def heading(self, sorted_by: HostColumn | None, backwards: bool) -> str:
+        """Return the titles over the rows, with an arrow at the one that is sorted by."""
+
+        def arrow(column: HostColumn) -> str:
+            return column.mark(backwards) if column is sorted_by else ""
+
+        parts = [" " + fitted("HOST", self.name), STATE.heading(arrow(STATE), right=False)]
+        titles = [column.heading(arrow(column)) for column in self.columns]
         return " ".join([*parts, fitted("GPUS", self.glyphs), *titles])
 
 
@@ -84,36 +73,6 @@ def state_part(host: HostStatus, now: float) -> Part:
     return (fitted(text, STATE_WIDTH), mark.role)
 
 
-def readings(host: HostStatus) -> tuple[str, ...]:
-    """Return a host's own readings, in the order of `READINGS`."""
-    reading = host.reading
-    return (
-        fmt.number(reading.cpu_percent),
-        fmt.memory(reading.memory_used_bytes, reading.memory_total_bytes),
-        fmt.number(reading.load_1m, 1),
-        fmt.size(reading.network_receive_bytes_per_s),
-        fmt.size(reading.network_send_bytes_per_s),
-    )
-
-
-def gpu_readings(slots: Sequence[Slot]) -> tuple[str, ...]:
-    """Return what all GPUs of a host come to, in the order of `OF_GPUS`.
-
-    >>> gpu_readings([])
-    ('–', '–', '–')
-    """
-    devices = [slot.device for slot in slots if slot.device is not None]
-    busy = [d.utilization_percent for d in devices if d.utilization_percent is not None]
-    used = [d.memory_used_bytes for d in devices if d.memory_used_bytes is not None]
-    total = [d.memory_total_bytes for d in devices if d.memory_total_bytes is not None]
-    drawn = [d.power_w for d in devices if d.power_w is not None]
-    return (
-        fmt.number(fmean(busy) if busy else None),
-        fmt.memory(sum(used) if used else None, sum(total) if total else None),
-        f"{sum(drawn) / 1000:.1f}kW" if drawn else fmt.MISSING,
-    )
-
-
 def group_row(
     host: HostStatus,
     slots: Sequence[Slot],
@@ -127,7 +86,7 @@ def group_row(
     """Return the heading over a host's GPUs, with those of its readings that fit."""
     arrow = MARK if marked else "▸" if folded else "▾"
     name = fitted(f"{arrow}{fmt.safe(host.name)}", name_width + 2)
-    cpu, memory, load, receive, send = readings(host)
+    cpu, memory, load, receive, send = (column.show(host, slots) for column in READINGS)
     parts: list[Part] = [(name, "title"), state_part(host, now)]
     if host.reason:
         return [*parts, (fmt.safe(host.reason), "warn")]
@@ -148,9 +107,5 @@ def host_row(
     parts.append(("…" if len(slots) > len(shown) else " " * (layout.glyphs - len(shown)), "dim"))
     if host.reason:
         return [*parts, ("  " + fmt.safe(host.reason), "warn")]
-    texts = (*(gpu_readings(slots) if layout.of_gpus else ()), *readings(host))
-    cells = [
-        fitted(text, width, right=True)
-        for text, (_, width) in zip(texts, layout.columns, strict=True)
-    ]
+    cells = [fitted(each.show(host, slots), each.width, right=True) for each in layout.columns]
     return [*parts, (" " + " ".join(cells), "" if host.state.final else "dim")]

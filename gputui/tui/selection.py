@@ -12,6 +12,8 @@ from gputui.snapshot import HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.columns import Column, ordered
 from gputui.tui.filter import Fields, Matches, Row, parse
+from gputui.tui.hostcolumns import HostColumn
+from gputui.tui.hostcolumns import ordered as ordered_hosts
 from gputui.tui.pane import Line, Part
 from gputui.tui.slotfields import HOST_FIELDS, SLOT_FIELDS
 from gputui.tui.watched import Watched
@@ -36,6 +38,9 @@ class Selection:
         self.now = 0.0
         self.sorted_by: Column | None = None
         self.backwards = False
+        self.hosts_sorted_by: HostColumn | None = None
+        self.hosts_backwards = False
+        """The order of the host zoom, apart from that of the GPUs."""
         self.marked: set[str] = set()
         self.folded: set[str] = set()
         self.filter_text = ""
@@ -106,6 +111,10 @@ class Selection:
         if self.sorted_by is not None:
             return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
         return list(self._grouped())
+
+    def host_keys(self) -> list[str]:
+        """Return the rows of the host zoom in their order."""
+        return ordered_hosts(self.hosts, self.by_host, self.hosts_sorted_by, self.hosts_backwards)
 
     def _grouped(self) -> Iterable[str]:
         for name, slots in self.by_host.items():

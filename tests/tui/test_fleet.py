@@ -1,11 +1,12 @@
 """The fleet view on built snapshots: columns, zooms, marks, filters, and what is remembered."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gputui.readings import DeviceProcess, Owner
+from gputui.readings import DeviceProcess, HostReading, Owner
 from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.tui import bars
 from gputui.tui.app import ScreenApp
@@ -117,6 +118,27 @@ async def test_a_wide_host_row_sums_up_its_gpus() -> None:
         await sees(pilot, "a:gpu0")
         await pilot.press("Z")
         await sees(pilot, "UTIL%", "   25 ", "2G/160G", "0.4kW")
+
+
+async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
+    hosts = [
+        host(name, device(0, name), reading=HostReading(cpu_percent=cpu))
+        for name, cpu in (("a", 7.0), ("b", None), ("c", 40.0))
+    ]
+    on = Still(snapshot(*hosts))
+    names = "[abc] +● ready"
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a:gpu0")
+        await pilot.press("Z", *":sort cpu", "enter")
+        await sees(pilot, "CPU%▼", "host zoom")
+        assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
+        await pilot.press("r")
+        await sees(pilot, "CPU%▲")
+        assert [each[0] for each in re.findall(names, seen(pilot))] == ["a", "c", "b"]
+        await pilot.press("s")
+        await sees(pilot, "MEMORY▼")
+        await pilot.press(*":sort ecc", "enter")
+        await sees(pilot, "sort: sort by state, util,")
 
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:

@@ -4,16 +4,18 @@ The zoom that fits is chosen by itself until a person chooses one. Order, filter
 hosts and columns hold for all that is shown.
 """
 
-from typing import Any
+from collections.abc import Iterable
 
 from textual.app import ComposeResult
 
+from gputui.errors import HeadError
 from gputui.tui.columns import BY_KEY, COLUMNS, DOES, Column
-from gputui.tui.commands import Command
 from gputui.tui.device_panel import DevicePanel
 from gputui.tui.filter import FilterError
+from gputui.tui.fleet_commands import FLEET_COMMANDS
 from gputui.tui.gpurows import NAME_MOST, GpuRows
 from gputui.tui.heat import Block, HeatPane, host_glyph
+from gputui.tui.hostcolumns import HOST_COLUMNS, HostColumn, keys_of
 from gputui.tui.hostrows import HostLayout, glyph, host_row
 from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Picker
@@ -36,6 +38,7 @@ class FleetView(View):
     """Every GPU of the cluster."""
 
     NAME = "fleet"
+    COMMANDS = FLEET_COMMANDS
     DEFAULT_CSS = f"""
     FleetView {{ layout: horizontal; }}
     FleetView HeatPane {{ display: none; }}
@@ -50,6 +53,7 @@ class FleetView(View):
         self.chosen_zoom: Zoom | None = None
         self.columns: tuple[Column, ...] = COLUMNS
         self._fitting: tuple[Column, ...] = ()
+        self._host_columns: tuple[HostColumn, ...] = ()
         self._standouts = Standouts()
 
     def compose(self) -> ComposeResult:
@@ -113,7 +117,9 @@ class FleetView(View):
             host, slots = selection.hosts[name], selection.by_host[name]
             return host_row(host, slots, layout, selection.now, marked=name in selection.marked)
 
-        self.table.show(((layout.heading, "title"),), list(selection.by_host), row)
+        self._host_columns = layout.columns
+        heading = layout.heading(selection.hosts_sorted_by, selection.hosts_backwards)
+        self.table.show(((heading, "title"),), selection.host_keys(), row)
 
     def _show_heat(self) -> None:
         selection = self.selection
@@ -258,22 +264,41 @@ class FleetView(View):
         self.screen_app.draw()
 
     def sort(self, name: str) -> None:
-        """Sort by a column, by the next one without a name, by host with `host`."""
-        if name and name not in (*BY_KEY, "host"):
-            self.screen_app.say(f"sort by {', '.join(BY_KEY)} or host", bad=True)
-            return
-        selection = self.selection
-        keys = ["host", *(column.key for column in self._fitting or self.columns)]
-        now = selection.sorted_by.key if selection.sorted_by else "host"
-        following = keys[(keys.index(now) + 1) % len(keys)] if now in keys else "host"
-        selection.sorted_by = BY_KEY.get(name or following)
-        selection.backwards = False
-        self.chosen_zoom = Zoom.GPU
+        """Sort hosts in their own zoom, else GPUs: by a column, by the next without a name."""
+        if self.zoom is Zoom.HOST:
+            self._sort_hosts(name)
+        else:
+            self._sort_gpus(name)
         self.screen_app.draw()
+
+    def _sort_hosts(self, name: str) -> None:
+        now = self.selection.hosts_sorted_by
+        keys = keys_of(self._host_columns)
+        chosen = self._order(name, now.key if now else "host", keys, HOST_COLUMNS)
+        self.selection.hosts_sorted_by = HOST_COLUMNS.get(chosen)
+        self.selection.hosts_backwards = False
+
+    def _sort_gpus(self, name: str) -> None:
+        now = self.selection.sorted_by
+        keys = ["host", *(column.key for column in self._fitting or self.columns)]
+        chosen = self._order(name, now.key if now else "host", keys, BY_KEY)
+        self.selection.sorted_by = BY_KEY.get(chosen)
+        self.selection.backwards = False
+        self.chosen_zoom = Zoom.GPU
+
+    def _order(self, name: str, now: str, shown: list[str], known: Iterable[str]) -> str:
+        """Return the order that is meant: one that was named, else the one after the present."""
+        following = shown[(shown.index(now) + 1) % len(shown)] if now in shown else "host"
+        if name and name not in (*known, "host"):
+            raise HeadError(f"sort by {', '.join(known)} or host")
+        return name or following
 
     def reverse(self) -> None:
         """Turn the order around."""
-        self.selection.backwards = not self.selection.backwards
+        if self.zoom is Zoom.HOST:
+            self.selection.hosts_backwards = not self.selection.hosts_backwards
+        else:
+            self.selection.backwards = not self.selection.backwards
         self.screen_app.draw()
 
     async def choose_columns(self, names: str) -> None:
@@ -297,53 +322,3 @@ class FleetView(View):
 def _columns(names: tuple[str, ...]) -> tuple[Column, ...]:
     """Return the columns of these names in their own order; all where none is known."""
     return tuple(column for column in COLUMNS if column.key in names) or COLUMNS
-
-
-def _unsorted(view: Any) -> str:
-    return "" if view.selection.sorted_by else "it is sorted by host"
-
-
-def _ungrouped(view: Any) -> str:
-    if view.zoom is not Zoom.GPU:
-        return f"there is nothing to fold in the {view.zoom.value} zoom"
-    return "it is not sorted by host" if view.selection.sorted_by else ""
-
-
-FleetView.COMMANDS = (
-    Command("closer", "Look closer", lambda v, _: v.zoom_by(-1), ("z",), "fleet", hint="zoom"),
-    Command("farther", "Look from farther", lambda v, _: v.zoom_by(1), ("Z",), "fleet"),
-    Command("mark", "Mark or unmark", lambda v, _: v.mark(), ("space",), "fleet", hint="mark"),
-    Command(
-        "fold",
-        "Fold a host, or unfold it",
-        lambda v, _: v.fold(),
-        ("f",),
-        "fleet",
-        unavailable=_ungrouped,
-    ),
-    Command(
-        "fold-all",
-        "Fold all hosts, or unfold them",
-        lambda v, _: v.fold_all(),
-        ("F",),
-        "fleet",
-        unavailable=_ungrouped,
-    ),
-    Command("sort", "Sort by a column", FleetView.sort, ("s",), "fleet", "[COLUMN]", "sort"),
-    Command(
-        "reverse",
-        "Turn the order around",
-        lambda v, _: v.reverse(),
-        ("r",),
-        "fleet",
-        unavailable=_unsorted,
-    ),
-    Command(
-        "columns",
-        "Choose the columns",
-        FleetView.choose_columns,
-        ("C",),
-        "fleet",
-        usage="[COLUMN…|all]",
-    ),
-)
