@@ -94,8 +94,11 @@ at them over and over, as Python does by default, takes a third of the screen's 
 
 
 def show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
-    """Show what a link tells, until the screen is left."""
+    """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.screen import run_screen
+    from gputui.tui.themes import check_theme
 
+    if look.theme:
+        check_theme(look.theme)
     return int(run_screen(open_link, readonly=look.readonly, theme=look.theme, ascii=look.ascii))

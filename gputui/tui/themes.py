@@ -7,7 +7,9 @@ Without colour (`NO_COLOR`) the terminal's own are used: Textual would send grey
 
 import os
 
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
+
+from gputui.errors import UsageError
 
 OKABE_ITO = Theme(
     name="okabe-ito",
@@ -24,6 +26,12 @@ OKABE_ITO = Theme(
 )
 THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ansi-light")
 WITHOUT_COLOUR = "ansi-dark"
+
+
+def check_theme(name: str) -> None:
+    """Raise UsageError for a theme that is not there."""
+    if name not in (*THEMES, *BUILTIN_THEMES):
+        raise UsageError(f"--theme {name}: is none of {', '.join(THEMES)}, or another of Textual's")
 
 
 def colourless() -> bool:

@@ -4,7 +4,8 @@ import json
 import re
 import urllib.request
 
-from tests.system.conftest import Command
+from tests.system.conftest import BOUND_S, Command
+from tests.system.lab import in_a_terminal, shown
 
 HERE = "localhost gpus=none workers=1 nthreads=1 memory=1GiB"
 
@@ -29,3 +30,10 @@ def test_what_a_preset_prints_is_not_in_its_json(gputui: Command) -> None:
     assert json.loads(done.stdout)["result"] == {"x": 3}
     assert "by the way" in done.stderr
     assert gputui(HERE, "--run", "./mine.py:PRESET").stdout.startswith("by the way")
+
+
+def test_an_unknown_theme_is_refused_before_anything_starts(gputui: Command) -> None:
+    with in_a_terminal(gputui, "--theme", "nope") as (process, terminal):
+        assert b"or another of Textual" in shown(terminal, b"another of Textual")
+        assert process.wait(BOUND_S) == 2
+    assert gputui("ls").stdout == ""
