@@ -71,7 +71,7 @@ def _command_line(app: "ScreenApp", _argument: str) -> None:
 
 def _type_command(app: "ScreenApp", begun: str) -> None:
     async def submitted(line: str) -> None:
-        command, argument = app.registry.parse(line)
+        command, argument = app.registry.parse(line, app.stage.current)
         if command is None:
             app.say(f"no command {line.split(' ')[0]!r}" if line.strip() else "", bad=True)
         else:

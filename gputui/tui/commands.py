@@ -92,8 +92,10 @@ class Registry:
         own = [command for command in self if view and command.view == view]
         return own + [command for command in self if not command.view]
 
-    def parse(self, line: str) -> tuple[Command | None, str]:
+    def parse(self, line: str, view: str = "") -> tuple[Command | None, str]:
         """Return the command that a `:` line names (or the only one so begun) and its argument.
+
+        `sort` means `sort-workers` in the view of that name.
 
         >>> registry = Registry([Command("scale", "Scale", print), Command("sort", "Sort", print)])
         >>> command, argument = registry.parse("sc 12")
@@ -103,7 +105,7 @@ class Registry:
         (None, '')
         """
         name, _, argument = line.strip().partition(" ")
-        exact = self._commands.get(name)
+        exact = self._commands.get(f"{name}-{view}") or self._commands.get(name)
         if exact is not None:
             return exact, argument.strip()
         begun = self.completions(name)

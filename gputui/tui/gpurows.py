@@ -46,6 +46,12 @@ class GpuRows:
         first = fitted("GPU" if self._selection.on_gpus else "WORKER", self._name_width)
         return ((" ".join([" " + first, *titles]), "title"),)
 
+    @property
+    def headings(self) -> tuple[tuple[str, int], ...]:
+        """The order that each title stands for, and its cells."""
+        columns = ((column.key, column.width) for column in self.columns)
+        return (("host", self._name_width), *columns)
+
     def _arrow(self, column: Column) -> str:
         if self._selection.sorted_by is not column:
             return ""

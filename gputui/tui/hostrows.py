@@ -53,6 +53,12 @@ class HostLayout:
         titles = [column.heading(arrow(column)) for column in self.columns]
         return " ".join([*parts, fitted("GPUS", self.glyphs), *titles])
 
+    @property
+    def headings(self) -> tuple[tuple[str, int], ...]:
+        """The order that each title stands for, "" for none, and its cells."""
+        columns = ((column.key, column.width) for column in self.columns)
+        return (("host", self.name), (STATE.key, STATE.width), ("", self.glyphs), *columns)
+
 
 def glyph(slot: Slot) -> Part:
     """Return a slot in one cell: how busy it is, or the shape of what is the matter."""

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
 
+from gputui.errors import HeadError
 from gputui.tui.commands import Command
 from gputui.tui.filter import Fields, FilterError, Matches, parse
 from gputui.tui.pane import Line, Part
-from gputui.tui.rows import Field, fitting, heading, ordered, row
+from gputui.tui.rows import Field, column_at, fitting, heading, ordered, row
 from gputui.tui.table import Table
 from gputui.tui.view import View
 from gputui.tui.watched import Watched
@@ -36,6 +37,7 @@ class Listing(View, Generic[T]):
         self._matches: Matches[T] | None = None
         self._sorted_by = ""
         self._backwards = False
+        self._shown: Sequence[Field[T]] = ()
 
     def values(self, watched: Watched) -> Iterable[T]:
         """Return all values, in the order in which they are shown unsorted."""
@@ -58,7 +60,7 @@ class Listing(View, Generic[T]):
         values = ordered(values, self._sort_field(), self._backwards)
         self._values = {self.key(value): value for value in values}
         width = self.table.scrollable_content_region.width
-        fields = fitting(self.FIELDS, width - 1, last_grows=True)
+        self._shown = fields = fitting(self.FIELDS, width - 1, last_grows=True)
         titles = heading(fields, self._sorted_by, self._backwards)
         self.table.show(
             [(" ", ""), *titles],
@@ -116,12 +118,27 @@ class Listing(View, Generic[T]):
         """Put the focus on the table."""
         self.take_focus(self.table)
 
-    def sort_next(self) -> None:
-        """Sort by the next column that can be sorted by; after the last by none."""
+    def sort(self, name: str) -> None:
+        """Sort by the column of this name; without one by the next, after the last by none."""
         titles = ["", *(field.title for field in self.FIELDS if field.sort is not None)]
-        self._sorted_by = titles[(titles.index(self._sorted_by) + 1) % len(titles)]
+        meant = [title for title in titles if name and title.lower().startswith(name.lower())]
+        if name and not meant:
+            raise HeadError(f"sort by {', '.join(title.lower() for title in titles[1:])}")
+        following = titles[(titles.index(self._sorted_by) + 1) % len(titles)]
+        self._sorted_by = meant[0] if meant else following
         self._backwards = False
         self.screen_app.redraw()
+
+    def on_table_headed(self, event: Table.Headed) -> None:
+        """Sort by the column whose heading was clicked; the other way around when it is already."""
+        event.stop()
+        index = column_at((field.width for field in self._shown), event.x)
+        if index is None or self._shown[index].sort is None:
+            return
+        if (title := self._shown[index].title) == self._sorted_by:
+            self.sort_backwards()
+        else:
+            self.sort(title)
 
     def sort_backwards(self) -> None:
         """Turn the order around."""
@@ -134,10 +151,11 @@ def order_commands(view: str) -> tuple[Command, ...]:
     return (
         Command(
             f"sort-{view}",
-            f"Sort the {view} by the next column",
-            lambda listing, _argument: listing.sort_next(),
+            f"Sort the {view} by a column",
+            lambda listing, name: listing.sort(name),
             ("s",),
             view,
+            usage="[COLUMN]",
             hint="sort",
         ),
         Command(

@@ -62,8 +62,23 @@ def heading(fields: Iterable[Field[T]], sorted_by: str = "", backwards: bool = F
     for field in fields:
         falling = field.falling != backwards
         mark = ("▼" if falling else "▲") if field.title and field.title == sorted_by else ""
-        titles.append(fitted(field.title + mark, field.width, field.right))
+        title = field.title[: field.width - len(mark)] + mark
+        titles.append(fitted(title, field.width, field.right))
     return [(" ".join(titles), "title")]
+
+
+def column_at(widths: Iterable[int], x: int) -> int | None:
+    """Return which of the columns, each with a space before it, a cell is in; None for none.
+
+    >>> [column_at((4, 2), x) for x in (0, 1, 4, 5, 7, 8)]
+    [0, 0, 0, 1, 1, None]
+    """
+    end = 0
+    for index, width in enumerate(widths):
+        end += width + 1
+        if x < end:
+            return index
+    return None
 
 
 def row(fields: Iterable[Field[T]], value: T) -> Line:

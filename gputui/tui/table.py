@@ -29,7 +29,8 @@ class Table(ScrollView, Drawing, can_focus=True):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
-    the cursor, None where there is no row. Posts `Moved` and `Chosen` with that key.
+    the cursor, None where there is no row. Posts `Moved` and `Chosen` with that key, and
+    `Headed` for a click above the rows.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -60,6 +61,13 @@ class Table(ScrollView, Drawing, can_focus=True):
 
     class Chosen(Moved):
         """A row was chosen with enter or a click on the row under the cursor."""
+
+    class Headed(Message):
+        """The heading was clicked, at this cell."""
+
+        def __init__(self, x: int) -> None:
+            super().__init__()
+            self.x = x
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -168,6 +176,8 @@ class Table(ScrollView, Drawing, can_focus=True):
     def on_click(self, event: events.Click) -> None:
         """Move to the row that was clicked; choose it where the cursor was there already."""
         index = self.scroll_offset.y + event.y - HEADING
+        if event.y < HEADING:
+            self.post_message(self.Headed(event.x))
         if event.y < HEADING or index >= len(self._keys):
             return
         if index == self._index:

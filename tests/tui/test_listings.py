@@ -69,6 +69,10 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         await sees(pilot, "WORKER▼")
         rows = [line.split()[0] for line in seen(pilot).splitlines() if " h:gpu" in line]
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
+        await pilot.press(*":sort rss", "enter")
+        await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
+        await pilot.press(*":sort warmth", "enter")
+        await sees(pilot, "sort-workers: sort by worker, state,")
 
 
 async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:

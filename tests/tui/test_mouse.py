@@ -1,5 +1,8 @@
 """The mouse: rows, cells, keys, buttons and the wheel."""
 
+import re
+
+import pytest
 from textual.events import MouseScrollDown
 
 from gputui.tui.dialogs import Dialog
@@ -22,6 +25,31 @@ async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu2",))
         await pilot.click("FleetView Table", offset=(5, 4))
         await sees(pilot, "fleet › h › h:gpu2")
+
+
+@pytest.mark.parametrize(
+    ("key", "view", "title"),
+    [
+        ("1", "FleetView", "TEMP"),
+        ("Z", "FleetView", "CPU%"),
+        ("2", "WorkersView", "RSS/LIMIT"),
+        ("2", "WorkersView", "RST"),
+    ],
+)
+async def test_a_click_on_a_heading_sorts_and_another_one_turns_around(
+    key: str, view: str, title: str
+) -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu3")
+        await pilot.press(key)
+        await sees(pilot, title)
+        await sees(pilot, {"2": "PIN", "Z": "LOAD"}.get(key, "PWR"))
+        x = seen(pilot).splitlines()[1].index(title) + len(title) - 1
+        for mark in "▼▲":
+            await pilot.click(f"{view} Table", offset=(x, 0))
+            heading = rf"{title[:2]}\S*{mark}"
+            await until(pilot, lambda heading=heading: re.search(heading, seen(pilot)))
 
 
 async def test_the_wheel_moves_through_the_rows() -> None:

@@ -19,6 +19,7 @@ from gputui.tui.hostcolumns import HOST_COLUMNS, HostColumn, keys_of
 from gputui.tui.hostrows import HostLayout, glyph, host_row
 from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Picker
+from gputui.tui.rows import column_at
 from gputui.tui.selection import Selection, Zoom
 from gputui.tui.standouts import Standouts
 from gputui.tui.table import Table
@@ -54,6 +55,8 @@ class FleetView(View):
         self.columns: tuple[Column, ...] = COLUMNS
         self._fitting: tuple[Column, ...] = ()
         self._host_columns: tuple[HostColumn, ...] = ()
+        self._headings: tuple[tuple[str, int], ...] = ()
+        """The orders that a click on the heading means, and the cells of each."""
         self._standouts = Standouts()
 
     def compose(self) -> ComposeResult:
@@ -105,6 +108,7 @@ class FleetView(View):
         width = self.table.scrollable_content_region.width
         rows = GpuRows(self.selection, self.screen_app.watched, self.columns, width)
         self._fitting = rows.columns
+        self._headings = rows.headings
         self.table.show(rows.heading, self.selection.keys(), rows.row)
 
     def _show_hosts(self) -> None:
@@ -117,7 +121,7 @@ class FleetView(View):
             host, slots = selection.hosts[name], selection.by_host[name]
             return host_row(host, slots, layout, selection.now, marked=name in selection.marked)
 
-        self._host_columns = layout.columns
+        self._host_columns, self._headings = layout.columns, layout.headings
         heading = layout.heading(selection.hosts_sorted_by, selection.hosts_backwards)
         self.table.show(((heading, "title"),), selection.host_keys(), row)
 
@@ -185,6 +189,23 @@ class FleetView(View):
             self.zoom_to(Zoom.GPU, event.key)
         else:
             self.fold()
+
+    def on_table_headed(self, event: Table.Headed) -> None:
+        """Sort by the column whose heading was clicked; the other way around when it is already."""
+        event.stop()
+        key = self._column_at(event.x)
+        selection = self.selection
+        now = selection.hosts_sorted_by if self.zoom is Zoom.HOST else selection.sorted_by
+        if key and now and now.key == key:
+            self.reverse()
+        elif key:
+            self.sort(key)
+
+    def _column_at(self, x: int) -> str:
+        """Return the key of the column that a cell is in, `host` for the names, "" for none."""
+        columns = self._headings
+        index = column_at([width for _, width in columns], x)
+        return "" if index is None else columns[index][0]
 
     def on_heat_pane_chosen(self, event: HeatPane.Chosen) -> None:
         """Look closer at a cell."""
