@@ -30,6 +30,11 @@ BOUND_S = 60.0
 STEP_S = 0.05
 KEEP_STATUS = '"$@"; echo $? > "$0"'
 """A shell's: run what follows, and write how it ended. (tmux 3.3 itself loses that at times.)"""
+STAYING = (
+    *("set-option", "-s", "exit-empty", "off", ";"),
+    *("set-option", "-g", "remain-on-exit", "on"),
+)
+"""What is seen stays when its command has ended, however soon that is."""
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 
@@ -59,9 +64,8 @@ class Tmux:
         size = ["-x", str(columns), "-y", str(lines)]
         command = [sys.executable, "-m", "gputui", *arguments]
         keeping = ["sh", "-c", KEEP_STATUS, str(self.folder / f"{name}.status")]
-        self.run("new-session", "-d", "-s", name, *size, *variables, *keeping, *command)
-        self.run("set-option", "-t", name, "remain-on-exit", "on")
-        self.run("set-option", "-s", "exit-empty", "off")
+        session = ["new-session", "-d", "-s", name, *size, *variables, *keeping, *command]
+        self.run("start-server", ";", *STAYING, ";", *session)
         return Window(self, name)
 
     def end(self) -> None:
