@@ -241,7 +241,7 @@ def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) ->
         screen.press(view)
         screen.sees("SIMULATED")
     screen.press("1", "?")
-    screen.sees("Help")
+    screen.sees("esc closes")
     assert screen.text.isascii()
 
 

@@ -30,9 +30,9 @@ def resize(terminal: Emulated, columns: int, lines: int) -> None:
 def test_the_cells_that_are_sent_add_up_to_the_screen(terminal: Emulated) -> None:
     terminal.sees("node-01:gpu0", "8 GPUs on 2 hosts")
     terminal.type(b"?")
-    terminal.sees("Help")
+    terminal.sees("esc closes")
     terminal.type(b"c")
-    terminal.sees_not("Help")
+    terminal.sees_not("esc closes")
     terminal.sees("node-01:gpu0", "node-02:gpu3")
 
 
