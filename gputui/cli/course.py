@@ -79,7 +79,7 @@ class Heard:
     crashes: list[str] = field(default_factory=list)
     """How workers ended that should not have."""
     snapshot: Snapshot | None = None
-    """The newest, where the link asks for snapshots."""
+    """The newest."""
 
 
 class Course:
@@ -94,7 +94,7 @@ class Course:
         self.recording = recording
         self.heard = Heard()
         self.looked: Callable[[Snapshot], None] = lambda snapshot: None
-        """Called with each snapshot, where the link asks for them."""
+        """Called with each snapshot."""
         self._bars = bars
         self._joined = link.attached.started_at < recording.record.started_at
         """Whether the cluster was there before: what its workers printed then is not this run's."""

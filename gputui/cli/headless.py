@@ -21,6 +21,7 @@ from gputui import runs
 from gputui.cli.course import Course, Stage, Work
 from gputui.cli.output import Output, write
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
+from gputui.cli.tasks import Tasks
 from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import Preset, Value
@@ -42,6 +43,24 @@ class Computation:
     preset: Preset
     parameters: Mapping[str, Value]
     output: Output
+
+
+class Stages:
+    """What is shown of a preset's stages: its futures or, of a single one, the tasks behind it."""
+
+    def __init__(self) -> None:
+        self.tasks = Tasks()
+        self._name = ""
+
+    def shown(self, step: "RunProgress") -> Stage:
+        """Return how far a stage is."""
+        if step.stage != self._name:
+            self._name = step.stage
+            self.tasks.begin()
+        done, total = self.tasks.counts
+        if step.total != 1 or total <= 1:
+            return Stage(step.stage, step.done, step.total)
+        return Stage(step.stage, total if step.done else done, total)
 
 
 async def compute(computation: Computation, work: Work, hold: Hold) -> int:
@@ -71,8 +90,11 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
     cancel = Event()
     loop = asyncio.get_running_loop()
 
+    stages = Stages()
+    course.looked = stages.tasks.looked
+
     def report(step: "RunProgress") -> None:
-        loop.call_soon_threadsafe(course.progressed, Stage(step.stage, step.done, step.total))
+        loop.call_soon_threadsafe(lambda: course.progressed(stages.shown(step)))
 
     computing = _in_thread(partial(_compute_here, computation, course, report, cancel))
     try:

@@ -95,7 +95,7 @@ def _script(
         raise UsageError(f"--run {path}: there is no such file")
     if _is_preset(path):
         raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
-    hold = _hold(options, snapshots=True)
+    hold = _hold(options)
 
     from gputui.cli.script import run_script
 
@@ -160,7 +160,7 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def _hold(options: dict[str, Any], *, snapshots: bool = False) -> "Hold":
+def _hold(options: dict[str, Any]) -> "Hold":
     """Return what takes hold of the cluster that the options mean."""
     name, given = options["attach"], options["hosts"]
     if name:
@@ -168,14 +168,14 @@ def _hold(options: dict[str, Any], *, snapshots: bool = False) -> "Hold":
         from gputui.cli.starting import attached
 
         socket = chosen_cluster(name).socket
-        return lambda: attached(socket, snapshots=snapshots)
+        return lambda: attached(socket)
     hosts = read_hosts(given)
 
     from gputui.cli.starting import head_configuration, started
 
     fallback = given is None or options["backend"] == "numpy"
     configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
-    return lambda: started(configuration, snapshots=snapshots)
+    return lambda: started(configuration)
 
 
 def open_screen(**options: Any) -> int:

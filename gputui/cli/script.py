@@ -12,7 +12,6 @@ import signal
 import sys
 import time
 from asyncio.subprocess import Process
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,12 @@ from typing import Any
 from gputui import __version__
 from gputui.cli.course import Course, Stage, Work
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
+from gputui.cli.tasks import Tasks
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.workers import device_label
 from gputui.script import Handover
-from gputui.snapshot import RunState, Snapshot, TaskGroupStatus
+from gputui.snapshot import RunState, Snapshot
 
 RUNNING = "running"
 """The only stage that a script has: nobody knows what it does."""
@@ -41,7 +41,13 @@ async def run_script(path: Path, arguments: tuple[str, ...], work: Work, hold: H
 async def _run(path: Path, arguments: tuple[str, ...], course: Course) -> Outcome:
     course.progressed(Stage(RUNNING))
     course.quieten()
-    course.looked = Tasks(course).looked
+    tasks = Tasks()
+
+    def looked(snapshot: Snapshot) -> None:
+        tasks.looked(snapshot)
+        course.progressed(Stage(RUNNING, *tasks.counts))
+
+    course.looked = looked
     started = time.monotonic()
     process = await _start(path, arguments, course)
     try:
@@ -187,20 +193,3 @@ def _workers(course: Course) -> list[dict[str, Any]]:
         }
         for name in course.settled.workers
     ]
-
-
-class Tasks:
-    """Tells how far a script is by the tasks that its cluster has had since it began."""
-
-    def __init__(self, course: Course) -> None:
-        self._course = course
-        self._before: Mapping[str, TaskGroupStatus] | None = None
-
-    def looked(self, snapshot: Snapshot) -> None:
-        """Count the tasks of a snapshot."""
-        groups = {group.name: group for group in snapshot.groups}
-        if self._before is None:
-            self._before = groups
-        new = [group for name, group in groups.items() if name not in self._before]
-        done, total = sum(group.finished for group in new), sum(group.total for group in new)
-        self._course.progressed(Stage(RUNNING, done, total))

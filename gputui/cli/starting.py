@@ -45,14 +45,12 @@ def head_configuration(
 
 
 @asynccontextmanager
-async def started(
-    configuration: ConfigureHead, *, snapshots: bool = False
-) -> AsyncIterator[HeadLink]:
+async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
     """Hold a cluster that lives as long as this does."""
     head = spawn_head(configuration)
     try:
         socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, face="run", snapshots=snapshots)
+        link = await HeadLink.open(socket, face="run", snapshots=True)
         try:
             yield link
         finally:
@@ -62,9 +60,9 @@ async def started(
 
 
 @asynccontextmanager
-async def attached(socket: str, *, snapshots: bool = False) -> AsyncIterator[HeadLink]:
+async def attached(socket: str) -> AsyncIterator[HeadLink]:
     """Hold the cluster behind a socket, and leave it running."""
-    link = await HeadLink.open(socket, face="run", snapshots=snapshots)
+    link = await HeadLink.open(socket, face="run", snapshots=True)
     try:
         yield link
     finally:
