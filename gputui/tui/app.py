@@ -22,7 +22,7 @@ from gputui.tui.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.calls import Calls
 from gputui.tui.changes import COMMANDS as CHANGES
 from gputui.tui.commands import Registry
-from gputui.tui.connection import Connection
+from gputui.tui.connection import LOOK_S, Connection
 from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
 from gputui.tui.pane import Pane
@@ -112,6 +112,7 @@ class ScreenApp(App[int]):
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
         self.run_worker(self.head.listen(), name="link", exit_on_error=True)
+        self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
         self.say(self.remembered.trouble, bad=True)
 

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
 
 RECONNECT_S = 2.0
+LATE_S = 5.0
+"""For how long a head may say nothing, which tells what it sees once a second."""
+LOOK_S = 1.0
 
 
 class Connection:
@@ -22,6 +25,8 @@ class Connection:
         self._open_link = open_link
         self._wants_logs = False
         self._stopped = False
+        self._heard_at = 0.0
+        self._late = False
 
     async def listen(self) -> None:
         """Take what the head says until it says that it stopped; look for a lost one again."""
@@ -42,11 +47,23 @@ class Connection:
 
     async def _listen_to(self, link: Link) -> None:
         self._app.met_head()
+        self._heard_at = self._app.clock()
         if self._wants_logs:
             await link.send(SubscribeLogs(True))
         async for message in link.messages():
             self._stopped = self._stopped or isinstance(message, Stopped)
+            self._heard_at = self._app.clock()
             self._app.take(message)
+
+    def look(self) -> None:
+        """Say how old what is shown is, while a head that is there says nothing."""
+        silence_s = self._app.clock() - self._heard_at
+        late = self.link is not None and not self._stopped and silence_s >= LATE_S
+        if late:
+            self._app.warn(f"the head has said nothing for {silence_s:.0f} s; this is how it was")
+        elif self._late and self.link is not None:
+            self._app.warn("")
+        self._late = late
 
     async def request(self, message: Request) -> Reply:
         """Have the head carry out a request; raises HeadError when it cannot."""

@@ -8,7 +8,7 @@ import pytest
 from gputui.errors import HeadError
 from gputui.protocol.face import SnapshotTaken, SubscribeLogs, ToFace
 from gputui.snapshot import Snapshot
-from gputui.tui import connection
+from gputui.tui import app, connection
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
 from tests.tui.still import StillLink, sees, sees_not, until
@@ -68,6 +68,23 @@ async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last(
         await sees(pilot, "a:gpu0")
         first.cut()
         await sees(pilot, GONE, "a:gpu0")
+
+
+async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(app, "LOOK_S", 0.02)
+    now = [EPOCH]
+    first = head_of("a")
+    heads = Heads(first)
+    heads.app.clock = lambda: now[0]
+    async with heads.app.run_test(size=(100, 20)) as pilot:
+        await sees(pilot, "a:gpu0")
+        now[0] += 9
+        await sees(pilot, "the head has said nothing for 9 s", "a:gpu0")
+        first.put(SnapshotTaken(replace(fleet("a", "b"), sequence=2)))
+        await sees(pilot, "b:gpu0")
+        await sees_not(pilot, "said nothing")
 
 
 async def test_why_no_head_is_met_is_said_as_long_as_none_is() -> None:
