@@ -82,6 +82,21 @@ async def test_one_worker_s_lines_are_shown_alone() -> None:
         await sees(pilot, "line 018.", "all workers")
 
 
+async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
+    screen = still(20)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 019.")
+        await pilot.press("o")
+        await sees(pilot, "Whose lines")
+        await pilot.press("j", "j", "enter")
+        await sees(pilot, "h:gpu1 · 10 lines")
+        await pilot.press(*":only all", "enter")
+        await sees(pilot, "all workers · 20 lines")
+        await pilot.press(*":only nobody", "enter")
+        await sees(pilot, "only: no worker is called nobody")
+
+
 async def test_a_search_finds_steps_and_marks() -> None:
     screen = still(100)
     async with screen.app.run_test(size=(80, 24)) as pilot:

@@ -3,11 +3,15 @@
 from collections.abc import Callable
 
 from textual.app import ComposeResult
+from textual.content import Content
 
+from gputui.errors import HeadError
 from gputui.tui.commands import Command
 from gputui.tui.filter import FilterError
+from gputui.tui.format import safe
 from gputui.tui.log_pane import LogPane
 from gputui.tui.pane import Line, Part
+from gputui.tui.picker import Chooser
 from gputui.tui.prompt import Asking
 from gputui.tui.view import View
 from gputui.tui.watched import Watched
@@ -44,6 +48,8 @@ class LogsView(View):
             place = (f"stopped · {pager.below:,} below · f follows", "warn")
         parts: list[Part] = [(f"{pane.worker or 'all workers'} · {pager.count:,} lines · ", "")]
         parts.append(place)
+        if pane.filter_text:
+            parts.append((f"  /{pane.filter_text}", "accent"))
         if pane.search_text:
             parts.append((f" · search {pane.search_text}", "found"))
         return parts
@@ -103,6 +109,20 @@ class LogsView(View):
         elif not self.pane.find(forward):
             self.screen_app.say("no further line " + ("below" if forward else "above"))
 
+    async def only(self, name: str) -> None:
+        """Show one worker's lines, `all` for everyone's; without a name, let one be picked."""
+        app = self.screen_app
+        names = [worker.name for worker in app.watched.workers]
+        if not name:
+            items = [(each, Content(safe(each))) for each in ("all", *names)]
+            chosen = await app.push_screen_wait(Chooser("Whose lines", items))
+            if chosen is None:
+                return
+            name = chosen
+        if name not in ("all", *names):
+            raise HeadError(f"no worker is called {name}")
+        self.go_to("" if name == "all" else name)
+
     def follow(self) -> None:
         """Follow the newest lines, or stay."""
         self.pane.pager.follow(not self.pane.pager.following)
@@ -134,17 +154,6 @@ LogsView.COMMANDS = (
         hint="follow",
     ),
     Command(
-        "wrap", "Wrap long lines, or cut them", _do(LogsView.wrap), ("w",), "logs", hint="wrap"
-    ),
-    Command(
-        "times",
-        "Show when each line came, or not",
-        _do(LogsView.times),
-        ("t",),
-        "logs",
-        hint="times",
-    ),
-    Command(
         "search",
         "Go to the lines that hold a text",
         LogsView.search,
@@ -155,4 +164,24 @@ LogsView.COMMANDS = (
     ),
     Command("next", "Go to the next match", lambda v, _: v.find(True), ("n",), "logs"),
     Command("previous", "Go to the match before", lambda v, _: v.find(False), ("N",), "logs"),
+    Command(
+        "only",
+        "Show one worker's lines, or all",
+        LogsView.only,
+        ("o",),
+        "logs",
+        usage="[WORKER|all]",
+        hint="only",
+    ),
+    Command(
+        "wrap", "Wrap long lines, or cut them", _do(LogsView.wrap), ("w",), "logs", hint="wrap"
+    ),
+    Command(
+        "times",
+        "Show when each line came, or not",
+        _do(LogsView.times),
+        ("t",),
+        "logs",
+        hint="times",
+    ),
 )
