@@ -118,8 +118,8 @@ async def _find(app: "ScreenApp", _argument: str) -> None:
 
 
 async def _help(app: "ScreenApp", _argument: str) -> None:
-    name = app.view.NAME if app.view else ""
-    await app.push_screen_wait(Help(tuple(app.registry), name))
+    if (view := app.view) is not None:
+        await app.push_screen_wait(Help(tuple(app.registry), view.NAME, view.FILTER))
 
 
 def _redraw(app: "ScreenApp", _argument: str) -> None:

@@ -6,6 +6,7 @@ It is made from the registry; `layout` is pure.
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
+from typing import Any
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,9 +14,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from gputui.tui.commands import Command, key_name
+from gputui.tui.filter import Fields
 from gputui.tui.modal import Modal
 from gputui.tui.pane import Line, Pane, fitted
-from gputui.tui.slotfields import SLOT_FIELDS
 
 WIDEST = 100
 KEYS, CALL = 7, 28
@@ -28,16 +29,14 @@ MOVING = (
     ("j k ↑ ↓", "Move, as the wheel does; g and G to either end"),
     ("enter", "Look closer at what is under the cursor, as a second click does"),
 )
-FILTERS = (
-    ("idle !node-02", "with idle anywhere in its row, and node-02 nowhere"),
-    ("node-0?:gpu*", "by its name"),
-    ("state:idle", f"by a word; in the fleet: {' '.join((*SLOT_FIELDS.words, 'alarm'))}"),
-    ("util<20 spill>1G", f"by numbers; in the fleet: {' '.join(SLOT_FIELDS.numbers)}"),
-)
 
 
-def layout(commands: Iterable[Command], view: str, width: int) -> list[Line]:
+def layout(
+    commands: Iterable[Command], view: str, width: int, filtered: Fields[Any] | None = None
+) -> list[Line]:
     """Return the help for a view, in lines of that width: its own commands, then the others.
+
+    `filtered` is what its filter can ask for.
 
     >>> quit = Command("quit", "Leave the screen", print, ("q",))
     >>> [part for part, _ in layout([quit], "logs", 120)[5]]
@@ -51,8 +50,21 @@ def layout(commands: Iterable[Command], view: str, width: int) -> list[Line]:
     lines += [line for keys, does in MOVING for line in _entry(keys, "", does, width)]
     lines += [(), [("Everywhere", "title")]]
     lines += [line for each in general for line in _command(each, width)]
-    lines += [(), [("Filters, after /", "title")]]
-    return lines + [line for typed, means in FILTERS for line in _entry("", typed, means, width)]
+    if filtered is not None:
+        lines += [(), [("Filters, after /", "title")]]
+        lines += [line for each in _filters(filtered) for line in _entry("", *each, width)]
+    return lines
+
+
+def _filters(fields: Fields[Any]) -> Iterator[tuple[str, str]]:
+    """Give each kind of term of a filter, and what it asks for."""
+    yield "idle !node-02", "with idle anywhere in its row, and node-02 nowhere"
+    yield "node-0?:gpu*", "by its name"
+    if fields.words:
+        yield f"{next(iter(fields.words))}:TEXT", f"by a word: {' '.join(fields.words)}"
+    if fields.numbers:
+        first, last = next(iter(fields.numbers)), list(fields.numbers)[-1]
+        yield f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
 
 
 def _command(command: Command, width: int) -> Iterator[Line]:
@@ -80,9 +92,11 @@ class Help(Modal[None]):
     Help .told {{ color: $text-muted; }}
     """
 
-    def __init__(self, commands: Sequence[Command], view: str) -> None:
+    def __init__(
+        self, commands: Sequence[Command], view: str, filtered: Fields[Any] | None
+    ) -> None:
         super().__init__()
-        self._commands, self._view = commands, view
+        self._commands, self._view, self._filtered = commands, view, filtered
         self._pane = Pane()
         self._pane.can_focus = False
 
@@ -103,7 +117,7 @@ class Help(Modal[None]):
 
     def _write(self) -> None:
         width = min(WIDEST, self.app.size.width * 96 // 100) - 7  # frame, padding and scroll bar
-        lines = layout(self._commands, self._view, width)
+        lines = layout(self._commands, self._view, width, self._filtered)
         self._pane.styles.height = len(lines)
         self._pane.put(lines)
 

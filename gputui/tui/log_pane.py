@@ -19,7 +19,7 @@ INDENT = 2
 WHEEL_LINES = 3
 
 
-FILTER: Fields[LogLine] = Fields(
+LOG_FILTER: Fields[LogLine] = Fields(
     everything=lambda line: f"{line.worker} {line.text}",
     words={"worker": lambda line: line.worker, "level": lambda line: line.level.value},
 )
@@ -59,7 +59,7 @@ class LogPane(Pane):
 
     def choose(self, worker: str | None, filter_text: str) -> None:
         """Show one worker's lines, or all, that match; raises FilterError."""
-        wanted: Matcher | None = parse(filter_text, FILTER) if filter_text.strip() else None
+        wanted: Matcher | None = parse(filter_text, LOG_FILTER) if filter_text.strip() else None
         self.worker, self.filter_text = worker, filter_text.strip()
         if worker is None:
             self.pager.filter(wanted)

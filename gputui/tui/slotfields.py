@@ -1,4 +1,7 @@
-"""What the filter of the fleet can ask of a slot, or of a host without one."""
+"""What the filter of the fleet can ask of a slot, or of a host without one.
+
+What the matter is with it, its `alarm`, is known to who has the alarms only.
+"""
 
 from collections.abc import Callable
 
@@ -29,6 +32,7 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "state": lambda slot: slot.state.value,
         "host": lambda slot: slot.host.name,
         "model": lambda slot: slot.device.name if slot.device else "",
+        "alarm": lambda slot: "",
     },
     numbers={
         "util": _of_device("utilization_percent"),
@@ -52,6 +56,7 @@ HOST_FIELDS: Fields[HostStatus] = Fields(
         "state": lambda host: host.state.value,
         "host": lambda host: host.name,
         "model": lambda host: "",
+        "alarm": lambda host: "",
     },
     numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
 )

@@ -4,12 +4,13 @@ The frame makes a view when it is first visited, calls `show` whenever there is 
 draw while it is in sight, and hands it every unasked message whether in sight or not.
 """
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.widget import Widget
 
 from gputui.protocol.face import ToFace
 from gputui.tui.commands import Command
+from gputui.tui.filter import Fields
 from gputui.tui.pane import Line
 from gputui.tui.watched import Watched
 
@@ -27,6 +28,8 @@ class View(Widget):
     DEFAULT_CSS = "View { height: 1fr; width: 1fr; }"
     NAME: ClassVar[str]
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
+    FILTER: ClassVar[Fields[Any] | None] = None
+    """What its filter can ask for, where it has one."""
 
     @property
     def screen_app(self) -> "ScreenApp":

@@ -21,6 +21,7 @@ from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Picker
 from gputui.tui.rows import column_at
 from gputui.tui.selection import Selection, Zoom
+from gputui.tui.slotfields import SLOT_FIELDS
 from gputui.tui.standouts import Standouts
 from gputui.tui.table import Table
 from gputui.tui.view import View
@@ -40,6 +41,7 @@ class FleetView(View):
 
     NAME = "fleet"
     COMMANDS = FLEET_COMMANDS
+    FILTER = SLOT_FIELDS
     DEFAULT_CSS = f"""
     FleetView {{ layout: horizontal; }}
     FleetView HeatPane {{ display: none; }}

@@ -9,7 +9,7 @@ from gputui.errors import HeadError
 from gputui.tui.commands import Command
 from gputui.tui.filter import FilterError
 from gputui.tui.format import safe
-from gputui.tui.log_pane import LogPane
+from gputui.tui.log_pane import LOG_FILTER, LogPane
 from gputui.tui.pane import Line, Part
 from gputui.tui.picker import Chooser
 from gputui.tui.prompt import Asking
@@ -21,6 +21,7 @@ class LogsView(View):
     """Merged logs under a filter, with follow, wrap, times and search."""
 
     NAME = "logs"
+    FILTER = LOG_FILTER
 
     def __init__(self) -> None:
         super().__init__()

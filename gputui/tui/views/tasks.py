@@ -210,6 +210,7 @@ class TasksView(View):
     """Progress by group and the task stream."""
 
     NAME = "tasks"
+    FILTER = WORKER_FILTER
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
 
     def __init__(self) -> None:
