@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 from gputui.errors import RunError
@@ -25,25 +27,22 @@ TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
 
 
 def compute(job: Job) -> Outcome:
-    """Multiply block by block, then measure the card's own rate."""
+    """Measure the card's own rate, then multiply block by block."""
     size, dtype = job["size"], job["dtype"]
     block = _block(job.parameters, job.machine)
     spans = [(start, min(start + block, size)) for start in range(0, size, block)]
-    tasks = [
-        (job.backend, job["seed"], size, dtype, rows, columns)
-        for rows in spans
-        for columns in spans
-    ]
+    blocks = list(product(spans, spans))
+    each = partial(multiply, job.backend, job["seed"], size, dtype)
     own = max(
         job.each_worker(own_rate, job.backend, min(block, OWN_BLOCK), dtype, stage="its own rate")
     )
     started = time.perf_counter()
-    deviations = job.results(job.map(multiply, tasks), "multiplying")
+    deviations = job.results(job.map(each, *zip(*blocks, strict=True)), "multiplying")
     elapsed_s = time.perf_counter() - started
     if not max(deviations) < TOLERANCE[dtype]:
         raise RunError(f"a block of the product is off by {max(deviations):.1e} (relative)")
     rate = 2.0 * size**3 / elapsed_s
-    busy = min(len(job.workers), len(tasks))
+    busy = min(len(job.workers), len(blocks))
     return Outcome(
         {
             "flops_per_s": rate,
@@ -51,14 +50,13 @@ def compute(job: Job) -> Outcome:
             "own_flops_per_s": own,
             "share_of_own": rate / busy / own,
             "deviation": max(deviations),
-            "blocks": len(tasks),
+            "blocks": len(blocks),
         }
     )
 
 
-def multiply(task: tuple[str, int, int, str, Rows, Rows]) -> float:
+def multiply(backend: str, seed: int, size: int, dtype: str, rows: Rows, columns: Rows) -> float:
     """Compute one block of c and return how far Freivalds' test is off, relative."""
-    backend, seed, size, dtype, rows, columns = task
     a = draw(backend, seed, size, rows, dtype)
     b = draw_block(backend, seed + 1, size, (0, size), columns, dtype)
     c = a @ b

@@ -134,13 +134,14 @@ def _arrays(job: Job, found: Decomposition) -> dict[str, Any]:
 
 
 def _figure(s: Any) -> Figure:
-    shown = [float(value) for value in s[:: max(1, len(s) // 500)]]
+    """Draw the singular values, a few hundred of them."""
+    step = max(1, len(s) // 500)
     return Figure(
         kind="line",
         title="singular values",
         x_label="index",
-        x=tuple(float(i) for i in range(0, len(s), max(1, len(s) // 500))),
-        y=tuple(shown),
+        x=tuple(map(float, range(0, len(s), step))),
+        y=tuple(map(float, s[::step])),
         logarithmic=True,
     )
 

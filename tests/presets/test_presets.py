@@ -41,7 +41,7 @@ def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(matmul, "draw_block", draw_wrong)
     task = ("numpy", 0, 50, "float64", (0, 50), (0, 50))
-    assert matmul.multiply(task) > matmul.TOLERANCE["float64"]
+    assert matmul.multiply(*task) > matmul.TOLERANCE["float64"]
 
 
 def test_convert_brings_chunks_back_as_they_were(execute: Any) -> None:
