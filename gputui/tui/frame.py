@@ -44,7 +44,7 @@ def _tasks(snapshot: Snapshot) -> list[Part]:
     tasks = snapshot.scheduler
     parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
     if tasks.queued:
-        parts.append((f" ({fmt.count(tasks.queued)} queued)", "dim"))
+        parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
     if snapshot.faces > 1:
         parts.append((f"  attached {snapshot.faces}", "dim"))
     return parts

@@ -72,12 +72,14 @@ class GpuRows:
     def _cells(self, slot: Slot) -> list[Part]:
         """Return a slot's cells; others' processes in place of those of the worker it lacks."""
         cells = [column.cell(slot) for column in self.columns]
-        keys = [column.key for column in self.columns]
-        idle = [place for place, key in enumerate(keys) if key in OF_WORKERS_ALONE]
-        if not idle or slot.workers or not slot.foreign or "owner" in keys:
+        if slot.workers or not slot.foreign:
             return cells
-        room = sum(self.columns[place].width + 1 for place in idle) - 1
-        return [*cells[: idle[0]], others(slot, room), *cells[idle[-1] + 1 :]]
+        keys = [column.key for column in self.columns]
+        empty = [place for place, key in enumerate(keys) if key in OF_WORKERS_ALONE]
+        if not empty or "owner" in keys:
+            return cells
+        room = sum(self.columns[place].width + 1 for place in empty) - 1
+        return [*cells[: empty[0]], others(slot, room), *cells[empty[-1] + 1 :]]
 
     def _host(self, name: str) -> Line:
         selection = self._selection
