@@ -73,7 +73,7 @@ def _type_command(app: "ScreenApp", begun: str) -> None:
     async def submitted(line: str) -> None:
         command, argument = app.registry.parse(line, app.stage.current)
         if command is None:
-            app.say(f"no command {line.split(' ')[0]!r}" if line.strip() else "", bad=True)
+            app.say(app.registry.not_found(line) if line.strip() else "", bad=True)
         else:
             await app.calls.call(command, argument)
 

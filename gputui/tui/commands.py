@@ -6,6 +6,7 @@ the app, or, for a command of a view, with that view, and with what was typed af
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 Run = Callable[[Any, str], Awaitable[None] | None]
@@ -110,6 +111,19 @@ class Registry:
             return exact, argument.strip()
         begun = self.completions(name)
         return (begun[0] if name and len(begun) == 1 else None), argument.strip()
+
+    def not_found(self, line: str) -> str:
+        """Return why a `:` line calls nothing, and what may have been meant.
+
+        >>> registry = Registry([Command("scale", "Scale", print), Command("sort", "Sort", print)])
+        >>> registry.not_found("s 3"), registry.not_found("sclae 3")
+        ('s may be scale, sort', "no command 'sclae'; did you mean scale?")
+        """
+        name = line.split()[0]
+        if begun := self.completions(name):
+            return f"{name} may be {', '.join(command.name for command in begun)}"
+        near = get_close_matches(name, self._commands, n=1)
+        return f"no command {name!r}; " + (f"did you mean {near[0]}?" if near else "^p finds one")
 
     def completions(self, begun: str) -> list[Command]:
         """Return the commands whose names begin so."""
