@@ -133,11 +133,7 @@ async def _restart(app: "ScreenApp", argument: str) -> None:
     if not names and not everything:
         raise HeadError("no worker there; :restart all for all of them")
     whom = "all workers" if everything else by_host(names)
-    lines = (
-        at_stake(_snapshot(app), names),
-        "What is lost so is computed again where it is needed.",
-    )
-    if await app.person.confirm(f"Restart {whom}?", lines):
+    if await app.person.confirm(f"Restart {whom}?", (at_stake(_snapshot(app), names),)):
         await _do(app, Restart(0, names))
 
 

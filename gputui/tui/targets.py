@@ -54,9 +54,12 @@ def at_stake(snapshot: Snapshot, names: Sequence[str]) -> str:
     results = sum(worker.in_memory or 0 for worker in meant)
     held = sum(worker.managed_bytes or 0 for worker in meant)
     many = fmt.many(len(meant), "worker")
+    if not computing and not results:
+        return f"{many}: nothing computing, nothing held"
+    held_size = f" ({fmt.size(held)})" if held else ""
     return (
         f"{many}: {fmt.many(computing, 'task')} computing, {fmt.many(results, 'result')} held"
-        + (f" ({fmt.size(held)})" if held else "")
+        f"{held_size}; lost, and computed again where needed"
     )
 
 

@@ -110,7 +110,22 @@ async def test_keys_work_on_what_is_marked() -> None:
             await until(pilot, lambda asked=asked: asked in on.link.asked)
 
 
+async def test_a_mistyped_command_is_answered_with_what_may_be_meant() -> None:
+    on = Still(hosts())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "a:gpu0")
+        for line, told in (
+            ("sclae 3", "no command 'sclae'; did you mean scale?"),
+            ("xyzzy", "no command 'xyzzy'; ^p finds one"),
+            ("re", "re may be redraw, retire, restart, remove, reload, retry"),
+        ):
+            await pilot.press("colon", *line, "enter")
+            await sees(pilot, told)
+
+
 def test_what_a_restart_loses_is_told() -> None:
-    seen = snapshot(workers=(worker(0, executing=1), worker(1, in_memory=3, managed_bytes=2 * GIB)))
-    assert at_stake(seen, ("h:gpu0",)) == "1 worker: 1 task computing, 0 results held"
-    assert at_stake(seen, ()) == "2 workers: 1 task computing, 3 results held (2G)"
+    workers = worker(0, executing=1), worker(1, in_memory=3, managed_bytes=2 * GIB), worker(2)
+    seen = snapshot(workers=workers)
+    assert at_stake(seen, ("h:gpu0",)).startswith("1 worker: 1 task computing, 0 results held;")
+    assert at_stake(seen, ()).startswith("3 workers: 1 task computing, 3 results held (2G);")
+    assert at_stake(seen, ("h:gpu2",)) == "1 worker: nothing computing, nothing held"
