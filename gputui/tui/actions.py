@@ -101,6 +101,10 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
         app.prompt.ask(asking, before, return_to=app.focus_view)
 
 
+def _no_filter(app: "ScreenApp") -> str:
+    return "" if app.view is not None and app.view.FILTER else "this view has no filter"
+
+
 def _back(app: "ScreenApp", _argument: str) -> None:
     if app.view is not None and not app.view.back():
         app.go_back()
@@ -154,7 +158,15 @@ def _screenshot(app: "ScreenApp", argument: str) -> None:
 
 COMMANDS = (
     *(_visit(kind) for kind in VIEWS),
-    Command("filter", "Show only what matches", _filter_line, ("slash",), "", "FILTER", "filter"),
+    Command(
+        "filter",
+        "Show only what matches",
+        _filter_line,
+        ("slash",),
+        usage="FILTER",
+        hint="filter",
+        unavailable=_no_filter,
+    ),
     Command("command", "Type a command", _command_line, ("colon",), hint="command"),
     Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
     Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),

@@ -85,8 +85,10 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
     name, sign, number = term.groups()
     value_of = fields.numbers.get(name)
     if value_of is None:
-        known = ", ".join(fields.numbers)
-        raise FilterError(f"{term[0]}: no number is called {name}; there are {known}")
+        known = (
+            f"there are {', '.join(fields.numbers)}" if fields.numbers else "there are none here"
+        )
+        raise FilterError(f"{term[0]}: no number is called {name}; {known}")
     try:
         bound = _number(number)
     except ValueError:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from gputui.protocol.face import RetryHosts, SnapshotTaken
 from gputui.snapshot import HostState, HostStatus, Snapshot
 from tests.tui.build import host, snapshot
-from tests.tui.still import Still, sees, until
+from tests.tui.still import Still, sees, sees_not, until
 
 
 def refused(name: str) -> HostStatus:
@@ -42,6 +42,20 @@ async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
         on.link.put(SnapshotTaken(replace(worse, sequence=3)))
         await sees(pilot, "2 refused")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
+
+
+async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
+    on = Still(coming_up(host("b"), refused("c")))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "1 of 3 hosts are up")
+        for text in ("state:refused", "failed:authen*", "every", "c*"):
+            await pilot.press("slash", *text, "enter")
+            await sees(pilot, f"/{text}", "ssh-copy-id c")
+            await sees_not(pilot, "●●●●●●", "●●●◔··")
+            await pilot.press("escape")
+            await sees(pilot, "●●●●●●", "●●●◔··")
+        await pilot.press("slash", *"util<20")
+        await sees(pilot, "no number is called util; there are none here")
 
 
 async def test_one_host_is_tried_again_or_all() -> None:

@@ -8,6 +8,7 @@ from gputui.protocol.face import RetryHosts
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui import format as fmt
 from gputui.tui.commands import Command
+from gputui.tui.filter import Fields, FilterError, Matches, parse
 from gputui.tui.hostrows import COMING_UP, STATES
 from gputui.tui.pane import Line, Pane, Part, fitted
 from gputui.tui.table import Table
@@ -15,6 +16,15 @@ from gputui.tui.view import View
 from gputui.tui.watched import Watched
 
 STAGES = tuple(HostState)[:6]
+LAUNCH_FILTER: Fields[HostStatus] = Fields(
+    everything=lambda host: " ".join(
+        (host.name, host.state.value, host.reason, host.remedy, *host.stderr_tail)
+    ),
+    words={
+        "state": lambda host: host.state.value,
+        "failed": lambda host: host.failed_stage,
+    },
+)
 NAME_MOST = 24
 EVIDENCE_LINES = 6
 
@@ -69,6 +79,7 @@ class LaunchView(View):
     """The hosts on their way into the cluster."""
 
     NAME = "launch"
+    FILTER = LAUNCH_FILTER
     DEFAULT_CSS = f"LaunchView #evidence {{ height: {EVIDENCE_LINES}; dock: bottom; }}"
 
     def __init__(self) -> None:
@@ -76,6 +87,9 @@ class LaunchView(View):
         self.table, self._evidence = Table(), Pane(id="evidence")
         self._evidence.can_focus = False
         self._hosts: dict[str, HostStatus] = {}
+        self._shown: list[str] = []
+        self._filter_text = ""
+        self._matches: Matches[HostStatus] | None = None
         self._moved = False
         """Whether a person moved the cursor away from what is most urgent."""
 
@@ -91,15 +105,17 @@ class LaunchView(View):
             return
         hosts = sorted(snapshot.hosts, key=_urgency)
         self._hosts = {host.name: host for host in hosts}
+        matches = self._matches
+        self._shown = [host.name for host in hosts if matches is None or matches(host)]
         width = min(NAME_MOST, max(map(len, self._hosts), default=4))
         heading = f" {fitted('HOST', width)} STAGES STATE          SINCE  WHY"
         self.table.show(
             ((heading, "title"),),
-            list(self._hosts),
+            self._shown,
             lambda name: launch_row(self._hosts[name], width, snapshot.taken_at),
         )
-        if not self._moved and self._hosts:
-            self.table.select(next(iter(self._hosts)))
+        if not self._moved and self._shown:
+            self.table.select(self._shown[0])
         self._show_evidence()
 
     def _show_evidence(self) -> None:
@@ -109,7 +125,7 @@ class LaunchView(View):
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show what is known of the host under the cursor; it stays there from now on."""
         event.stop()
-        self._moved = event.key != next(iter(self._hosts), None)
+        self._moved = event.key != next(iter(self._shown), None)
         self._show_evidence()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
@@ -124,7 +140,31 @@ class LaunchView(View):
         parts: list[Part] = [(f"{ready} of {len(states)} hosts are up", "good" if ready else "")]
         if refused:
             parts.append((f"  {refused} refused", "bad"))
+        if self._filter_text:
+            parts.append((f"  /{self._filter_text}", "accent"))
         return parts
+
+    def filter(self, text: str) -> str:
+        """Show only hosts that match; return what is wrong with the filter, or ""."""
+        try:
+            self._matches = parse(text, LAUNCH_FILTER) if text.strip() else None
+        except FilterError as error:
+            return str(error)
+        self._filter_text = text.strip()
+        self.screen_app.redraw()
+        return ""
+
+    @property
+    def filter_text(self) -> str:
+        """The filter as it was typed."""
+        return self._filter_text
+
+    def back(self) -> bool:
+        """Let go of the filter."""
+        if not self._filter_text:
+            return False
+        self.filter("")
+        return True
 
     def targets(self) -> tuple[str, ...]:
         """Return the host under the cursor."""
