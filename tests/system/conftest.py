@@ -100,11 +100,11 @@ class Command:
             process.wait()
 
 
-def found(find: Callable[[], Found | None], bound_s: float = BOUND_S) -> Found:
+def found(find: Callable[[], Found | None], why: Callable[[], str] = lambda: "") -> Found:
     """Return the first thing found that counts as true; fail after the bound."""
-    end = time.monotonic() + bound_s
+    end = time.monotonic() + BOUND_S
     while not (it := find()):
-        assert time.monotonic() < end, f"not found within {bound_s} s"
+        assert time.monotonic() < end, why() or f"not found within {BOUND_S} s"
         time.sleep(0.02)
     return it
 
@@ -140,7 +140,9 @@ def a_command(folder: Path) -> Iterator[Command]:
             "GPUTUI_TEST": str(folder),
         }
         command = Command(folder, Path(runtime), env)
-        yield command
-        command.end()
-        command("down", "--all")
+        try:
+            yield command
+        finally:
+            command.end()
+            command("down", "--all")
         command.assert_nothing_left()

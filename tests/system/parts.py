@@ -42,7 +42,17 @@ class Run:
 
     def hanging_worker(self) -> int:
         """Wait until the task hangs, and return its worker's pid."""
-        return int(found(lambda: self._hangs.exists() and self._hangs.read_text()))
+        return int(found(self._told_pid, lambda: f"no task hangs: {self._told()}"))
+
+    def _told_pid(self) -> str:
+        """Return what the task that hangs has written; "" before that."""
+        assert self.process.poll() is None, f"the command ended: {self._told()}"
+        return self._hangs.read_text() if self._hangs.exists() else ""
+
+    def _told(self) -> str:
+        """Return what the cluster's parts are, and what its head has logged."""
+        logs = (self._hangs.parent / "state" / "gputui" / "log").glob("*.log")
+        return "\n".join([str(parts_of(self.cluster_id)), *(log.read_text() for log in logs)])
 
     def pid_of(self, part: str) -> int | None:
         """Return the pid of a part of the cluster, where there is one now."""
