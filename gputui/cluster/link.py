@@ -24,6 +24,7 @@ from gputui.protocol.face import (
     Request,
     SchedulerReady,
     SnapshotTaken,
+    Stopped,
     ToFace,
 )
 from gputui.protocol.shared import Refused
@@ -53,6 +54,7 @@ class HeadLink:
         self._unasked: deque[ToFace] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
+        self._why_gone = GONE
         self._task = asyncio.create_task(self._read(), name="head link")
 
     @classmethod
@@ -85,7 +87,7 @@ class HeadLink:
         refuses, and when it is gone.
         """
         if self._ended:
-            raise HeadError(GONE)
+            raise HeadError(self._why_gone)
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
@@ -122,14 +124,14 @@ class HeadLink:
             await self._writer.wait_closed()
 
     async def _read(self) -> None:
-        reason = GONE
+        reason = ""
         try:
             while (message := await _read_message(self._reader)) is not None:
                 self._take(message)
         except ProtocolError as error:
             reason = str(error)
         finally:
-            self._end(HeadError(reason))
+            self._end(HeadError(reason or self._why_gone))
 
     def _take(self, message: ToFace) -> None:
         if not isinstance(message, Reply | Refused):
@@ -147,6 +149,8 @@ class HeadLink:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
         if isinstance(message, SchedulerReady):
             self.address, self.dashboard = message.address, message.dashboard
+        if isinstance(message, Stopped):
+            self._why_gone = f"the cluster was stopped: {message.reason}"
         if isinstance(message, SnapshotTaken):
             self._unasked = deque(
                 one for one in self._unasked if not isinstance(one, SnapshotTaken)

@@ -6,6 +6,7 @@ slow face hold up nobody else.
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -40,6 +41,9 @@ from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import ClusterState, Event, Severity
 
+MEETING_S = 5.0
+"""How long a cluster that failed at its start waits for whoever started it, to say why."""
+
 
 class Head:
     """One cluster, from its start to its end."""
@@ -72,6 +76,8 @@ class Head:
         self.view = View(self, self.door)
         self._certificate: Certificate | None = None
         self._came_up = False
+        self._met = asyncio.Event()
+        """Set when a face has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -86,6 +92,7 @@ class Head:
             self.spawn(self._watch_idleness())
             stopped = await asyncio.shield(self._ending)
         except BaseException:
+            self._met.set()
             await self._end(Stopped("the head failed", failed=True))
             raise
         await self._end(stopped)
@@ -140,6 +147,9 @@ class Head:
             lease_s = self.config.lease_s
             text = f"could not be told to stop, and end within {lease_s:g} s by themselves"
             self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
+        if stopped.failed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._met.wait(), MEETING_S)
         self._claim.release()
         await self.door.close(stopped)
 
@@ -238,6 +248,7 @@ class Head:
 
     def attached(self) -> Attached:
         """Return what a face needs to take part."""
+        self._met.set()
         assert self._certificate is not None
         return Attached(
             version=VERSION,
