@@ -223,7 +223,7 @@ class Course:
                 self.heard.snapshot = snapshot
                 self.looked(snapshot)
             case Cancelled(id=id_) if id_ == self.recording.record.id:
-                raise RunCancelledError("cancelled from another face")
+                raise RunCancelledError("cancelled from a screen")
             case Stopping(reason=reason) | Stopped(reason=reason):
                 raise HeadError(f"the cluster was stopped: {reason}")
 
