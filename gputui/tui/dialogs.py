@@ -157,9 +157,10 @@ class ScaleDialog(Dialog):
         self._look()
 
     def _look(self) -> None:
-        self.run_worker(self._show_preview(self.wanted), exclusive=True)
+        self.run_worker(self._show_preview, exclusive=True)
 
-    async def _show_preview(self, workers: int) -> None:
+    async def _show_preview(self) -> None:
+        workers = self.wanted
         lines = await self._preview(workers)
         self.say((f"{workers} workers   (+ - or type a number)", *lines))
 

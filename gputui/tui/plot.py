@@ -50,14 +50,14 @@ class Plot(Container):
         super().__init__(id=id)
         self.figure: Figure | None = None
 
-    async def show(self, figure: Figure | None) -> None:
+    def show(self, figure: Figure | None) -> None:
         """Show this figure, or nothing."""
         if figure == self.figure:
             return
         self.figure = figure
-        await self.remove_children()
+        self.remove_children()
         if figure is not None:
-            await self.mount(self._drawing(figure))
+            self.mount(self._drawing(figure))
 
     def _drawing(self, figure: Figure) -> Widget:
         palette, colour = Palette.of(self.app), self.app.theme_variables.get("text-primary", "")

@@ -152,9 +152,7 @@ class RunsView(Listing[RunRow]):
         if self._text.styles.height is None or self._text.styles.height.value != len(lines):
             self._text.styles.height = len(lines)
         self._text.put(lines)
-        figure = figure_of(row.run.result_json) if row else None
-        if figure != self._plot.figure:
-            self.run_worker(self._plot.show(figure), exclusive=True)
+        self._plot.show(figure_of(row.run.result_json) if row else None)
 
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
