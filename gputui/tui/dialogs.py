@@ -7,7 +7,7 @@ nothing. Texts are shown as they are, without markup, and made harmless.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from textual import events
+from textual import events, work
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
@@ -156,10 +156,9 @@ class ScaleDialog(Dialog):
             self._typed = ""
         self._look()
 
-    def _look(self) -> None:
-        self.run_worker(self._show_preview, exclusive=True)
-
-    async def _show_preview(self) -> None:
+    @work(exclusive=True)
+    async def _look(self) -> None:
+        """Show what this number would do; a look that another one follows is given up."""
         workers = self.wanted
         lines = await self._preview(workers)
         self.say((f"{workers} workers   (+ - or type a number)", *lines))
