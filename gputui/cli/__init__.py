@@ -8,6 +8,7 @@ come at once.
 import errno
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,10 +23,15 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit; `argv` is without the program's name.
 
-    All is over then, and Python is spared its own tidying up, a tenth of a second after Dask.
+    All is over then, and Python is spared its own tidying up: a tenth of a second after Dask, or
+    for ever, after a mistake of ours that left threads behind.
     """
     _open_streams()
-    status = run_command(list(sys.argv[1:] if argv is None else argv))
+    try:
+        status = run_command(list(sys.argv[1:] if argv is None else argv))
+    except Exception:
+        traceback.print_exc()
+        status = ExitCode.COMPUTATION_FAILED
     try:
         sys.stdout.flush()
         sys.stderr.flush()

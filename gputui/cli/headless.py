@@ -101,8 +101,9 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
         return await course.attend(computing)
     except (asyncio.CancelledError, GputuiError):
         cancel.set()
-        with contextlib.suppress(GputuiError, TimeoutError):
-            await asyncio.wait_for(asyncio.shield(computing), CANCEL_S)
+        done, _ = await asyncio.wait({computing}, timeout=CANCEL_S)
+        for each in done:
+            each.exception()  # what is raised here says more
         raise
 
 
@@ -140,7 +141,10 @@ def _compute_here(
     from gputui.run import execute
 
     link = course.link
-    with Client(link.address, security=security(link), set_as_default=False) as client:
+    with (
+        explained(computation.preset.name),
+        Client(link.address, security=security(link), set_as_default=False) as client,
+    ):
         with _words_elsewhere(course.work.as_json):
             result = execute(
                 client,
