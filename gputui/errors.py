@@ -58,7 +58,7 @@ class ClusterError(GputuiError):
 class HostError(ClusterError):
     """A host that cannot be used, with the evidence.
 
-    `stage` is the `HostState` it failed in, `remedy` the line that mends it (or ""). A
+    `stage` is the `HostState` it failed in, `hint` the line that mends it (or ""). A
     `transient` one may pass by itself: a host that was ready before is then tried again.
     """
 
@@ -68,16 +68,16 @@ class HostError(ClusterError):
         stage: str,
         reason: str,
         *,
-        remedy: str = "",
+        hint: str = "",
         stderr_tail: tuple[str, ...] = (),
         exit_status: int | None = None,
         transient: bool = False,
     ) -> None:
-        super().__init__(f"{host}: {reason}" + (f"\n  {remedy}" if remedy else ""))
+        super().__init__(f"{host}: {reason}" + (f"\n  {hint}" if hint else ""))
         self.host = host
         self.stage = stage
         self.reason = reason
-        self.remedy = remedy
+        self.hint = hint
         self.stderr_tail = stderr_tail
         self.exit_status = exit_status
         self.transient = transient
@@ -88,17 +88,17 @@ class HeadError(ClusterError):
 
 
 class RunError(GputuiError):
-    """The computation itself failed; `remedy` says what to change, where that is known.
+    """The computation itself failed; `hint` says what to change, where that is known.
 
     `lost` where its tasks were lost rather than failed: then the cluster may be gone, too.
     `lost_worker` is the last one that a task took along: the head knows how it ended.
     """
 
     def __init__(
-        self, message: str, *, remedy: str = "", lost: bool = False, lost_worker: str = ""
+        self, message: str, *, hint: str = "", lost: bool = False, lost_worker: str = ""
     ) -> None:
-        super().__init__(message + (f"\n  {remedy}" if remedy else ""))
-        self.remedy = remedy
+        super().__init__(message + (f"\n  {hint}" if hint else ""))
+        self.hint = hint
         self.lost = lost
         self.lost_worker = lost_worker
 

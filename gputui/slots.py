@@ -19,7 +19,7 @@ class SlotState(StrEnum):
     SILENT = "silent"
     CRASHED = "crashed"
     PARKED = "parked"
-    MISPLACED = "misplaced"
+    MISPLACED = "wrong_device"
     BUSY = "busy"
     IDLE = "idle"
     PAUSED = "paused"
@@ -134,7 +134,7 @@ def _state(
         return SlotState.SILENT
     if len(workers) == 1:
         return state_of_worker(workers[0])
-    if any(misplaced(worker) for worker in workers):
+    if any(wrong_device(worker) for worker in workers):
         return SlotState.MISPLACED
     if workers:
         return min((_BY_WORKER[worker.state] for worker in workers), key=PLACES.__getitem__)
@@ -145,10 +145,10 @@ def _state(
 
 def state_of_worker(worker: WorkerStatus) -> SlotState:
     """Return what a worker that is not gone is doing, as its slot would say."""
-    return SlotState.MISPLACED if misplaced(worker) else _BY_WORKER[worker.state]
+    return SlotState.MISPLACED if wrong_device(worker) else _BY_WORKER[worker.state]
 
 
-def misplaced(worker: WorkerStatus) -> bool:
+def wrong_device(worker: WorkerStatus) -> bool:
     """Return whether a worker's CUDA context is on another device than it was pinned to."""
     seen = worker.seen_device_uuid
     return seen is not None and worker.device_uuid is not None and seen != worker.device_uuid

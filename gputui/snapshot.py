@@ -98,7 +98,7 @@ class HostStatus:
     state_since: float
     reason: str = ""
     """Why it is silent or refused, or what it is waiting for; "" when all is well."""
-    remedy: str = ""
+    hint: str = ""
     failed_stage: str = ""
     """For a refused host, the `HostState` it failed in."""
     stderr_tail: tuple[str, ...] = ()
@@ -267,7 +267,7 @@ class Snapshot:
     """None is: as many as the hosts give."""
     adaptive: tuple[int, int] | None = None
     """The bounds, when the number of workers follows the work."""
-    faces: int = 0
+    frontends: int = 0
     reason: str = ""
     simulated: bool = False
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gputui.cluster import HeadLink, HeadProcess, spawn_head
 from gputui.protocol import VERSION
-from gputui.protocol.face import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped
+from gputui.protocol.frontend import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import Event, Snapshot, WorkerStatus
@@ -22,7 +22,7 @@ TWO_WORKERS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 
 @dataclass
 class LiveCluster:
-    """A cluster with a face that keeps all it is told."""
+    """A cluster with a frontend that keeps all it is told."""
 
     head: HeadProcess
     link: HeadLink
@@ -97,16 +97,22 @@ class Clusters:
     heads: list[HeadProcess] = field(default_factory=list)
 
     async def start(
-        self, hosts: str = TWO_WORKERS, name: str = "test", face: str = "screen", **settings: object
+        self,
+        hosts: str = TWO_WORKERS,
+        name: str = "test",
+        frontend: str = "screen",
+        **settings: object,
     ) -> LiveCluster:
         config = ConfigureHead(VERSION, name, hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         self.heads.append(head)
         socket = await asyncio.to_thread(head.opened)
-        return await self.attach(head, socket, face)
+        return await self.attach(head, socket, frontend)
 
-    async def attach(self, head: HeadProcess, socket: str, face: str = "screen") -> LiveCluster:
-        cluster = LiveCluster(head, await HeadLink.open(socket, face=face, snapshots=True), socket)
+    async def attach(self, head: HeadProcess, socket: str, frontend: str = "screen") -> LiveCluster:
+        cluster = LiveCluster(
+            head, await HeadLink.open(socket, frontend=frontend, snapshots=True), socket
+        )
         cluster.listen()
         self.live.append(cluster)
         return cluster

@@ -69,7 +69,7 @@ def test_a_cluster_can_be_taken_hold_of_by_its_name() -> None:
     with GPUCluster(TWO_WORKERS, name="mine"):
         with gputui.connect("mine") as held, Client(held) as client:
             assert client.submit(sum, [1, 2]).result() == 3
-        assert [contact.name for contact in running_clusters()] == ["mine"]
+        assert [connection_file.name for connection_file in running_clusters()] == ["mine"]
 
 
 def test_connect_takes_the_only_cluster_without_a_name() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.demo.requests import answer, carry_out
 from gputui.errors import HeadError, UsageError
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
     Answer,
@@ -28,7 +28,7 @@ from gputui.protocol.face import (
     Stop,
     Stopped,
     SubscribeLogs,
-    ToFace,
+    ToFrontend,
 )
 from gputui.protocol.shared import LogLines, Refused
 from gputui.readings import Owner
@@ -48,7 +48,9 @@ def test_the_same_seed_lives_the_same_life() -> None:
     lives = [Simulator(Shape(16, 4), seed=5, started_at=START) for _ in range(2)]
     first, second = [life.step(START + 200) for life in lives]
     assert first == second
-    assert [e.text for e in lives[0].journal.events] == [e.text for e in lives[1].journal.events]
+    assert [e.text for e in lives[0].event_log.events] == [
+        e.text for e in lives[1].event_log.events
+    ]
 
 
 def test_another_seed_lives_another_life() -> None:
@@ -85,7 +87,7 @@ def test_a_refused_host_says_where_why_and_what_to_do() -> None:
     snapshot = Simulator(Shape(16, 4), seed=1, started_at=START).step(START + 15)
     refused = [host for host in snapshot.hosts if host.state is HostState.REFUSED]
     assert refused
-    assert all(h.failed_stage and h.reason and h.remedy and h.stderr_tail for h in refused)
+    assert all(h.failed_stage and h.reason and h.hint and h.stderr_tail for h in refused)
 
 
 def test_a_host_that_mends_comes_up_when_it_is_tried_again() -> None:
@@ -102,7 +104,7 @@ def test_a_host_with_an_unknown_key_waits_for_the_answer(
 ) -> None:
     simulator = Simulator(Shape(4, 4), seed=1, started_at=START)
     simulator.step(START + 60)
-    (question,) = simulator.journal.questions.values()
+    (question,) = simulator.event_log.questions.values()
     assert "SHA256:" in question.text
     answer(simulator, Answer(question.question, text))
     snapshot = simulator.step(START + 90)
@@ -217,7 +219,7 @@ def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
         "throttled",
         "ecc",
         "lost",
-        "misplaced",
+        "wrong_device",
         "silent",
         "crashed",
         "busy",
@@ -256,7 +258,7 @@ async def test_log_lines_come_only_to_those_who_asked() -> None:
     assert isinstance(await _first(messages, LogLines), LogLines)
 
 
-async def test_a_face_that_attaches_later_is_told_what_happened_and_what_is_asked() -> None:
+async def test_a_frontend_that_attaches_later_is_told_what_happened_and_what_is_asked() -> None:
     simulator = Simulator(Shape(4, 2), seed=1, started_at=START)
     simulator.step(START + 20)
     link = DemoLink(simulator, lambda: START + 20)
@@ -287,7 +289,7 @@ def test_the_demo_loads_neither_dask_nor_ssh_nor_the_screen() -> None:
     assert done.stdout.strip() == "[]"
 
 
-async def _first(messages: AsyncIterator[ToFace], kind: type) -> ToFace:
+async def _first(messages: AsyncIterator[ToFrontend], kind: type) -> ToFrontend:
     async for message in messages:
         if isinstance(message, kind):
             return message
@@ -311,7 +313,9 @@ def _alarms(snapshot: Snapshot) -> set[str]:
         "throttled": any(device.throttle_reasons for device in devices),
         "ecc": any(device.ecc_errors for device in devices),
         "lost": any(device.lost for device in devices),
-        "misplaced": any(w.seen_device_uuid not in (None, w.device_uuid) for w in snapshot.workers),
+        "wrong_device": any(
+            w.seen_device_uuid not in (None, w.device_uuid) for w in snapshot.workers
+        ),
         "silent": bool(_in_state(snapshot, HostState.SILENT)),
         "crashed": any(w.state is WorkerState.CRASHED for w in snapshot.workers),
         "busy": snapshot.scheduler.state is SchedulerState.BUSY,

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from gputui.errors import ProtocolError
-from gputui.protocol import agent, face, scheduler, starter
+from gputui.protocol import agent, frontend, scheduler, starter
 from gputui.protocol.codec import decode, encode
 
 DIRECTIONS = {
     agent: agent.ToAgent | agent.FromAgent,
-    face: face.ToFace | face.FromFace,
+    frontend: frontend.ToFrontend | frontend.FromFrontend,
     scheduler: scheduler.ToScheduler | scheduler.FromScheduler,
     starter: starter.ToStarter | starter.ConfigureHead,
 }
@@ -41,7 +41,7 @@ def test_a_value_arrives_as_it_was_sent() -> None:
 
 def test_a_message_of_another_link_is_none() -> None:
     with pytest.raises(ProtocolError, match="not a message of this version"):
-        decode(encode(face.Stop(1)), agent.ToAgent)
+        decode(encode(frontend.Stop(1)), agent.ToAgent)
 
 
 def _inside(hint: Any) -> set[type]:

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from gputui import presets, run
+from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
 from gputui.presets import Outcome, Parameter, Preset
 from gputui.presets.facts import Facts
 from gputui.presets.job import Job
 from gputui.presets.workers import refuse_missing
+from gputui.run import execution
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +40,14 @@ def doing(compute: Any, **parameters: int) -> Preset:
 
 
 def test_progress_is_reported_to_the_end(client: Client) -> None:
-    seen: list[run.RunProgress] = []
-    run.execute(client, presets.get("random-sum"), {"size": 3000}, report=seen.append)
+    seen: list[execution.RunProgress] = []
+    execution.execute(client, presets.get("random-sum"), {"size": 3000}, report=seen.append)
     assert seen[-1].done == seen[-1].total > 0
     assert seen[-1].stage == "drawing and adding"
 
 
 def test_the_json_object_is_json_and_has_the_documented_keys(client: Client) -> None:
-    result = run.execute(client, presets.get("svd"), {"rows": 100, "cols": 5})
+    result = execution.execute(client, presets.get("svd"), {"rows": 100, "cols": 5})
     whole = json.loads(json.dumps(result.to_json(restarts=1), allow_nan=False))
     assert list(whole) == [
         "preset", "parameters", "backend", "workers", "failed_hosts",
@@ -57,24 +58,24 @@ def test_the_json_object_is_json_and_has_the_documented_keys(client: Client) -> 
 
 
 def test_only_the_named_workers_are_used(client: Client) -> None:
-    result = run.execute(client, presets.get("smoke"), {}, workers=["1"])
+    result = execution.execute(client, presets.get("smoke"), {}, workers=["1"])
     assert [row["worker"] for row in result.result["workers"]] == ["1"]
 
 
 def test_a_worker_that_is_not_there_is_refused(client: Client) -> None:
     with pytest.raises(ClusterError, match="no worker is named 7"):
-        run.execute(client, presets.get("smoke"), {}, workers=["7"])
+        execution.execute(client, presets.get("smoke"), {}, workers=["7"])
 
 
 def test_an_unknown_backend_is_refused(client: Client) -> None:
     with pytest.raises(UsageError, match="must be one of auto, cupy, numpy"):
-        run.execute(client, presets.get("smoke"), {}, backend="jax")
+        execution.execute(client, presets.get("smoke"), {}, backend="jax")
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="a GPU is here")
 def test_where_no_gpu_is_nobody_is_told_to_install_cupy(client: Client) -> None:
     with pytest.raises(ClusterError, match=r"there is none for 0, 1: .*(libcuda|CUDA)") as caught:
-        run.execute(client, presets.get("smoke"), {}, backend="cupy")
+        execution.execute(client, presets.get("smoke"), {}, backend="cupy")
     assert "--backend numpy" in str(caught.value)
     assert "pip install" not in str(caught.value)
 
@@ -96,15 +97,15 @@ def test_a_preset_from_a_file_runs_on_workers_that_do_not_have_it(
         "    return Outcome({'sum': sum(job.results(job.map(twice, range(job['n']))))})\n"
         "thing = Preset('thing', 'a test', (Parameter('n', int, 4, ''),), compute)\n"
     )
-    assert run.execute(client, presets.get(f"{path}:thing"), {}).result == {"sum": 12}
+    assert execution.execute(client, presets.get(f"{path}:thing"), {}).result == {"sum": 12}
 
 
 def test_cancelling_from_another_thread_ends_the_run_and_its_tasks(client: Client) -> None:
     cancel = threading.Event()
     preset = doing(lambda job: Outcome({"x": job.results(job.map(time.sleep, [0.5] * 200))}))
     threading.Timer(0.3, cancel.set).start()
-    with pytest.raises(run.RunCancelledError):
-        run.execute(client, preset, {}, cancel=cancel)
+    with pytest.raises(execution.RunCancelledError):
+        execution.execute(client, preset, {}, cancel=cancel)
     assert all(not keys for keys in _waiting(client))
 
 
@@ -117,7 +118,7 @@ def test_a_failed_run_leaves_the_client_connected(client: Client) -> None:
         return Outcome({"x": job.results([wrong]), "last": last})
 
     with pytest.raises(RunError, match="ValueError"):
-        run.execute(client, doing(compute), {})
+        execution.execute(client, doing(compute), {})
     assert client.submit(len, "four", pure=False).result(timeout=60) == 4
 
 
@@ -137,7 +138,7 @@ def _waiting(client: Client) -> list[list[str]]:
 def test_a_task_that_fails_is_one_error_that_names_it(client: Client) -> None:
     preset = doing(lambda job: Outcome({"x": job.results(job.map(int, ["3", "three"]))}))
     with pytest.raises(RunError, match=r"made failed: ValueError: invalid literal.*'three'"):
-        run.execute(client, preset, {})
+        execution.execute(client, preset, {})
 
 
 class Adder:
@@ -150,14 +151,14 @@ class Adder:
 @pytest.mark.parametrize("function", [partial(max, 4), lambda n: n + 1, Adder(), operator.neg])
 def test_whatever_can_be_called_can_be_a_task(client: Client, function: Any) -> None:
     preset = doing(lambda job: Outcome({"x": job.results([job.submit(function, 3)])[0]}))
-    assert run.execute(client, preset, {}).result == {"x": function(3)}
+    assert execution.execute(client, preset, {}).result == {"x": function(3)}
 
 
 def test_the_example_for_authors_runs_as_it_is(client: Client, tmp_path: Path) -> None:
     assert presets.__doc__
     path = tmp_path / "mine.py"
     path.write_text(dedent("\n".join(re.findall(r"^    .*|^$", presets.__doc__, re.MULTILINE))))
-    result = run.execute(client, presets.get(f"{path}:PRESET"), {"count": 2}).result
+    result = execution.execute(client, presets.get(f"{path}:PRESET"), {"count": 2}).result
     assert result["norms"] == pytest.approx([577, 577], rel=0.01)
 
 
@@ -196,7 +197,7 @@ def test_whoever_writes_a_preset_is_told_what_is_wrong_and_where(
     path = tmp_path / "wrong.py"
     path.write_text(WRONG)
     with pytest.raises(RunError, match=says):
-        run.execute(client, presets.get(str(path)), {"n": n})
+        execution.execute(client, presets.get(str(path)), {"n": n})
 
 
 def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
@@ -206,12 +207,12 @@ def test_running_out_of_memory_says_what_to_change(client: Client) -> None:
     preset = doing(lambda job: Outcome({"x": job.results([job.submit(exhaust, 1)])}))
     where = r"on \d, where a task may take [\d.]+ GiB: Out of memory allocating.*"
     with pytest.raises(RunError, match=rf"ran out of memory {where}\n  use smaller chunks"):
-        run.execute(client, preset, {})
+        execution.execute(client, preset, {})
 
 
 def test_dasks_performance_report_is_written(client: Client, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    run.execute(client, presets.get("smoke"), {}, report_file=path)
+    execution.execute(client, presets.get("smoke"), {}, report_file=path)
     assert "<html" in path.read_text()
 
 
@@ -236,5 +237,5 @@ def test_a_worker_killed_in_the_middle_does_not_change_the_result(
             return Outcome({"pids": job.each_worker(_die_once, flag)})
         return Outcome({"pids": job.results(job.map(_die_once, [flag] * 4))})
 
-    result = run.execute(client, doing(compute), {})
+    result = execution.execute(client, doing(compute), {})
     assert len(result.result["pids"]) == (2 if pinned else 4)

@@ -12,11 +12,11 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from gputui import runs
+from gputui import run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
-from gputui.runs import arrays
-from gputui.runs.records import write
+from gputui.run import arrays
+from gputui.run.records import write
 from gputui.snapshot import RunState
 
 
@@ -26,26 +26,26 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "gputui" / "runs"
 
 
-def recording(preset: str = "svd", warned: Any = pytest.fail) -> runs.Recording:
-    record = runs.new_record(
+def recording(preset: str = "svd", warned: Any = pytest.fail) -> run.Recording:
+    record = run.new_record(
         preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0"
     )
-    return runs.Recording(record, warned)
+    return run.Recording(record, warned)
 
 
 def fetch(block: Any) -> Any:
     return block.compute(scheduler="synchronous")
 
 
-def begun(preset: str = "svd") -> runs.RunRecord:
+def begun(preset: str = "svd") -> run.RunRecord:
     return recording(preset).record
 
 
 def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
     run = recording()
-    assert runs.find(run.record.id).state is RunState.RUNNING
+    assert run.find(run.record.id).state is RunState.RUNNING
     run.end(RunState.DONE, result={"result": {"sum": 3}}, restarts=2)
-    found = runs.find(run.record.id)
+    found = run.find(run.record.id)
     assert (found.state, found.result, found.restarts) == (
         RunState.DONE, {"result": {"sum": 3}}, 2,
     )  # fmt: skip
@@ -60,63 +60,63 @@ def test_nobody_else_can_read_a_record(state: Path) -> None:
 
 
 def test_an_error_is_recorded_with_its_type() -> None:
-    recording().end(RunState.FAILED, error=RunError("too large", remedy="use less"))
-    (found,) = runs.recorded()
+    recording().end(RunState.FAILED, error=RunError("too large", hint="use less"))
+    (found,) = run.recorded()
     assert (found.error_type, found.error) == ("RunError", "too large\n  use less")
 
 
 def test_a_run_whose_process_is_gone_is_lost() -> None:
     code = (
-        "from gputui import runs;"
-        "record = runs.new_record('svd', {}, backend='auto', hosts='', version='1');"
-        "print(runs.Recording(record, print).record.id)"
+        "from gputui import run;"
+        "record = run.new_record('svd', {}, backend='auto', hosts='', version='1');"
+        "print(run.Recording(record, print).record.id)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert runs.find(shown.stdout.strip()).state is RunState.LOST
+    assert run.find(shown.stdout.strip()).state is RunState.LOST
 
 
 def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:
     record = begun()
-    assert runs.find(record.id).state is RunState.RUNNING
+    assert run.find(record.id).state is RunState.RUNNING
     write(replace(record, started_at=record.started_at - 86_400))
-    assert runs.find(record.id).state is RunState.LOST
+    assert run.find(record.id).state is RunState.LOST
 
 
 def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
     first, second = begun(), begun("mean")
-    assert [each.id for each in runs.recorded()] == [second.id, first.id]
-    assert runs.find("last").id == second.id
-    assert runs.find(first.id[-8:]).id == first.id
+    assert [each.id for each in run.recorded()] == [second.id, first.id]
+    assert run.find("last").id == second.id
+    assert run.find(first.id[-8:]).id == first.id
 
 
 def test_an_id_that_names_no_run_or_several_is_refused() -> None:
     begun(), begun()
     with pytest.raises(UsageError, match="no run is called 'nothing'"):
-        runs.find("nothing")
+        run.find("nothing")
     with pytest.raises(UsageError, match="names 2 runs"):
-        runs.find("2")
+        run.find("2")
 
 
 def test_of_many_runs_that_an_id_might_mean_some_are_listed() -> None:
     for _ in range(12):
         begun()
     with pytest.raises(UsageError, match=r"names 12 runs:(\n  2\S+){10}\n  …$"):
-        runs.find("2")
+        run.find("2")
     with pytest.raises(UsageError, match="no run is called ''"):
-        runs.find("")
+        run.find("")
 
 
 def test_a_broken_record_is_passed_over(state: Path) -> None:
     record = begun()
     (state / "broken").mkdir()
     (state / "broken" / "run.json").write_text("{")
-    assert [each.id for each in runs.recorded()] == [record.id]
+    assert [each.id for each in run.recorded()] == [record.id]
 
 
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     u = da.from_array(x, chunks=(3, 2))
-    paths = runs.save_arrays(tmp_path / "out", {"u": u, "s": x[0]}, fetch)
+    paths = run.save_arrays(tmp_path / "out", {"u": u, "s": x[0]}, fetch)
     assert [path.name for path in paths] == ["u.npy", "s.npy"]
     np.testing.assert_array_equal(np.load(paths[0]), x)
     np.testing.assert_array_equal(np.load(paths[1]), x[0])
@@ -133,7 +133,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(arrays.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
     with pytest.raises(RunError, match="800 bytes do not fit in the 10 that are free"):
-        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
+        run.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []
 
 
@@ -141,23 +141,23 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 def test_a_disk_that_fills_up_is_one_error_without_half_a_file(tmp_path: Path) -> None:
     (tmp_path / "s.npy").symlink_to("/dev/full")
     with pytest.raises(RunError, match=r"s\.npy: "):
-        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
+        run.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []
 
 
 @pytest.mark.parametrize(("name", "array"), [("x", [1, 2]), ("../x", np.zeros(2))])
 def test_what_is_no_array_or_no_name_is_not_saved(tmp_path: Path, name: str, array: object) -> None:
     with pytest.raises(RunError, match=f"'{name}', a (list|ndarray), is no array, or no name"):
-        runs.save_arrays(tmp_path / "out", {name: array}, fetch)
+        run.save_arrays(tmp_path / "out", {name: array}, fetch)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="no arrays to save"):
-        runs.save_arrays(tmp_path, {}, fetch)
+        run.save_arrays(tmp_path, {}, fetch)
     with pytest.raises(RunError, match="file: File exists"):
-        runs.save_arrays(tmp_path / "file", {"s": np.zeros(1)}, fetch)
+        run.save_arrays(tmp_path / "file", {"s": np.zeros(1)}, fetch)
 
 
 FIGURES = [
@@ -169,11 +169,11 @@ FIGURES = [
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.kind)
 def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) -> None:
-    drawn = runs.draw(figure, 60, 12)
+    drawn = run.draw(figure, 60, 12)
     assert figure.title in drawn
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= 60
-    runs.draw_file(figure, tmp_path / "figure.png")
+    run.draw_file(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -181,13 +181,13 @@ def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) ->
 def test_a_file_of_a_figure_is_what_its_name_says(
     suffix: str, begins: bytes, tmp_path: Path
 ) -> None:
-    runs.draw_file(FIGURES[0], tmp_path / f"figure{suffix}")
+    run.draw_file(FIGURES[0], tmp_path / f"figure{suffix}")
     assert (tmp_path / f"figure{suffix}").read_bytes().startswith(begins)
 
 
 def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        runs.draw_file(FIGURES[0], tmp_path / "none" / "figure.png")
+        run.draw_file(FIGURES[0], tmp_path / "none" / "figure.png")
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None
     ],
 )
 def test_values_are_printed_for_people(value: Any, shown: str) -> None:
-    assert runs.text({"x": value}) == f"x  {shown}"
+    assert run.text({"x": value}) == f"x  {shown}"
 
 
 def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
     rates = [[None, 1.1e9], [246e6, None]]
-    assert runs.text({"rate": rates}, {"rate": "B/s"}) == (
+    assert run.text({"rate": rates}, {"rate": "B/s"}) == (
         "rate  –         1.1 GB/s\n      246 MB/s  –"
     )
 
 
 def test_rows_are_printed_as_a_table() -> None:
     rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
-    assert runs.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"
+    assert run.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"

@@ -1,5 +1,5 @@
 """What runs on every host: telemetry of its GPUs, and the care of its workers.
 
 Standard library and pynvml only, so that facts and telemetry come at once and on any host;
-distributed and CuPy are imported by its nursery alone, which forks the workers.
+distributed and CuPy are imported by its forkserver alone, which forks the workers.
 """

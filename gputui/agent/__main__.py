@@ -5,19 +5,19 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Be the relay of an agent, or the nursery of one."""
+    """Be the relay of an agent, or the forkserver of one."""
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "relay":
         from gputui.agent.relay import relay
 
         return relay()
-    if role == "nursery":
-        from gputui.agent.lifeline import Place
-        from gputui.agent.nursery import nursery
+    if role == "forkserver":
+        from gputui.agent.forkserver import forkserver
+        from gputui.process.lifetime import Place
 
         control, scratch, place = sys.argv[2:5]
-        nursery(int(control), Path(scratch), Place(Path(place)))
-    print("gputui agent: started by gputui, with relay or nursery", file=sys.stderr)
+        forkserver(int(control), Path(scratch), Place(Path(place)))
+    print("gputui agent: started by gputui, with relay or forkserver", file=sys.stderr)
     return 2
 
 

@@ -11,10 +11,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from gputui.agent import procfs, versions
-from gputui.agent.cgroups import Cgroups
-from gputui.agent.memory import memory
-from gputui.agent.watch import DeviceWatch
+from gputui.agent import versions
+from gputui.agent.gpu.watch import DeviceWatch
+from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
+from gputui.process.memory import memory
 from gputui.protocol import VERSION
 from gputui.protocol.agent import DeviceCpus, Facts
 

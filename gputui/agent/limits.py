@@ -3,16 +3,16 @@
 import asyncio
 from collections.abc import Mapping
 
-from gputui.agent import procfs
-from gputui.agent.memory import memory_limit
-from gputui.agent.running import Running
+from gputui.agent.worker_process import WorkerProcess
+from gputui.process import procfs
+from gputui.process.memory import memory_limit
 
 CHECK_S = 0.2
 SHARE = 0.95
 """Of its limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
 
 
-async def keep_limits(workers: Mapping[str, Running]) -> None:
+async def keep_limits(workers: Mapping[str, WorkerProcess]) -> None:
     """Watch the memory of these workers for ever, whichever they are by then."""
     while True:
         for worker in workers.values():
@@ -22,7 +22,7 @@ async def keep_limits(workers: Mapping[str, Running]) -> None:
         await asyncio.sleep(CHECK_S)
 
 
-def _exceeded(worker: Running) -> int:
+def _exceeded(worker: WorkerProcess) -> int:
     """Return the limit that a worker has come up to; 0 while it has not, or is being ended."""
     if worker.pid is None or worker.over_limit_bytes is not None:
         return 0

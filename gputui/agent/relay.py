@@ -16,8 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gputui.agent.lifeline import END_SIGNALS, Place
 from gputui.errors import ProtocolError
+from gputui.process.lifetime import END_SIGNALS, Place
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from gputui.agent.facts import gather_facts
-from gputui.agent.lifeline import END_SIGNALS, Place, adopt_orphans
-from gputui.agent.telemetry import TelemetryReader
-from gputui.agent.watch import DeviceWatch
+from gputui.agent.gpu.telemetry import TelemetryReader
+from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
+from gputui.process.lifetime import END_SIGNALS, Place, adopt_orphans
 from gputui.protocol.agent import (
     Configure,
     Credentials,

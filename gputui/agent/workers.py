@@ -1,4 +1,4 @@
-"""The workers of this host: started through the nursery, watched, limited, restarted, stopped."""
+"""The workers of this host: started by the forkserver, watched, limited, restarted, stopped."""
 
 import asyncio
 import json
@@ -10,19 +10,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.cgroups import Cgroups
 from gputui.agent.exits import explain
-from gputui.agent.lifeline import Place, end_children, kill_group
+from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.limits import keep_limits
-from gputui.agent.nursery_process import NurseryProcess
 from gputui.agent.output import Output
-from gputui.agent.running import Running
+from gputui.agent.worker_process import WorkerProcess
 from gputui.plan import WorkerSpec
+from gputui.process.cgroups import Cgroups
+from gputui.process.lifetime import Place, end_children, kill_group
 from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
+    ForkserverReady,
     FromAgent,
-    NurseryReady,
     RunningWorker,
     StartWorkers,
     Trouble,
@@ -55,25 +55,25 @@ class Workers:
         self._cpus_near = cpus_near
         self._scratch = scratch
         self._send = send
-        self._workers: dict[str, Running] = {}
+        self._workers: dict[str, WorkerProcess] = {}
         self._credentials: Credentials | None = None
-        self._nursery = NurseryProcess(
-            environ, scratch, place, heard=self._hear, lost=self._nursery_lost
+        self._forkserver = ForkserverProcess(
+            environ, scratch, place, heard=self._hear, lost=self._forkserver_lost
         )
         self._cgroups = Cgroups()
         self._limits: asyncio.Task[None] | None = None
         self._following = False
 
     def open(self) -> None:
-        """Start the nursery; it imports while the head makes up its mind."""
-        self._nursery.start()
+        """Start the forkserver; it imports while the head makes up its mind."""
+        self._forkserver.start()
         self._limits = asyncio.create_task(keep_limits(self._workers))
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
         self._credentials = credentials
-        if self._nursery.ready:
-            self._nursery.order({"credentials": asdict(credentials)})
+        if self._forkserver.ready:
+            self._forkserver.order({"credentials": asdict(credentials)})
 
     def start(self, order: StartWorkers) -> None:
         """Start the workers of an order; those that are there already are left alone."""
@@ -94,7 +94,7 @@ class Workers:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
 
     def _add(self, spec: WorkerSpec, order: StartWorkers) -> None:
-        worker = Running(spec, order, Output(spec.name, self._send))
+        worker = WorkerProcess(spec, order, Output(spec.name, self._send))
         worker.output.following = self._following
         self._workers[spec.name] = worker
         self._fork(worker)
@@ -110,7 +110,7 @@ class Workers:
                 self._workers.pop(worker.spec.name, None)
         return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
 
-    async def _see_end(self, ending: list[Running], grace_s: float) -> None:
+    async def _see_end(self, ending: list[WorkerProcess], grace_s: float) -> None:
         """Wait for workers that were asked to end; kill those that do not, and all they started."""
         waits = [asyncio.create_task(worker.ended.wait()) for worker in ending]
         if waits:
@@ -159,21 +159,21 @@ class Workers:
         )
 
     async def close(self) -> None:
-        """End whatever is left, and the nursery."""
+        """End whatever is left, and the forkserver."""
         if self._limits:
             self._limits.cancel()
         for worker in self._workers.values():
             worker.cancel_restart()
             worker.kill()
-        await self._nursery.close()
+        await self._forkserver.close()
         end_children()
         for worker in self._workers.values():
             worker.output.close()
 
     def _hear(self, message: dict[str, Any]) -> None:
-        """Take what the nursery tells."""
+        """Take what the forkserver tells."""
         if "ready" in message:
-            self._send(NurseryReady(message["ready"]))
+            self._send(ForkserverReady(message["ready"]))
             if self._credentials:
                 self.trust(self._credentials)
             for worker in self._workers.values():
@@ -184,8 +184,8 @@ class Workers:
         else:
             self._exited(message["exited"], message["pid"], message["status"])
 
-    def _nursery_lost(self, said: str, given_up: bool) -> None:
-        """The nursery died, and its workers with it: end what they started, and begin anew."""
+    def _forkserver_lost(self, said: str, given_up: bool) -> None:
+        """The forkserver died, and its workers with it: end what they started, and begin anew."""
         end_children()
         self._send(Trouble(f"the process that starts workers ended: {said or 'without a word'}"))
         for worker in list(self._workers.values()):
@@ -197,8 +197,8 @@ class Workers:
             for worker in self._workers.values():
                 self._park(worker, said)
 
-    def _park(self, worker: Running, said: str) -> None:
-        """Give up a worker that no nursery could start."""
+    def _park(self, worker: WorkerProcess, said: str) -> None:
+        """Give up a worker that no forkserver could start."""
         worker.cancel_restart()
         worker.waiting, worker.parked = False, True
         reason = f"its Python cannot import what workers need: {said}"
@@ -207,12 +207,12 @@ class Workers:
             WorkerExited(worker.spec.name, 0, "import-error", reason, None, None, tail, None, True)
         )
 
-    def _fork(self, worker: Running) -> None:
-        """Have the nursery fork a worker, with pipes for what it prints and reports."""
-        worker.restart, worker.forking = None, self._nursery.ready
-        worker.waiting = not self._nursery.ready
+    def _fork(self, worker: WorkerProcess) -> None:
+        """Have the forkserver fork a worker, with pipes for what it prints and reports."""
+        worker.restart, worker.forking = None, self._forkserver.ready
+        worker.waiting = not self._forkserver.ready
         if worker.waiting:
-            self._nursery.start()
+            self._forkserver.start()
             return
         spec, order = worker.spec, worker.order
         worker.begin(self._cgroups.oom_kills())
@@ -220,7 +220,7 @@ class Workers:
         folder.mkdir(mode=0o700, exist_ok=True)
         printed = worker.output.open()
         reads, reports = os.pipe()
-        self._nursery.order(
+        self._forkserver.order(
             {
                 "spawn": {
                     **asdict(spec),
@@ -238,7 +238,7 @@ class Workers:
         os.set_blocking(reads, False)
         asyncio.get_running_loop().add_reader(reads, self._read_report, worker, reads)
 
-    def _read_report(self, worker: Running, descriptor: int) -> None:
+    def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
         """Take what a worker reports of itself, until it ends."""
         try:
             data = os.read(descriptor, 4096)

@@ -10,9 +10,9 @@ from typing import Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.starting import head_configuration
-from gputui.cluster import Contact, HeadLink, failures, running_clusters, spawn_head
+from gputui.cluster import ConnectionFile, HeadLink, failures, running_clusters, spawn_head
 from gputui.errors import ExitCode, GputuiError, UsageError
-from gputui.protocol.face import AwaitWorkers, Settled, Stop
+from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
 
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
@@ -26,7 +26,7 @@ def up(**options: Any) -> int:
 
     async def start() -> int:
         head = spawn_head(configuration)
-        link = await HeadLink.open(await asyncio.to_thread(head.opened), face="command")
+        link = await HeadLink.open(await asyncio.to_thread(head.opened), frontend="command")
         settled = await link.request(AwaitWorkers(0, options["workers"]))
         assert isinstance(settled, Settled)
         for problem in failures(settled):
@@ -68,16 +68,16 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-async def _described(found: Iterable[Contact]) -> list[dict[str, Any]]:
+async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
     """Return what `ls --json` prints, as each head tells it."""
     return [row for row in await asyncio.gather(*map(_describe, found)) if row]
 
 
-async def _describe(cluster: Contact) -> dict[str, Any] | None:
-    from gputui.protocol.face import SnapshotTaken
+async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
+    from gputui.protocol.frontend import SnapshotTaken
 
     try:
-        link = await HeadLink.open(cluster.socket, face="command", snapshots=True)
+        link = await HeadLink.open(cluster.socket, frontend="command", snapshots=True)
     except GputuiError:
         return None
     try:
@@ -115,7 +115,7 @@ def down(name: str | None, everything: bool) -> int:
     return 0
 
 
-def chosen_cluster(name: str | None) -> Contact:
+def chosen_cluster(name: str | None) -> ConnectionFile:
     """Return the cluster that is meant, the only one without a name; raises UsageError."""
     running = {cluster.name: cluster for cluster in running_clusters()}
     if name is None and len(running) == 1:
@@ -130,9 +130,9 @@ def chosen_cluster(name: str | None) -> Contact:
     return running[name]
 
 
-async def _stop(cluster: Contact) -> None:
+async def _stop(cluster: ConnectionFile) -> None:
     """Ask a head to stop, and wait until it is gone."""
-    link = await HeadLink.open(cluster.socket, face="command")
+    link = await HeadLink.open(cluster.socket, frontend="command")
     try:
         await link.request(Stop(0))
         async for _ in link.messages():

@@ -1,6 +1,6 @@
 """The course of one run: what its cluster says meanwhile, and who is told how far it is.
 
-The head is told, so that every face sees the run and any of them may cancel it; the terminal is
+The head is told, so that every frontend sees the run and any of them may cancel it; the terminal is
 told; the log is. In return the head tells of workers that crash, of restarts, and of its end.
 """
 
@@ -16,7 +16,7 @@ from gputui.cli.progress import Progress, Silence
 from gputui.cluster import HeadLink, failures
 from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     AwaitWorkers,
     Cancelled,
     EventHappened,
@@ -26,10 +26,10 @@ from gputui.protocol.face import (
     SnapshotTaken,
     Stopped,
     Stopping,
-    ToFace,
+    ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.runs import Recording
+from gputui.run import Recording
 from gputui.snapshot import Event, RunState, Snapshot
 
 REPORT_EVERY_S = 0.5
@@ -39,7 +39,7 @@ TELLING_S = 5.0
 """How long the head may take to tell why a run lost its tasks, or how a worker ended."""
 
 MOST_TOLD = 2**16
-"""Characters of a result that faces are told; `gputui runs show` has all of it."""
+"""Characters of a result that frontends are told; `gputui runs show` has all of it."""
 
 Result = TypeVar("Result")
 
@@ -107,7 +107,7 @@ class Course:
     async def attend(self, doing: Awaitable[Result]) -> Result:
         """Return what `doing` comes to, hearing what the cluster says meanwhile.
 
-        Raises RunCancelledError where a face cancels the run, HeadError where the cluster ends,
+        Raises RunCancelledError where a frontend cancels the run, HeadError where the cluster ends,
         RunError where its scheduler is lost or no worker is left; `doing` goes on then. It also
         goes on when this is cancelled.
         """
@@ -213,7 +213,7 @@ class Course:
             if not settled.workers:
                 raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
 
-    def _take(self, message: ToFace) -> None:
+    def _take(self, message: ToFrontend) -> None:
         match message:
             case EventHappened(event):
                 self._take_event(event)

@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from gputui import runs
+from gputui import run
 from gputui.cli.course import Course, Stage, Work
 from gputui.cli.output import Output, write
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
@@ -30,7 +30,7 @@ from gputui.presets.job import RunCancelledError
 from gputui.snapshot import RunState
 
 if TYPE_CHECKING:
-    from gputui.run import RunProgress, RunResult
+    from gputui.run.execution import RunProgress, RunResult
 
 CANCEL_S = 5.0
 """How long a computation may take to see that it was cancelled."""
@@ -78,7 +78,7 @@ def _load_distributed() -> None:
     try:
         import distributed  # noqa: F401
 
-        import gputui.run  # noqa: F401
+        import gputui.run.execution  # noqa: F401
     finally:
         gc.enable()
     # A lost connection is told by the head, in better words than the client's traceback.
@@ -138,7 +138,7 @@ def _compute_here(
     """Compute on the cluster with a client of its own, which its arrays live with; blocks."""
     from distributed import Client
 
-    from gputui.run import execute
+    from gputui.run.execution import execute
 
     link = course.link
     with (
@@ -215,9 +215,9 @@ def _print(text: str) -> None:
 
 def _for_people(result: "RunResult", *, draws: bool) -> str:
     """Return a result, its figure, and where it was computed."""
-    lines = [runs.text(result.result, result.units)]
+    lines = [run.text(result.result, result.units)]
     if draws and result.figure:
-        lines.append(f"\n{runs.draw(result.figure)}\n")
+        lines.append(f"\n{run.draw(result.figure)}\n")
     where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
     lines.append(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s")
     return "\n".join(lines)
@@ -225,5 +225,5 @@ def _for_people(result: "RunResult", *, draws: bool) -> str:
 
 def _summary(result: "RunResult") -> str:
     """Return a result in a line."""
-    said = runs.brief(result.result, result.units)
+    said = run.brief(result.result, result.units)
     return f"{said}, {result.elapsed_s:.2f} s" if said else f"{result.elapsed_s:.2f} s"

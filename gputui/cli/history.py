@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from gputui.presets import Figure
-from gputui.runs import RunRecord, draw, find, has_plotext, recorded, text
+from gputui.run import RunRecord, draw, find, has_plotext, recorded, text
 
 SHOWN = 30
 """Runs that are listed for people; `--json` has them all."""

@@ -65,8 +65,8 @@ def bootstrap(hosts: str | None, yes: bool) -> int:
 
     Raises UsageError where no host is named but this machine, on which gputui is installed.
     """
-    from gputui.fleet.bootstrap import bootstrap as make_ready
-    from gputui.fleet.bootstrap import describe
+    from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
+    from gputui.fleet.deploy.bootstrap import describe
 
     settings = fleet_settings()
     given = [host for host in read_hosts(hosts).hosts if not host.is_local]
@@ -80,7 +80,7 @@ def bootstrap(hosts: str | None, yes: bool) -> int:
     for outcome in outcomes:
         told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
         click.echo(f"{outcome.host}: {told}")
-        if outcome.remedy:
-            click.echo(f"  {outcome.remedy}")
+        if outcome.hint:
+            click.echo(f"  {outcome.hint}")
     failed = any(not outcome.python for outcome in outcomes)
     return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui import runs
+from gputui import run
 from gputui.errors import RunError, UsageError
 from gputui.presets import BUILT_IN, Preset
 
 if TYPE_CHECKING:
-    from gputui.run import RunResult
+    from gputui.run.execution import RunResult
 
 TERMINAL = "-"
 """`--figure -`: draw it in the terminal."""
@@ -48,7 +48,7 @@ def checked(save: str | None, report: str | None, figure: str | None) -> Output:
         save=_folder(save) if save else None,
         report=_file("--report", report) if report else None,
         figure=_figure(figure) if figure and not in_terminal else None,
-        draws=in_terminal or (sys.stdout.isatty() and runs.has_plotext()),
+        draws=in_terminal or (sys.stdout.isatty() and run.has_plotext()),
         wants_figure=bool(figure),
     )
 
@@ -71,9 +71,9 @@ def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> I
     `fetch` computes where blocks lie.
     """
     if output.save:
-        yield from runs.save_arrays(output.save, result.arrays, fetch)
+        yield from run.save_arrays(output.save, result.arrays, fetch)
     if output.figure and result.figure:
-        runs.draw_file(result.figure, output.figure)
+        run.draw_file(result.figure, output.figure)
         yield output.figure
     if output.report and result.report_error:
         output.report.unlink(missing_ok=True)
@@ -113,9 +113,9 @@ def _folder(given: str) -> Path:
 
 def _figure(given: str) -> Path:
     path = _file("--figure", given)
-    if path.suffix not in runs.FIGURE_SUFFIXES:
+    if path.suffix not in run.FIGURE_SUFFIXES:
         raise UsageError(
-            f"--figure {given}: name a file that ends in {', '.join(runs.FIGURE_SUFFIXES)}, "
+            f"--figure {given}: name a file that ends in {', '.join(run.FIGURE_SUFFIXES)}, "
             "or - for this terminal"
         )
     return path

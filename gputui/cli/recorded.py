@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui import __version__, runs
+from gputui import __version__, run
 from gputui.cli.course import Course, Work
 from gputui.cli.progress import progress
 from gputui.cluster import HeadLink, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
-from gputui.protocol.face import AwaitWorkers, Settled, SubscribeLogs
+from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
 from gputui.snapshot import HostStatus, RunState
 
 Hold = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
@@ -51,7 +51,7 @@ async def recorded(work: Work, hold: Hold, do: Doing) -> int:
 
     Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
     """
-    recording = runs.Recording(_begun(work), _warn)
+    recording = run.Recording(_begun(work), _warn)
     try:
         with progress(work.quiet) as bars:
             bars.show("starting", 0, 0)
@@ -86,18 +86,18 @@ def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
     return tuple(_failed_host(host) for host in settled.failed_hosts)
 
 
-def _begun(work: Work) -> runs.RunRecord:
-    return runs.new_record(
+def _begun(work: Work) -> run.RunRecord:
+    return run.new_record(
         work.name,
         work.parameters,
         backend=work.backend,
         hosts=work.hosts,
         version=__version__,
-        id=os.environ.pop(runs.RUN_VARIABLE, ""),
+        id=os.environ.pop(run.RUN_VARIABLE, ""),
     )
 
 
-async def _settled(work: Work, link: HeadLink, recording: runs.Recording) -> Settled:
+async def _settled(work: Work, link: HeadLink, recording: run.Recording) -> Settled:
     """Wait for the workers, and say what is missing; raises ClusterError where too few came up."""
     settled = await link.request(AwaitWorkers(0, work.workers))
     assert isinstance(settled, Settled)

@@ -42,7 +42,7 @@ def show_running(name: str | None, look: Look) -> int:
     socket = chosen_cluster(name).socket
 
     async def open_link() -> Any:
-        return await HeadLink.open(socket, face="screen", snapshots=True)
+        return await HeadLink.open(socket, frontend="screen", snapshots=True)
 
     return show(open_link, look)
 
@@ -63,13 +63,13 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
     async def open_link() -> Any:
         if not found:
             found.append(await _start(hosts, options))
-        return await HeadLink.open(found[0], face="screen", snapshots=True)
+        return await HeadLink.open(found[0], frontend="screen", snapshots=True)
 
     return show(open_link, look)
 
 
 SCREEN_IDLE_S = 3600.0
-"""A cluster that a screen left running ends after so long without a face or a run."""
+"""A cluster that a screen left running ends after so long without a frontend or a run."""
 
 
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
@@ -96,8 +96,8 @@ at them over and over, as Python does by default, takes a third of the screen's 
 def show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
     """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
+    from gputui.tui.rendering.themes import check_theme
     from gputui.tui.screen import run_screen
-    from gputui.tui.themes import check_theme
 
     if look.theme:
         check_theme(look.theme)

@@ -1,6 +1,6 @@
 """`--run SCRIPT.py`: a cluster, the user's own Python file on it, and nothing left behind.
 
-The script is a process of its own (see `gputui.script`) on this terminal: what it prints, reads
+The script is a process of its own (see `gputui.run.script`) on this terminal: what it prints, reads
 and exits with is what it would be with `python`.
 """
 
@@ -23,7 +23,7 @@ from gputui.cli.tasks import Tasks
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.workers import device_label
-from gputui.script import Handover
+from gputui.run.script import Handover
 from gputui.snapshot import RunState, Snapshot
 
 RUNNING = "running"
@@ -66,7 +66,7 @@ async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Proc
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "gputui.script",
+            "gputui.run.script",
             str(reads),
             str(path),
             *arguments,

@@ -50,7 +50,7 @@ async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
     head = spawn_head(configuration)
     try:
         socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, face="run", snapshots=True)
+        link = await HeadLink.open(socket, frontend="run", snapshots=True)
         try:
             yield link
         finally:
@@ -62,7 +62,7 @@ async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
 @asynccontextmanager
 async def attached(socket: str) -> AsyncIterator[HeadLink]:
     """Hold the cluster behind a socket, and leave it running."""
-    link = await HeadLink.open(socket, face="run", snapshots=True)
+    link = await HeadLink.open(socket, frontend="run", snapshots=True)
     try:
         yield link
     finally:

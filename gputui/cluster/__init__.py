@@ -1,4 +1,4 @@
-"""A face's hold on a cluster: start or find its head, attach, scale, run, stop.
+"""A frontend's hold on a cluster: start or find its head, attach, scale, run, stop.
 
 All of it is loaded when first used: a wrong word in a hosts file waits for no protocol, and only
 `GPUCluster`, `RunningCluster` and `connect` import distributed.
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
         failures,
         spawn_head,
     )
-    from gputui.contact import Contact, find_cluster, running_clusters
+    from gputui.connection_file import ConnectionFile, find_cluster, running_clusters
 
 __all__ = [
-    "Contact",
+    "ConnectionFile",
     "GPUCluster",
     "HeadLink",
     "HeadProcess",
@@ -54,7 +54,7 @@ _HOMES = {
         "failures",
         "spawn_head",
     ),
-    "gputui.contact": ("Contact", "find_cluster", "running_clusters"),
+    "gputui.connection_file": ("ConnectionFile", "find_cluster", "running_clusters"),
 }
 
 

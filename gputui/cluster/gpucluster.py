@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from gputui.cluster.running import RunningCluster
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
-from gputui.contact import find_cluster, running_clusters
+from gputui.connection_file import find_cluster, running_clusters
 from gputui.errors import ClusterError, HeadError
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
-from gputui.protocol.face import AwaitWorkers, Settled
+from gputui.protocol.frontend import AwaitWorkers, Settled
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import HostStatus
 
@@ -105,12 +105,12 @@ def connect(
     Raises HeadError when there is none of that name.
     """
     if name is None:
-        names = [contact.name for contact in running_clusters()]
+        names = [connection_file.name for connection_file in running_clusters()]
         if len(names) != 1:
             running = f"these run: {', '.join(names)}" if names else "no cluster runs here"
             raise HeadError(f"which cluster? {running}")
         name = names[0]
-    contact = find_cluster(name)
-    if contact is None:
+    connection_file = find_cluster(name)
+    if connection_file is None:
         raise HeadError(f"no cluster named {name!r} runs here")
-    return RunningCluster(contact.socket, asynchronous=asynchronous, loop=loop)
+    return RunningCluster(connection_file.socket, asynchronous=asynchronous, loop=loop)

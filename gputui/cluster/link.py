@@ -1,4 +1,4 @@
-"""A face's hold on a head: requests and their answers, and what the head sends unasked.
+"""A frontend's hold on a head: requests and their answers, and what the head sends unasked.
 
 JSON lines over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
 holds no truth of its own.
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from gputui.errors import HeadError, ProtocolError
 from gputui.protocol import VERSION
 from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Attach,
     Attached,
-    FromFace,
+    FromFrontend,
     Reply,
     Request,
     SchedulerReady,
     SnapshotTaken,
     Stopped,
-    ToFace,
+    ToFrontend,
 )
 from gputui.protocol.shared import Refused
 
@@ -51,7 +51,7 @@ class HeadLink:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        self._unasked: deque[ToFace] = deque()
+        self._unasked: deque[ToFrontend] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
         self._why_gone = GONE
@@ -59,11 +59,11 @@ class HeadLink:
 
     @classmethod
     async def open(
-        cls, socket_path: str | Path, *, face: str, snapshots: bool = False
+        cls, socket_path: str | Path, *, frontend: str, snapshots: bool = False
     ) -> "HeadLink":
         """Attach to the head behind a socket.
 
-        `face` is screen, run, python or command. Raises HeadError when there is no head, or one
+        `frontend` is screen, run, python or command. Raises HeadError when there is no head, or one
         of another version.
         """
         try:
@@ -71,7 +71,7 @@ class HeadLink:
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
         try:
-            writer.write(encode(Attach(VERSION, face, snapshots)))
+            writer.write(encode(Attach(VERSION, frontend, snapshots)))
             answer = await _read_message(reader)
             if isinstance(answer, Attached) and answer.version == VERSION:
                 return cls(reader, writer, answer)
@@ -98,13 +98,13 @@ class HeadLink:
         finally:
             self._waiting.pop(number, None)
 
-    async def send(self, message: FromFace) -> None:
+    async def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
         with contextlib.suppress(ConnectionError):
             self._writer.write(encode(message))
             await self._writer.drain()
 
-    async def messages(self) -> AsyncIterator[ToFace]:
+    async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
         while True:
             while self._unasked:
@@ -133,7 +133,7 @@ class HeadLink:
         finally:
             self._end(HeadError(reason or self._why_gone))
 
-    def _take(self, message: ToFace) -> None:
+    def _take(self, message: ToFrontend) -> None:
         if not isinstance(message, Reply | Refused):
             self._keep(message)
             return
@@ -145,7 +145,7 @@ class HeadLink:
         else:
             reply.set_result(message)
 
-    def _keep(self, message: ToFace) -> None:
+    def _keep(self, message: ToFrontend) -> None:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
         if isinstance(message, SchedulerReady):
             self.address, self.dashboard = message.address, message.dashboard
@@ -166,7 +166,7 @@ class HeadLink:
         self._arrived.set()
 
 
-async def _read_message(reader: asyncio.StreamReader) -> ToFace | None:
+async def _read_message(reader: asyncio.StreamReader) -> ToFrontend | None:
     """Return the next message; None at the end. Raises ProtocolError for a line that is none."""
     try:
         line = await reader.readline()
@@ -177,14 +177,14 @@ async def _read_message(reader: asyncio.StreamReader) -> ToFace | None:
     if not line.endswith(b"\n"):
         return None
     if len(line) < LONG_LINE_BYTES:
-        message: ToFace = decode(line, ToFace)
+        message: ToFrontend = decode(line, ToFrontend)
     else:
-        message = await asyncio.to_thread(decode, line, ToFace)
+        message = await asyncio.to_thread(decode, line, ToFrontend)
     return message
 
 
-def _why_turned_away(answer: ToFace | None) -> str:
-    """Return why a head did not let a face in."""
+def _why_turned_away(answer: ToFrontend | None) -> str:
+    """Return why a head did not let a frontend in."""
     if isinstance(answer, Refused):
         return answer.reason
     if isinstance(answer, Attached):

@@ -14,7 +14,7 @@ from gputui import cupy_arrays
 from gputui.cluster.link import GONE, HeadLink, security
 from gputui.cluster.start import check_enough
 from gputui.errors import HeadError
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Adapt,
     AwaitWorkers,
     Reply,
@@ -24,7 +24,7 @@ from gputui.protocol.face import (
     Settled,
     Stop,
 )
-from gputui.protocol.face import Stopped as ClusterStopped
+from gputui.protocol.frontend import Stopped as ClusterStopped
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -155,7 +155,7 @@ class RunningCluster:
         """Take hold of the head, and wait until its scheduler listens."""
         from distributed.core import Status
 
-        self._link = await HeadLink.open(socket, face="python")
+        self._link = await HeadLink.open(socket, frontend="python")
         self.security = security(self._link)
         cupy_arrays.register()
         self._address = self._link.attached.address

@@ -1,6 +1,6 @@
 """Start a head, and wait for its cluster to come up: for `--run`, the screen, `up` and Python.
 
-Nothing here imports distributed: a face does that while its head starts.
+Nothing here imports distributed: a frontend does that while its head starts.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pathlib import Path
 from gputui.cluster.link import HeadLink
 from gputui.errors import ClusterError, HeadError, ProtocolError
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.face import AwaitWorkers, Settled
+from gputui.protocol.frontend import AwaitWorkers, Settled
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, ToStarter
 from gputui.snapshot import HostStatus, WorkerStatus
@@ -39,17 +39,17 @@ class HeadProcess:
         return self._process.pid
 
     def opened(self) -> str:
-        """Return the socket of its door, as soon as it is open; raises HeadError when it refuses.
+        """Return the socket of its server, as soon as it is open; raises HeadError when it refuses.
 
         Blocks, about a tenth of a second.
         """
         assert self._process.stdout and self._process.stderr
         line = self._process.stdout.readline()
         if not line:
-            last_words = self._process.stderr.read().decode("utf-8", "replace").strip()
+            last_log_lines = self._process.stderr.read().decode("utf-8", "replace").strip()
             status = self._process.wait()
             how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-            raise HeadError(f"the head ended as it started ({how}) {last_words}".rstrip())
+            raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
         self._process.stdout.close()
         self._process.stderr.close()
         return _socket(line)
@@ -106,7 +106,7 @@ class Running:
 async def bring_up(
     config: ConfigureHead,
     *,
-    face: str = "run",
+    frontend: str = "run",
     min_workers: int = 1,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Running:
@@ -120,7 +120,7 @@ async def bring_up(
     try:
         doing = asyncio.create_task(asyncio.to_thread(meanwhile))
         socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, face=face)
+        link = await HeadLink.open(socket, frontend=frontend)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(head.end))
         raise
@@ -149,7 +149,7 @@ def failures(settled: Settled) -> list[str]:
     lines = []
     for host in settled.failed_hosts:
         lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")
-        lines += [f"  {host.remedy}"] if host.remedy else []
+        lines += [f"  {host.hint}"] if host.hint else []
     return lines + [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]
 
 

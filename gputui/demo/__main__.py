@@ -1,7 +1,8 @@
 """Serve a simulated cluster on a Unix socket: `python -m gputui.demo 125x8 SOCKET [SEED]`.
 
-Speaks the face's side of the protocol as a head does, so that a face can be measured against a
-cluster of any size without the simulation's cost in its own process. It ends with its stdin.
+Speaks the frontend's side of the protocol as a head does, so that a frontend can be measured
+against a cluster of any size without the simulation's cost in its own process. It ends with its
+stdin.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from pathlib import Path
 from gputui.demo import DemoLink, Shape
 from gputui.errors import HeadError
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.face import Attach, FromFace, Reply, Request
+from gputui.protocol.frontend import Attach, FromFrontend, Reply, Request
 from gputui.protocol.shared import Refused
 
 
 async def serve(shape: Shape, socket: Path, seed: int) -> None:
-    """Serve one simulated cluster for each face that connects, until stdin ends."""
+    """Serve one simulated cluster for each frontend that connects, until stdin ends."""
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = await DemoLink.open(shape, seed=seed, troubles=False)
@@ -26,7 +27,7 @@ async def serve(shape: Shape, socket: Path, seed: int) -> None:
         telling = asyncio.create_task(_tell(link, writer))
         try:
             while line := await reader.readline():
-                await _take(link, decode(line, FromFace), writer)
+                await _take(link, decode(line, FromFrontend), writer)
         finally:
             await link.close()
             telling.cancel()
@@ -43,7 +44,7 @@ async def _tell(link: DemoLink, writer: asyncio.StreamWriter) -> None:
         await writer.drain()
 
 
-async def _take(link: DemoLink, message: FromFace, writer: asyncio.StreamWriter) -> None:
+async def _take(link: DemoLink, message: FromFrontend, writer: asyncio.StreamWriter) -> None:
     if not isinstance(message, Request):
         await link.send(message)
         return

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 
 from gputui.demo.devices import Worker
-from gputui.demo.journal import Journal
+from gputui.demo.event_log import EventLog
 
 LINES_A_SECOND = 12
 """At most, from all workers together."""
@@ -29,7 +29,7 @@ def task_failure(prefix: str) -> tuple[str, ...]:
     )
 
 
-def last_words(worker: Worker) -> tuple[str, ...]:
+def last_log_lines(worker: Worker) -> tuple[str, ...]:
     """Return what a worker prints before it is killed."""
     return (
         "distributed.worker.memory - WARNING - Unmanaged memory use is high. This may indicate"
@@ -39,13 +39,13 @@ def last_words(worker: Worker) -> tuple[str, ...]:
     )
 
 
-def chat(workers: Iterable[Worker], rng: random.Random, journal: Journal, at: float) -> None:
+def chat(workers: Iterable[Worker], rng: random.Random, event_log: EventLog, at: float) -> None:
     """Let some of the busy workers print a line or two."""
     busy = [worker for worker in workers if worker.run is not None]
     for number in range(min(LINES_A_SECOND, len(busy) // 2 + 1) if busy else 0):
         worker = rng.choice(busy)
         moment = at - 1 + (number + rng.random()) / LINES_A_SECOND
-        journal.log(moment, worker.name, _lines(worker, rng))
+        event_log.log(moment, worker.name, _lines(worker, rng))
 
 
 def _lines(worker: Worker, rng: random.Random) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """How a simulated host comes up: how long each stage takes it, and what goes wrong where.
 
-The reasons and remedies are worded as the fleet words them, so that the launch board and its
+The reasons and hints are worded as the fleet words them, so that the launch board and its
 pictures show what people will see.
 """
 
@@ -36,7 +36,7 @@ class Refusal:
 
     stage: HostState
     reason: str
-    remedy: str
+    hint: str
     stderr: tuple[str, ...] = ()
     mends: bool = False
     """Whether it comes up when it is tried again."""
@@ -180,14 +180,14 @@ class SimulatedHost:
         )
 
     def status(self) -> HostStatus:
-        """Return it as the head tells it to faces."""
+        """Return it as the head tells it to frontends."""
         refused = self.refusal if self.state is HostState.REFUSED else None
         return HostStatus(
             self.name,
             self.state,
             self.state_since,
             self.reason,
-            refused.remedy.format(host=self.name) if refused else "",
+            refused.hint.format(host=self.name) if refused else "",
             refused.stage.value if refused else "",
             tuple(line.format(host=self.name) for line in refused.stderr) if refused else (),
             self.address,

@@ -1,7 +1,7 @@
-"""A face's hold on a simulated cluster, with the interface of `cluster.HeadLink`.
+"""A frontend's hold on a simulated cluster, with the interface of `cluster.HeadLink`.
 
-The simulator lives in the face's own process and is stepped once a second, more often while
-hosts come up; a face cannot tell it from a head but by `Snapshot.simulated`.
+The simulator lives in the frontend's own process and is stepped once a second, more often while
+hosts come up; a frontend cannot tell it from a head but by `Snapshot.simulated`.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from gputui.demo import requests
 from gputui.demo.simulator import Shape, Simulator
 from gputui.errors import HeadError
 from gputui.protocol import VERSION
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Answer,
     Attached,
     Done,
-    FromFace,
+    FromFrontend,
     Reply,
     Request,
     SnapshotTaken,
     Stop,
     Stopped,
     SubscribeLogs,
-    ToFace,
+    ToFrontend,
 )
 from gputui.protocol.shared import LogLines, Refused
 
@@ -53,8 +53,8 @@ class DemoLink:
         self._numbers = 0
         self._logs = False
         self._wake = asyncio.Event()
-        simulator.journal.take()
-        self._queue: list[ToFace] = list(simulator.journal.kept())
+        simulator.event_log.take()
+        self._queue: list[ToFrontend] = list(simulator.event_log.kept())
         self._closed = False
 
     @classmethod
@@ -85,17 +85,17 @@ class DemoLink:
             raise HeadError(reply.reason)
         return reply
 
-    async def send(self, message: FromFace) -> None:
+    async def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer."""
         if isinstance(message, SubscribeLogs):
             if message.on and not self._logs:
-                self._queue.extend(self.simulator.journal.logs)
+                self._queue.extend(self.simulator.event_log.logs)
             self._logs = message.on
         elif isinstance(message, Answer):
             requests.answer(self.simulator, message)
         self._wake.set()
 
-    async def messages(self) -> AsyncIterator[ToFace]:
+    async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what the head would send unasked, until the cluster stopped or `close`."""
         while not self._closed:
             self._wake.clear()
@@ -108,8 +108,8 @@ class DemoLink:
                     return
             await self._next_step()
 
-    def _fresh(self) -> list[ToFace]:
-        fresh = self.simulator.journal.take()
+    def _fresh(self) -> list[ToFrontend]:
+        fresh = self.simulator.event_log.take()
         return [one for one in fresh if self._logs or not isinstance(one, LogLines)]
 
     async def _next_step(self) -> None:

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from gputui.demo import chatter
 from gputui.demo.devices import A100, H200, Gpu, Worker
-from gputui.demo.journal import Journal
+from gputui.demo.event_log import EventLog
 from gputui.demo.launch import REFUSALS, HostKeyQuestion, SimulatedHost, new_host
-from gputui.protocol.face import Asked
+from gputui.protocol.frontend import Asked
 from gputui.snapshot import HostState, Severity, WorkerState
 
 NEXT = MappingProxyType(
@@ -26,7 +26,7 @@ NEXT = MappingProxyType(
 class Population:
     """Hosts by name and workers by name."""
 
-    def __init__(self, rng: random.Random, journal: Journal, gpus_per_host: int) -> None:
+    def __init__(self, rng: random.Random, event_log: EventLog, gpus_per_host: int) -> None:
         self.hosts: dict[str, SimulatedHost] = {}
         self.workers: dict[str, Worker] = {}
         self.restarts = 0
@@ -35,7 +35,7 @@ class Population:
         self._passing: set[str] = set()
         """Names of workers in a state that passes by itself."""
         self._rng = rng
-        self._journal = journal
+        self._event_log = event_log
         self._gpus_per_host = gpus_per_host
         self._pids = 41_000
         self._hosts_seen = 0
@@ -85,16 +85,18 @@ class Population:
                     self._be_up(host)
                 elif state is HostState.REFUSED and host.refusal:
                     text = f"refused while {host.refusal.stage}: {host.reason}"
-                    self._journal.tell(host.state_since, Severity.ERROR, host.name, "refused", text)
+                    self._event_log.tell(
+                        host.state_since, Severity.ERROR, host.name, "refused", text
+                    )
             question = host.question if host.asked else None
-            if question and question.number not in self._journal.questions:
+            if question and question.number not in self._event_log.questions:
                 text = question.text(host.name)
-                self._journal.ask(Asked(question.number, host.name, "host-key", text, False))
+                self._event_log.ask(Asked(question.number, host.name, "host-key", text, False))
 
     def _be_up(self, host: SimulatedHost) -> None:
         at = host.state_since
         text = f"ready: {len(host.gpus)} GPUs ({host.gpus[0].model.name})"
-        self._journal.tell(at, Severity.INFO, host.name, "connected", text)
+        self._event_log.tell(at, Severity.INFO, host.name, "connected", text)
         host.read(self._rng, at)
         for gpu in host.gpus:
             name = worker_name(host.name, gpu.label)
@@ -120,11 +122,11 @@ class Population:
             worker.pid = self._next_pid()
             worker.due = at + self._rng.uniform(0.8, 2.4)
         elif worker.state is WorkerState.IDLE:
-            self._journal.log(at, worker.name, chatter.greeting(worker))
+            self._event_log.log(at, worker.name, chatter.greeting(worker))
         else:
             self._remove(worker)
             text = "retired; what it held was moved first"
-            self._journal.tell(at, Severity.INFO, worker.name, "retired", text)
+            self._event_log.tell(at, Severity.INFO, worker.name, "retired", text)
         worker.read()
 
     def _remove(self, worker: Worker) -> None:
@@ -209,7 +211,7 @@ class Population:
         for worker in list(self.hosts[name].workers):
             self._remove(worker)
         del self.hosts[name]
-        self._journal.tell(at, Severity.INFO, name, "removed", "removed from the cluster")
+        self._event_log.tell(at, Severity.INFO, name, "removed", "removed from the cluster")
 
 
 def worker_name(host: str, label: str) -> str:

@@ -1,4 +1,4 @@
-"""Carry out what faces ask of a simulated cluster, or say what it would do, as a head does.
+"""Carry out what frontends ask of a simulated cluster, or say what it would do, as a head does.
 
 Each request is answered by `Done`, `Previewed` or `Refused` with its number.
 """
@@ -9,7 +9,7 @@ from typing import Any
 from gputui import presets
 from gputui.demo.simulator import Simulator
 from gputui.errors import GputuiError, HostsError
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
     Answer,
@@ -46,14 +46,14 @@ def carry_out(simulator: Simulator, request: Request) -> Reply | Refused:
 
 def answer(simulator: Simulator, message: Answer) -> None:
     """Take a person's answer; a question that was withdrawn is let be."""
-    question = simulator.journal.withdraw(message.question)
+    question = simulator.event_log.withdraw(message.question)
     if question is not None:
         host = simulator.population.hosts[question.host]
         yes = (message.text or "").lower() in ("y", "yes")
         host.answer(yes, simulator.now)
         text = "its key was added to known_hosts" if yes else host.reason
         severity = Severity.INFO if yes else Severity.ERROR
-        simulator.journal.tell(simulator.now, severity, host.name, "answered", text)
+        simulator.event_log.tell(simulator.now, severity, host.name, "answered", text)
 
 
 def _scale(simulator: Simulator, request: Scale) -> Reply:
@@ -121,7 +121,7 @@ def _adapt(simulator: Simulator, request: Adapt) -> Reply:
 
 
 def _change_hosts(simulator: Simulator, request: ChangeHosts) -> Reply:
-    from gputui.hosts import parse_hosts  # its range parser is not needed before this
+    from gputui.hosts import parse_hosts
 
     population = simulator.population
     named = [host.name for host in parse_hosts(request.text)] if request.text else []
@@ -199,7 +199,7 @@ def _counted(starts: Iterable[str], stops: Iterable[str]) -> str:
 
 
 def _tell(simulator: Simulator, kind: str, text: str) -> None:
-    simulator.journal.tell(simulator.now, Severity.INFO, "cluster", kind, text)
+    simulator.event_log.tell(simulator.now, Severity.INFO, "cluster", kind, text)
 
 
 def _check_hosts(simulator: Simulator, names: Iterable[str]) -> None:

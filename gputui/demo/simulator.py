@@ -1,8 +1,8 @@
 """A simulated cluster: stepped by the caller's clock, deterministic for a seed.
 
 `step(now)` lives through every whole second since the last step and returns the `Snapshot` that
-a head would take then; `journal` has the events, log lines and questions, and `requests.py`
-carries out what faces ask. One random generator, used in a fixed order, makes all of it.
+a head would take then; `event_log` has the events, log lines and questions, and `requests.py`
+carries out what frontends ask. One random generator, used in a fixed order, makes all of it.
 """
 
 import random
@@ -11,19 +11,13 @@ from dataclasses import dataclass
 
 from gputui.demo import chatter
 from gputui.demo.devices import Worker
-from gputui.demo.journal import Journal
+from gputui.demo.event_log import EventLog
 from gputui.demo.launch import SimulatedHost
 from gputui.demo.population import Population
 from gputui.demo.troubles import Troubles
 from gputui.demo.workload import Workload
 from gputui.errors import UsageError
-from gputui.snapshot import (
-    ClusterState,
-    HostState,
-    SchedulerState,
-    SchedulerStatus,
-    Snapshot,
-)
+from gputui.snapshot import ClusterState, HostState, SchedulerState, SchedulerStatus, Snapshot
 
 MOST_HOSTS, MOST_GPUS = 4096, 64
 """Of a cluster, and of a host."""
@@ -72,9 +66,9 @@ class Simulator:
     ) -> None:
         self.rng = random.Random(seed)
         self.started_at = self.now = started_at
-        self.journal = Journal()
-        self.population = Population(self.rng, self.journal, shape.gpus_per_host)
-        self.workload = Workload(self.rng, self.journal, failures=troubles)
+        self.event_log = EventLog()
+        self.population = Population(self.rng, self.event_log, shape.gpus_per_host)
+        self.workload = Workload(self.rng, self.event_log, failures=troubles)
         self.wanted: int | None = None
         self.adaptive: tuple[int, int] | None = None
         self.state = ClusterState.STARTING
@@ -116,7 +110,7 @@ class Simulator:
             run.restarts += self.population.restarts - restarts
         self._adapt(at)
         self._work(at)
-        chatter.chat(self.population.workers.values(), self.rng, self.journal, at)
+        chatter.chat(self.population.workers.values(), self.rng, self.event_log, at)
         for host in self.population.hosts.values():
             if host.state is HostState.READY:
                 host.read(self.rng, at)
@@ -193,7 +187,7 @@ class Simulator:
             spans=workload.take_spans(),
             wanted_workers=self.wanted,
             adaptive=self.adaptive,
-            faces=1,
+            frontends=1,
             simulated=True,
         )
 

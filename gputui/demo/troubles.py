@@ -62,7 +62,7 @@ class Troubles:
         return self._simulator.rng.choice(up) if up else None
 
     def _tell(self, at: float, severity: Severity, subject: str, kind: str, text: str) -> None:
-        self._simulator.journal.tell(at, severity, subject, kind, text)
+        self._simulator.event_log.tell(at, severity, subject, kind, text)
 
     def _foreign_process(self, at: float) -> None:
         rng = self._simulator.rng
@@ -90,7 +90,7 @@ class Troubles:
     def _crash(self, at: float) -> None:
         if (worker := self._someone()) is not None:
             reason = "killed by the kernel's out-of-memory killer (signal 9)"
-            self._simulator.journal.log(at, worker.name, chatter.last_words(worker))
+            self._simulator.event_log.log(at, worker.name, chatter.last_log_lines(worker))
             self._tell(at, Severity.ERROR, worker.name, "crashed", f"{reason}; again in 2 s")
             self._simulator.population.crash(worker, at, reason)
 

@@ -168,7 +168,7 @@ class SimulatedRun:
         )
 
     def status(self) -> RunStatus:
-        """Return it as the head tells it to faces."""
+        """Return it as the head tells it to frontends."""
         return RunStatus(
             id=self.id,
             preset=self.preset,

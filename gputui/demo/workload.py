@@ -4,16 +4,9 @@ import random
 
 from gputui.demo import chatter
 from gputui.demo.devices import Worker
-from gputui.demo.journal import Journal
+from gputui.demo.event_log import EventLog
 from gputui.demo.work import SimulatedRun, build_run, result_of
-from gputui.snapshot import (
-    RunState,
-    RunStatus,
-    Severity,
-    TaskGroupStatus,
-    TaskSpan,
-    WorkerState,
-)
+from gputui.snapshot import RunState, RunStatus, Severity, TaskGroupStatus, TaskSpan, WorkerState
 
 SPANS_KEPT = 2_000
 """Of the tasks that ended in a second, how many the snapshot tells of."""
@@ -33,12 +26,12 @@ TASK_FAILURE_RATE = 1 / 40_000
 class Workload:
     """Runs under way, runs that ended, and the tasks that ended since the last snapshot."""
 
-    def __init__(self, rng: random.Random, journal: Journal, *, failures: bool) -> None:
+    def __init__(self, rng: random.Random, event_log: EventLog, *, failures: bool) -> None:
         self.runs: list[SimulatedRun] = []
         """The latest first: the order in which a free worker looks for a task."""
         self._ended: list[RunStatus] = []
         self._rng = rng
-        self._journal = journal
+        self._event_log = event_log
         self._failures = failures
         self._next_run_at: float | None = None
         self._own_runs = 0
@@ -91,7 +84,9 @@ class Workload:
         if not run.state.ended:
             run.finish(index, seconds, erred)
         if erred:
-            self._journal.log(worker.task_ends_at, worker.name, chatter.task_failure(stage.prefix))
+            self._event_log.log(
+                worker.task_ends_at, worker.name, chatter.task_failure(stage.prefix)
+            )
         elif index + 1 < len(run.counts):
             worker.keep_result(stage.result_bytes)
         if index:
@@ -122,7 +117,7 @@ class Workload:
         run = build_run(run_id, preset, parameters, at, workers)
         self.runs.insert(0, run)
         text = f"{preset} on {workers} workers"
-        self._journal.tell(at, Severity.INFO, run_id, "started", text)
+        self._event_log.tell(at, Severity.INFO, run_id, "started", text)
         return run
 
     def turn(self, at: float, workers: int) -> list[SimulatedRun]:
@@ -161,4 +156,4 @@ class Workload:
         self._ended.append(run.status())
         self._old_groups, self._old_groups_until = run.groups(), at + GROUPS_LINGER_S
         severity = Severity.ERROR if state is RunState.FAILED else Severity.INFO
-        self._journal.tell(at, severity, run.id, state.value, f"{run.preset}: {summary}")
+        self._event_log.tell(at, severity, run.id, state.value, f"{run.preset}: {summary}")

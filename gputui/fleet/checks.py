@@ -1,4 +1,4 @@
-"""What a host's facts say against using it: pure checks, each a `Problem` with its remedy.
+"""What a host's facts say against using it: pure checks, each a `Problem` with its hint.
 
 The state machine of a host takes the first; `doctor` shows all of them.
 """
@@ -11,7 +11,7 @@ from gputui.hosts import Host
 from gputui.protocol.agent import Facts
 from gputui.readings import DeviceReading, Owner
 
-PORT_REMEDY = (
+PORT_HINT = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "
     "set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
 )
@@ -24,7 +24,7 @@ class Problem:
     check: str
     """python, versions, gpus or cupy."""
     reason: str
-    remedy: str = ""
+    hint: str = ""
 
 
 def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Problem]:

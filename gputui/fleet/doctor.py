@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import findings
+from gputui.fleet.deploy.opening import Opened, Shared, open_link
 from gputui.fleet.findings import Finding, Verdict
 from gputui.fleet.link import AgentLink
-from gputui.fleet.opening import Opened, Shared, open_link
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
@@ -105,7 +105,7 @@ async def _answer(link: AgentLink, kind: type[Answer], bound_s: float) -> Answer
         while (message := await link.receive()) is not None:
             if isinstance(message, kind):
                 return message
-    raise EOFError("; ".join(("its agent ended", *link.last_words)))
+    raise EOFError("; ".join(("its agent ended", *link.last_log_lines)))
 
 
 async def _end(link: AgentLink) -> None:

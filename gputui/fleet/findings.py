@@ -43,11 +43,11 @@ class Finding:
     or port."""
     verdict: Verdict
     text: str = ""
-    remedy: str = ""
+    hint: str = ""
 
 
 def report(findings: Iterable[Finding]) -> str:
-    """Return the findings as a table for people, a remedy under what needs one.
+    """Return the findings as a table for people, a hint under what needs one.
 
     >>> print(report([Finding("gpu-a", "connect", Verdict.GOOD, "10.0.0.5"),
     ...               Finding("gpu-a", "python", Verdict.BAD, "no Python there", "install it")]))
@@ -62,8 +62,8 @@ def report(findings: Iterable[Finding]) -> str:
     for row in rows:
         head = f"{row.host:{host_width}}  {row.verdict} {row.check:{check_width}}  "
         lines.append(f"{head}{row.text}".rstrip())
-        if row.remedy:
-            lines.append(f"{'':{len(head)}}→ {row.remedy}")
+        if row.hint:
+            lines.append(f"{'':{len(head)}}→ {row.hint}")
     return "\n".join(lines)
 
 
@@ -71,7 +71,7 @@ def unreached(host: Host, error: HostError) -> Iterator[Finding]:
     """Yield the stages that a host passed, and the one that it did not."""
     for state, check in STAGE_CHECKS:
         if state == error.stage:
-            yield Finding(host.name, check, Verdict.BAD, error.reason, error.remedy)
+            yield Finding(host.name, check, Verdict.BAD, error.reason, error.hint)
             return
         if not host.is_local:
             yield Finding(host.name, check, Verdict.GOOD)
@@ -91,7 +91,7 @@ def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findin
     for check, good in _good(host, facts):
         problem = problems.get(check)
         if problem:
-            yield Finding(host.name, check, Verdict.BAD, problem.reason, problem.remedy)
+            yield Finding(host.name, check, Verdict.BAD, problem.reason, problem.hint)
         elif good:
             yield Finding(host.name, check, Verdict.GOOD, good)
     for warning in checks.warnings(host, facts, settings):
@@ -115,7 +115,7 @@ def port(host: Host, reached: Reached) -> Finding:
     if not reached.error:
         return Finding(host.name, "port", Verdict.GOOD, f"reaches this machine at {where}")
     text = f"cannot reach this machine at {where}: {reached.error}"
-    return Finding(host.name, "port", Verdict.BAD, text, checks.PORT_REMEDY)
+    return Finding(host.name, "port", Verdict.BAD, text, checks.PORT_HINT)
 
 
 def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
@@ -135,5 +135,5 @@ def _disk(host: Host, facts: Facts) -> Finding:
     free = f"{facts.disk_free_bytes / 2**30:.0f} GiB free for spilling"
     if facts.disk_free_bytes >= DISK_NEEDED_BYTES:
         return Finding(host.name, "disk", Verdict.GOOD, free)
-    remedy = "free some, or point TMPDIR at a larger disk with env.TMPDIR="
-    return Finding(host.name, "disk", Verdict.DOUBTFUL, free, remedy)
+    hint = "free some, or point TMPDIR at a larger disk with env.TMPDIR="
+    return Finding(host.name, "disk", Verdict.DOUBTFUL, free, hint)

@@ -3,23 +3,23 @@ other.
 
 Hosts tell of themselves, the scheduler counts, people ask; each time `reconcile` compares and
 has agents start workers, or has the scheduler retire some and their agents stop them. Called by
-the head only; nothing here knows of faces.
+the head only; nothing here knows of frontends.
 """
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from gputui.fleet import demand
+from gputui.fleet import desired
 from gputui.fleet.addresses import Listening
-from gputui.fleet.demand import Demand, Fleetwide
+from gputui.fleet.desired import Actual, Desired
 from gputui.fleet.host import ManagedHost
+from gputui.fleet.host_table import HostTable
 from gputui.fleet.listener import FleetListener
-from gputui.fleet.members import Members
-from gputui.fleet.roster import Roster
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
-from gputui.fleet.workforce import GRACE_S, Workforce
+from gputui.fleet.worker_actions import GRACE_S, WorkerActions
+from gputui.fleet.worker_table import WorkerTable
 from gputui.hosts import Host
 from gputui.plan import Changes, WorkerSpec
 from gputui.protocol.agent import (
@@ -41,15 +41,15 @@ from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
 class Fleet:
     """All hosts of one cluster."""
 
-    def __init__(self, settings: FleetSettings, wanted: Demand, listener: FleetListener) -> None:
+    def __init__(self, settings: FleetSettings, wanted: Desired, listener: FleetListener) -> None:
         self.demand = wanted
-        self.roster = Roster()
+        self.worker_table = WorkerTable()
         self._listener = listener
-        self._members = Members(settings, self)
+        self._members = HostTable(settings, self)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._logs_followed = False
-        self._workforce = Workforce(self._members, self.roster, listener)
+        self._worker_actions = WorkerActions(self._members, self.worker_table, listener)
         self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
         self._stopping = False
@@ -69,24 +69,24 @@ class Fleet:
     @property
     def worker_statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as it is now."""
-        return self.roster.statuses(self._members.readings)
+        return self.worker_table.statuses(self._members.readings)
 
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        if self.roster.coming or self._members.coming:
+        if self.worker_table.coming or self._members.coming:
             return False
         return not self.preview(self.demand).starts
 
-    def preview(self, wanted: Demand, hosts: tuple[Host, ...] | None = None) -> Changes:
+    def preview(self, wanted: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
         """Return what a demand would start and stop now, with these hosts or those there are."""
-        return demand.decide(self._fleetwide(hosts), wanted)
+        return desired.decide(self._fleetwide(hosts), wanted)
 
     def slots(self) -> tuple[WorkerSpec, ...]:
         """Return every worker that could run now."""
-        return demand.slots(self._fleetwide(), demand.Demand())
+        return desired.slots(self._fleetwide(), desired.Desired())
 
-    def want(self, wanted: Demand) -> Changes:
+    def want(self, wanted: Desired) -> Changes:
         """Want another number of workers, and begin to bring it about."""
         self.demand = wanted
         return self.reconcile()
@@ -103,7 +103,7 @@ class Fleet:
 
     def restart(self, names: Iterable[str]) -> None:
         """End workers and start them anew."""
-        self._workforce.restart(names)
+        self._worker_actions.restart(names)
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that are refused or not reached; returns which."""
@@ -129,7 +129,7 @@ class Fleet:
 
     def count(self, counts: Counts) -> None:
         """Take the scheduler's counts."""
-        self.roster.count(counts)
+        self.worker_table.count(counts)
 
     async def stop(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
@@ -146,11 +146,13 @@ class Fleet:
             self._last_states[host.name] = host.state
             self._tell_state(host)
             if host.state is HostState.READY:
-                self._workforce.catch_up(host, self._addresses().get(host.name, ""))
+                self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     host.send(FollowLogs(True))
-        if host.lease_over and (lost := self.roster.of_host(host.name)):
-            self._workforce.lose(lost, "its host has not been reached for longer than the lease")
+        if host.lease_over and (lost := self.worker_table.of_host(host.name)):
+            self._worker_actions.lose(
+                lost, "its host has not been reached for longer than the lease"
+            )
         self._reconcile_soon()
         self._listener.fleet_changed()
 
@@ -165,16 +167,16 @@ class Fleet:
             case Facts():
                 if self._credentials is not None:
                     host.send(self._credentials)
-                self._workforce.meet(host, message)
+                self._worker_actions.meet(host, message)
                 self._refuse_doubles()
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
-                self._workforce.started(message)
+                self._worker_actions.started(message)
             case WorkerReady():
-                self._workforce.ready(message)
+                self._worker_actions.ready(message)
             case WorkerExited():
-                self._workforce.exited(message)
+                self._worker_actions.exited(message)
                 self._reconcile_soon()
         self._listener.fleet_changed()
 
@@ -186,9 +188,9 @@ class Fleet:
         """Have started what is wanted and does not run, and stopped what runs and is not."""
         changes = self.preview(self.demand)
         if changes.starts:
-            self._workforce.start(changes.starts, self._addresses())
+            self._worker_actions.start(changes.starts, self._addresses())
         if changes.stops:
-            self.roster.retiring(changes.stops)
+            self.worker_table.retiring(changes.stops)
             self._spawn(self._retire(changes.stops))
         return changes
 
@@ -203,14 +205,14 @@ class Fleet:
         if not self._stopping:
             self.reconcile()
 
-    def _fleetwide(self, hosts: tuple[Host, ...] | None = None) -> Fleetwide:
+    def _fleetwide(self, hosts: tuple[Host, ...] | None = None) -> Actual:
         hosts = self.hosts if hosts is None else hosts
-        return Fleetwide(
+        return Actual(
             hosts=hosts,
             capacities=self._members.capacities({host.name for host in hosts} - self._leaving),
-            running=self.roster.staying,
-            ranked=self.roster.ranked,
-            leaving=self.roster.leaving,
+            running=self.worker_table.staying,
+            ranked=self.worker_table.ranked,
+            leaving=self.worker_table.leaving,
         )
 
     def _addresses(self) -> dict[str, str]:
@@ -218,17 +220,17 @@ class Fleet:
         return self._listening.addresses(self._members.ways())
 
     async def _retire(self, names: tuple[str, ...]) -> None:
-        kept = await self._workforce.retire(names)
-        self.demand = demand.keep(self.demand, kept)
+        kept = await self._worker_actions.retire(names)
+        self.demand = desired.keep(self.demand, kept)
         self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
         self._leaving.add(name)
-        stayed = await self._workforce.retire(self.roster.of_host(name))
+        stayed = await self._worker_actions.retire(self.worker_table.of_host(name))
         managed = self._members.remove(name)
         self._leaving.discard(name)
         await managed.stop(GRACE_S)
-        self._workforce.lose(self.roster.of_host(name), f"{name} was removed")
+        self._worker_actions.lose(self.worker_table.of_host(name), f"{name} was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._listener.fleet_changed()
@@ -236,7 +238,7 @@ class Fleet:
     def _refuse_doubles(self) -> None:
         """Let second lines for one machine have no part in the cluster."""
         for name, reason in self._members.refuse_doubles().items():
-            self._workforce.lose(self.roster.of_host(name), reason)
+            self._worker_actions.lose(self.worker_table.of_host(name), reason)
             self._listener.tell(Severity.ERROR, name, "refused", reason)
             self._spawn(self._members[name].stop(GRACE_S))
 

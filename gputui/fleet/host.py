@@ -1,7 +1,7 @@
 """One host of the fleet: from a line of the hosts file to a ready agent, and kept there.
 
 resolving → connecting → authenticating → probing → reaching → ready; then silent →
-reconnecting for as long as it takes, or refused with its reason and remedy until `retry()`.
+reconnecting for as long as it takes, or refused with its reason and hint until `retry()`.
 Each attempt that comes as far as a link is a `Session`. A failure here is a state of this host
 and never an exception that others see.
 """
@@ -13,9 +13,9 @@ import time
 from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet.condition import Condition
+from gputui.fleet.deploy.opening import Shared, open_link
+from gputui.fleet.host_record import HostRecord
 from gputui.fleet.link import AgentLink
-from gputui.fleet.opening import Shared, open_link
 from gputui.fleet.session import Session
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
@@ -56,7 +56,7 @@ class ManagedHost:
         self._settings = settings
         self._shared = shared
         self._listener = listener
-        self._condition = Condition(host.name, lambda: listener.host_changed(self))
+        self._condition = HostRecord(host.name, lambda: listener.host_changed(self))
         self._link: AgentLink | None = None
         self._task: asyncio.Task[None] | None = None
         self._was_ready = False
@@ -184,7 +184,7 @@ class ManagedHost:
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
         self._condition.lost(self._heard_at + lease_s - time.monotonic())
         self._condition.become(
-            HostState.RECONNECTING, error.reason, error.remedy, stderr_tail=error.stderr_tail
+            HostState.RECONNECTING, error.reason, error.hint, stderr_tail=error.stderr_tail
         )
         waits = self._settings.reconnect_s
         wait_s = waits[min(self._losses, len(waits) - 1)]
@@ -238,7 +238,7 @@ class ManagedHost:
         self._condition.become(
             HostState.REFUSED,
             error.reason,
-            error.remedy,
+            error.hint,
             stderr_tail=error.stderr_tail,
             failed_stage=str(error.stage),
         )

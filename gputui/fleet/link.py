@@ -90,7 +90,7 @@ class AgentLink:
         return self._lines.popleft()
 
     @property
-    def last_words(self) -> tuple[str, ...]:
+    def last_log_lines(self) -> tuple[str, ...]:
         """What the other end said in place of messages, for a person to read."""
         return (*self.banner, *self.stream.stderr_tail)[-STDERR_LINES:]
 

@@ -12,8 +12,8 @@ from typing import NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet import checks
-from gputui.fleet.condition import Condition
-from gputui.fleet.opening import Opened
+from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.host_record import HostRecord
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
@@ -43,7 +43,7 @@ class Session:
     settings: FleetSettings
     opened: Opened
     stages: Stages
-    condition: Condition
+    condition: HostRecord
     listener: SessionListener
     heard_at: float = field(default_factory=time.monotonic)
     """When the agent last said something, by the monotonic clock."""
@@ -87,7 +87,7 @@ class Session:
             facts = await self._probed
         problem = next(checks.problems(self.host, facts, self.settings), None)
         if problem:
-            raise self.stages.error(problem.reason, problem.remedy)
+            raise self.stages.error(problem.reason, problem.hint)
         self.condition.warn(checks.warnings(self.host, facts, self.settings))
         self.condition.found()
 
@@ -95,11 +95,11 @@ class Session:
         address, port = await self.listener.scheduler_end()
         here, there = f"{address}:{port}", self.opened.far_address or self.host.name
         why = f"{there} cannot reach the scheduler at {here}"
-        async with self.stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_REMEDY):
+        async with self.stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_HINT):
             self.opened.link.send(Reach(address, port, self.stages.timeout_s * 0.8))
             reached = await self._reached
         if reached.error:
-            raise self.stages.error(f"{why}: {reached.error}", checks.PORT_REMEDY)
+            raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
 
     async def _read(self) -> NoReturn:
         """Take the agent's messages until the stream ends."""
@@ -109,10 +109,10 @@ class Session:
                 self.heard_at = time.monotonic()
                 self._take(message)
         except ProtocolError as error:
-            raise self.stages.error(str(error), stderr_tail=link.last_words) from error
+            raise self.stages.error(str(error), stderr_tail=link.last_log_lines) from error
         raise self.stages.error(
             "its agent ended" if self._ready else "its agent ended before it was ready",
-            stderr_tail=link.last_words,
+            stderr_tail=link.last_log_lines,
             transient=True,
         )
 

@@ -18,7 +18,7 @@ class Question:
     """What only a person can answer while a host is being reached."""
 
     kind: str
-    """host-key, password or passphrase, as in `protocol.face.Asked`."""
+    """host-key, password or passphrase, as in `protocol.frontend.Asked`."""
     text: str
     secret: bool
 
@@ -41,7 +41,7 @@ class Stages:
         self._timeout: asyncio.Timeout | None = None
 
     @asynccontextmanager
-    async def enter(self, state: HostState, late: str, remedy: str = "") -> AsyncIterator[None]:
+    async def enter(self, state: HostState, late: str, hint: str = "") -> AsyncIterator[None]:
         """Be in a stage for at most `timeout_s`; raises HostError with `late` after that."""
         self.current = state
         self._entered(state)
@@ -51,7 +51,7 @@ class Stages:
         except TimeoutError as error:
             if self._timeout is None or not self._timeout.expired():
                 raise
-            raise self.error(late, remedy, transient=True) from error
+            raise self.error(late, hint, transient=True) from error
         finally:
             self._timeout = None
 
@@ -78,7 +78,7 @@ class Stages:
     def error(
         self,
         reason: str,
-        remedy: str = "",
+        hint: str = "",
         *,
         transient: bool = False,
         stderr_tail: tuple[str, ...] = (),
@@ -89,7 +89,7 @@ class Stages:
             self.host,
             self.current,
             reason,
-            remedy=remedy,
+            hint=hint,
             stderr_tail=stderr_tail,
             exit_status=exit_status,
             transient=transient,

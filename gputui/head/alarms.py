@@ -1,4 +1,4 @@
-"""Alarms into the journal: what began to call for a person, and what no longer does.
+"""Alarms into the event log: what began to call for a person, and what no longer does.
 
 Looked for every few seconds whether anybody watches or not, so that whoever attaches later sees
 what happened. What hosts and workers tell of themselves (silent, parked) is not told again.
@@ -56,7 +56,7 @@ class AlarmWatch:
             name=head.name,
             state=head.state,
             started_at=head.started_at,
-            scheduler=head.keeper.status,
+            scheduler=head.scheduler_runner.status,
             hosts=head.fleet.host_statuses,
             workers=head.fleet.worker_statuses,
         )

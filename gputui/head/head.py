@@ -1,8 +1,8 @@
-"""The head of one cluster: it holds fleet, scheduler, runs, events and faces together.
+"""The head of one cluster: it holds fleet, scheduler, runs, events and frontends together.
 
 `run` brings the cluster up, keeps it until it is to end, and leaves nothing. It hears of changes
 as the listener of its parts, and never waits for any of them: a busy scheduler, a dead host or a
-slow face hold up nobody else.
+slow frontend hold up nobody else.
 """
 
 import asyncio
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from gputui import __version__
-from gputui.contact import Claim, Contact, runtime_folder
+from gputui.connection_file import ConnectionFile, NameLock, runtime_folder
 from gputui.errors import HeadError
-from gputui.fleet import demand
-from gputui.fleet.demand import Demand
+from gputui.fleet import desired
+from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
@@ -24,18 +24,18 @@ from gputui.head.adaptive import Adaptive
 from gputui.head.alarms import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate
 from gputui.head.dask_settings import settings_json
-from gputui.head.door import Door
-from gputui.head.journal import Journal
-from gputui.head.keeper import Keeper
+from gputui.head.event_log import EventLog
+from gputui.head.frontends import Frontends
 from gputui.head.logs import LogRelay
 from gputui.head.questions import Questions
-from gputui.head.reception import Reception
 from gputui.head.runs import Runs
+from gputui.head.scheduler_runner import SchedulerRunner
+from gputui.head.server import FrontendServer
 from gputui.head.view import View
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
-from gputui.protocol.face import Attached, EventHappened, SchedulerReady, Stopped, Stopping
+from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
@@ -58,35 +58,35 @@ class Head:
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
         self._dask_settings = settings_json(config.dask_config_json)
-        self._claim = Claim(config.name, numbered=config.numbered)
+        self._claim = NameLock(config.name, numbered=config.numbered)
         self.name = self._claim.name
-        self.door = Door(runtime_folder() / f"{self.cluster_id}.sock", Reception(self))
-        self.journal = Journal(self._event_told)
-        self.questions = Questions(self.door.broadcast, self._someone_there)
-        self.runs = Runs(self.name, self.cluster_id, self.journal, self.fleet_changed)
-        self.fleet = Fleet(_fleet_settings(config, self.cluster_id), Demand(config.workers), self)
-        self.logs = LogRelay(self.door.faces, self.fleet.follow_logs)
-        self.keeper = Keeper(
+        self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
+        self.event_log = EventLog(self._event_told)
+        self.questions = Questions(self.server.broadcast, self._someone_there)
+        self.runs = Runs(self.name, self.cluster_id, self.event_log, self.fleet_changed)
+        self.fleet = Fleet(_fleet_settings(config, self.cluster_id), Desired(config.workers), self)
+        self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
+        self.scheduler_runner = SchedulerRunner(
             config,
             self.cluster_id,
             local_only=self.local_only,
             dask_settings=self._dask_settings,
             listener=self,
         )
-        self.view = View(self, self.door)
+        self.view = View(self, self.server)
         self._certificate: Certificate | None = None
         self._came_up = False
         self._met = asyncio.Event()
-        """Set when a face has attached, or none will."""
+        """Set when a frontend has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def run(self, opened: Callable[[str], None]) -> None:
-        """Bring the cluster up, call `opened` with the door's socket, and stay until the end."""
+        """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
         try:
             await self._start()
-            opened(str(self.door.path))
+            opened(str(self.server.path))
             self.spawn(self.view.run())
             self.spawn(AlarmWatch(self).run())
             self.spawn(self._watch_idleness())
@@ -103,8 +103,8 @@ class Head:
             severity = Severity.ERROR if failed else Severity.INFO
             self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
             self._ending.set_result(Stopped(reason, failed))
-            for face in self.door.faces:
-                face.send(Stopping(reason))
+            for frontend in self.server.frontends:
+                frontend.send(Stopping(reason))
             self.fleet_changed()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -123,25 +123,25 @@ class Head:
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
         certificate = asyncio.create_task(asyncio.to_thread(make_certificate))
-        await self.keeper.start()
+        await self.scheduler_runner.start()
         self.fleet.add_hosts(self._hosts)
         self._certificate = await certificate
-        self.keeper.configure(self._certificate)
+        self.scheduler_runner.configure(self._certificate)
         self.fleet.give_credentials(
             Credentials(
                 self._certificate.certificate_pem, self._certificate.key_pem, self._dask_settings
             )
         )
-        await self.door.open()
+        await self.server.open()
         self._publish()
 
     async def _end(self, stopped: Stopped) -> None:
-        """End agents, scheduler and runs at the same time, then tell the faces."""
+        """End agents, scheduler and runs at the same time, then tell the frontends."""
         for task in list(self._tasks):
             task.cancel()
         self.view.show()
         left, _, _ = await asyncio.gather(
-            self.fleet.stop(), self.keeper.process.stop(), self.runs.stop()
+            self.fleet.stop(), self.scheduler_runner.process.stop(), self.runs.stop()
         )
         if left:
             lease_s = self.config.lease_s
@@ -151,14 +151,14 @@ class Head:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._met.wait(), MEETING_S)
         self._claim.release()
-        await self.door.close(stopped)
+        await self.server.close(stopped)
 
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once nobody has used it for long enough."""
         limit_s = self.config.idle_timeout_s
         used_at = time.monotonic()
         while self.config.stays and limit_s is not None:
-            if self.door.faces or self.runs.under_way or self._has_clients():
+            if self.server.frontends or self.runs.under_way or self._has_clients():
                 used_at = time.monotonic()
             if time.monotonic() - used_at > limit_s:
                 self.stop(f"nobody has used it for {limit_s:g} s")
@@ -166,17 +166,19 @@ class Head:
             await asyncio.sleep(min(1.0, limit_s / 4))
 
     def _has_clients(self) -> bool:
-        counts = self.keeper.process.counts
+        counts = self.scheduler_runner.process.counts
         return counts is not None and bool(counts.clients)
 
     def scheduler_listens(self, port: int, *, again: bool) -> None:
-        """Tell hosts and faces where it is."""
+        """Tell hosts and frontends where it is."""
         self.fleet.scheduler_listens(port)
         self._publish()
-        for face in self.door.faces:
-            face.send(SchedulerReady(self.keeper.address, self.keeper.dashboard))
+        for frontend in self.server.frontends:
+            frontend.send(
+                SchedulerReady(self.scheduler_runner.address, self.scheduler_runner.dashboard)
+            )
         if again:
-            self.fleet.restart(self.fleet.roster.staying)
+            self.fleet.restart(self.fleet.worker_table.staying)
         self.fleet_changed()
 
     def counts_taken(self, counts: Counts) -> None:
@@ -184,15 +186,15 @@ class Head:
         self.fleet.count(counts)
         if self.adaptive is not None:
             wanted = self.fleet.demand.workers
-            now = len(self.fleet.roster.staying) if wanted is None else wanted
+            now = len(self.fleet.worker_table.staying) if wanted is None else wanted
             then = self.adaptive.wanted(counts.adaptive_target, now)
             if then != now:
-                self.fleet.want(demand.scale(self.fleet.demand, then))
+                self.fleet.want(desired.scale(self.fleet.demand, then))
 
     def scheduler_died(self) -> None:
         """Start another one."""
         self.fleet_changed()
-        self.spawn(self.keeper.start())
+        self.spawn(self.scheduler_runner.start())
 
     def scheduler_failed(self, reason: str, *, closed: bool) -> None:
         """End the cluster."""
@@ -216,14 +218,14 @@ class Head:
 
     def fleet_changed(self) -> None:
         """Let everybody who waits for a change look again."""
-        self._came_up = self._came_up or bool(self.fleet.roster.up)
+        self._came_up = self._came_up or bool(self.fleet.worker_table.up)
         self._change.set()
         self._change = asyncio.Event()
         self.view.changed()
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Record an event."""
-        self.journal.tell(severity, subject, kind, text)
+        self.event_log.tell(severity, subject, kind, text)
 
     def worker_restarted(self, name: str) -> None:
         """Count it for the runs under way."""
@@ -240,14 +242,14 @@ class Head:
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Have the scheduler move what workers hold."""
-        return await self.keeper.process.retire(names)
+        return await self.scheduler_runner.process.retire(names)
 
     def remove(self, names: tuple[str, ...], reason: str) -> None:
         """Have the scheduler forget workers."""
-        self.keeper.process.remove(names, reason)
+        self.scheduler_runner.process.remove(names, reason)
 
     def attached(self) -> Attached:
-        """Return what a face needs to take part."""
+        """Return what a frontend needs to take part."""
         self._met.set()
         assert self._certificate is not None
         return Attached(
@@ -255,33 +257,35 @@ class Head:
             name=self.name,
             cluster_id=self.cluster_id,
             pid=os.getpid(),
-            address=self.keeper.address,
+            address=self.scheduler_runner.address,
             certificate_pem=self._certificate.certificate_pem,
             key_pem=self._certificate.key_pem,
             hosts_source=self.config.hosts_source,
             started_at=self.started_at,
             dask_config_json=self._dask_settings,
-            dashboard=self.keeper.dashboard,
+            dashboard=self.scheduler_runner.dashboard,
         )
 
     def _someone_there(self) -> bool:
-        return self.config.interactive or any(face.kind == "screen" for face in self.door.faces)
+        return self.config.interactive or any(
+            frontend.kind == "screen" for frontend in self.server.frontends
+        )
 
     def _event_told(self, event: Event) -> None:
-        self.door.broadcast(EventHappened(event))
+        self.server.broadcast(EventHappened(event))
 
     def _publish(self) -> None:
-        """Write what others may know into the contact file."""
+        """Write what others may know into the connection file."""
         self._claim.publish(
-            Contact(
+            ConnectionFile(
                 name=self.name,
                 cluster_id=self.cluster_id,
                 pid=os.getpid(),
-                socket=str(self.door.path),
+                socket=str(self.server.path),
                 started_at=self.started_at,
                 version=__version__,
                 hosts_source=self.config.hosts_source,
-                address=self.keeper.address,
+                address=self.scheduler_runner.address,
             )
         )
 

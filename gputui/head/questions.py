@@ -9,13 +9,13 @@ import itertools
 from collections.abc import Callable
 
 from gputui.fleet.stages import Question
-from gputui.protocol.face import Answer, Asked, ToFace
+from gputui.protocol.frontend import Answer, Asked, ToFrontend
 
 
 class Questions:
     """The open questions of one cluster."""
 
-    def __init__(self, broadcast: Callable[[ToFace], None], someone_there: Callable[[], bool]):
+    def __init__(self, broadcast: Callable[[ToFrontend], None], someone_there: Callable[[], bool]):
         self._broadcast = broadcast
         self._someone_there = someone_there
         self._numbers = itertools.count(1)
@@ -23,7 +23,7 @@ class Questions:
 
     @property
     def open(self) -> tuple[Asked, ...]:
-        """What a face that attaches now is to be asked."""
+        """What a frontend that attaches now is to be asked."""
         return tuple(asked for asked, _ in self._open.values())
 
     async def ask(self, host: str, question: Question) -> str | None:

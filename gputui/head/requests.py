@@ -1,4 +1,4 @@
-"""Carry out what faces ask of a cluster, or say what it would do.
+"""Carry out what frontends ask of a cluster, or say what it would do.
 
 Each request is answered by `Done`, `Previewed`, `Settled` or `Refused` with its number. One table
 says which function does what.
@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import GputuiError, HeadError
-from gputui.fleet import demand
-from gputui.fleet.demand import Demand
+from gputui.fleet import desired
+from gputui.fleet.desired import Desired
 from gputui.head.adaptive import Adaptive
 from gputui.hosts import Host, parse_hosts
 from gputui.plan import Changes
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
     AwaitWorkers,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 async def carry_out(head: "Head", request: Request) -> Reply | Refused:
-    """Carry out a request, and return the answer to the face."""
+    """Carry out a request, and return the answer to the frontend."""
     try:
         return await _HANDLERS[type(request)](head, request)
     except GputuiError as error:
@@ -53,7 +53,7 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
     fleet = head.fleet
     return Settled(
         request.request,
-        workers=fleet.roster.up,
+        workers=fleet.worker_table.up,
         failed_hosts=tuple(s for s in fleet.host_statuses if s.state is HostState.REFUSED),
         failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.PARKED),
     )
@@ -61,9 +61,9 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
 
 def _enough(head: "Head", workers: int | None) -> bool:
     wanted = head.fleet.demand.workers if workers is None else workers
-    if wanted is not None and len(head.fleet.roster.up) >= wanted:
+    if wanted is not None and len(head.fleet.worker_table.up) >= wanted:
         return True
-    return head.keeper.process.started is not None and head.fleet.settled
+    return head.scheduler_runner.process.started is not None and head.fleet.settled
 
 
 async def _scale(head: "Head", request: Scale) -> Reply:
@@ -71,12 +71,12 @@ async def _scale(head: "Head", request: Scale) -> Reply:
     if request.workers is not None and request.workers < 0:
         raise HeadError(f"{request.workers} workers: write 0 or more")
     if request.host is None:
-        wanted = demand.scale(fleet.demand, request.workers)
+        wanted = desired.scale(fleet.demand, request.workers)
         words = f"wanted: {_number(request.workers)}"
     else:
         _check_hosts(head, [request.host])
-        running = fleet.roster.staying
-        wanted = demand.scale_host(fleet.demand, request.host, request.workers, running)
+        running = fleet.worker_table.staying
+        wanted = desired.scale_host(fleet.demand, request.host, request.workers, running)
         words = f"wanted on {request.host}: {_number(request.workers)}"
     more = _lacking(head, request, wanted)
     if request.preview:
@@ -88,21 +88,21 @@ async def _scale(head: "Head", request: Scale) -> Reply:
 
 async def _retire(head: "Head", request: RetireWorkers) -> Reply:
     _check_workers(head, request.names)
-    return _change(head, request, demand.retire(head.fleet.demand, request.names))
+    return _change(head, request, desired.retire(head.fleet.demand, request.names))
 
 
 async def _add(head: "Head", request: AddWorkers) -> Reply:
-    running = head.fleet.roster.staying
+    running = head.fleet.worker_table.staying
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
-    wanted = demand.add(head.fleet.demand, request.names)
+    wanted = desired.add(head.fleet.demand, request.names)
     free = {spec.name for spec in head.fleet.slots()}
     if unknown := [name for name in request.names if name not in free]:
         raise HeadError(f"nothing to run it on now: {', '.join(unknown)}")
     return _change(head, request, wanted)
 
 
-def _change(head: "Head", request: RetireWorkers | AddWorkers, wanted: Demand) -> Reply:
+def _change(head: "Head", request: RetireWorkers | AddWorkers, wanted: Desired) -> Reply:
     if request.preview:
         return _previewed(head, request.request, head.fleet.preview(wanted))
     head.adaptive = None
@@ -146,7 +146,7 @@ async def _change_hosts(head: "Head", request: ChangeHosts) -> Reply:
     left = tuple(host for host in fleet.hosts if host.name not in gone)
     if request.preview:
         changes = fleet.preview(fleet.demand, left)
-        stops = (*changes.stops, *(n for name in gone for n in fleet.roster.of_host(name)))
+        stops = (*changes.stops, *(n for name in gone for n in fleet.worker_table.of_host(name)))
         return _previewed(head, request.request, Changes(changes.starts, stops), text)
     fleet.add_hosts(new)
     fleet.remove_hosts(gone)
@@ -161,7 +161,7 @@ async def _retry(head: "Head", request: RetryHosts) -> Reply:
 
 
 async def _start_run(head: "Head", request: StartRun) -> Reply:
-    if not head.fleet.roster.up:
+    if not head.fleet.worker_table.up:
         raise HeadError("no worker is up yet")
     return Done(request.request, await head.runs.start(request))
 
@@ -176,12 +176,12 @@ async def _stop(head: "Head", request: Stop) -> Reply:
     return Done(request.request, "stopping")
 
 
-def _lacking(head: "Head", request: Scale, wanted: Demand) -> str:
+def _lacking(head: "Head", request: Scale, wanted: Desired) -> str:
     """Say what cannot be had of the number wanted."""
     changes = head.fleet.preview(wanted)
     there = [
         name
-        for name, host in head.fleet.roster.staying.items()
+        for name, host in head.fleet.worker_table.staying.items()
         if request.host in (None, host) and name not in changes.stops
     ]
     starts = [spec for spec in changes.starts if request.host in (None, spec.host)]
@@ -192,7 +192,7 @@ def _lacking(head: "Head", request: Scale, wanted: Demand) -> str:
 
 
 def _previewed(head: "Head", request: int, changes: Changes, more: str = "") -> Previewed:
-    results, held_bytes = head.fleet.roster.held(changes.stops)
+    results, held_bytes = head.fleet.worker_table.held(changes.stops)
     words = ""
     if changes.stops:
         words = "they hold nothing"
@@ -245,18 +245,20 @@ def _check_hosts(head: "Head", names: Iterable[str]) -> None:
 
 
 def _check_workers(head: "Head", names: Iterable[str]) -> None:
-    if unknown := [name for name in names if name not in head.fleet.roster]:
+    if unknown := [name for name in names if name not in head.fleet.worker_table]:
         raise HeadError(f"no worker {', '.join(unknown)}")
 
 
 def _workers_of(head: "Head", names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the workers named, those of hosts named, or all with none named."""
-    roster = head.fleet.roster
+    worker_table = head.fleet.worker_table
     if not names:
-        return tuple(roster.staying)
+        return tuple(worker_table.staying)
     hosts = {host.name for host in head.fleet.hosts}
     _check_workers(head, [name for name in names if name not in hosts])
-    return tuple(w for name in names for w in (roster.of_host(name) if name in hosts else (name,)))
+    return tuple(
+        w for name in names for w in (worker_table.of_host(name) if name in hosts else (name,))
+    )
 
 
 _HANDLERS: Mapping[type, Callable[["Head", Any], Awaitable[Reply]]] = {

@@ -1,4 +1,4 @@
-"""The runs that a cluster knows: what faces report of theirs, and those that the head started.
+"""The runs that a cluster knows: what frontends report of theirs, and those that the head started.
 
 A run asked for on the screen is the headless command attached to this cluster, a child of the
 head with a process group of its own: it survives a detach, and takes nothing along when it dies.
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gputui.errors import HeadError
-from gputui.head.door import Face
-from gputui.head.journal import Journal
+from gputui.head.event_log import EventLog
 from gputui.head.scheduler_process import ending
-from gputui.protocol.face import Cancelled, ReportRun, StartRun
-from gputui.runs import RUN_VARIABLE, new_id
+from gputui.head.server import FrontendConnection
+from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
+from gputui.run import RUN_VARIABLE, new_id
 from gputui.snapshot import RunState, RunStatus, Severity
 
 logger = logging.getLogger(__name__)
@@ -42,14 +42,14 @@ class Runs:
     """All runs of one cluster, the newest last."""
 
     def __init__(
-        self, name: str, cluster_id: str, journal: Journal, changed: Callable[[], None]
+        self, name: str, cluster_id: str, event_log: EventLog, changed: Callable[[], None]
     ) -> None:
         self._name = name
         self._cluster_id = cluster_id
-        self._journal = journal
+        self._event_log = event_log
         self._changed = changed
         self._runs: dict[str, RunStatus] = {}
-        self._reporters: dict[str, Face] = {}
+        self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, Child] = {}
 
     @property
@@ -62,11 +62,11 @@ class Runs:
         """Whether any run has not ended."""
         return any(not run.state.ended for run in self._runs.values())
 
-    def report(self, face: Face, report: ReportRun) -> None:
-        """Take what a face tells of its run."""
+    def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
+        """Take what a frontend tells of its run."""
         before = self._runs.get(report.id)
         state = RunState(report.state)
-        self._reporters[report.id] = face
+        self._reporters[report.id] = frontend
         self._put(
             RunStatus(
                 id=report.id,
@@ -85,10 +85,10 @@ class Runs:
             )
         )
 
-    def face_left(self, face: Face) -> None:
-        """Give up the runs of a face that went before they ended."""
+    def frontend_left(self, frontend: FrontendConnection) -> None:
+        """Give up the runs of a frontend that went before they ended."""
         for id, reporter in list(self._reporters.items()):
-            if reporter is face:
+            if reporter is frontend:
                 del self._reporters[id]
                 if id not in self._children:
                     self._lose(id, "the command that ran it went away")
@@ -172,7 +172,7 @@ class Runs:
             bad = run.state in (RunState.FAILED, RunState.LOST)
             severity = Severity.ERROR if bad else Severity.INFO
             text = f"{run.preset}: {run.summary}" if run.summary else run.preset
-            self._journal.tell(severity, f"run {run.id}", run.state, text)
+            self._event_log.tell(severity, f"run {run.id}", run.state, text)
         self._changed()
 
 

@@ -16,9 +16,9 @@ import time
 from collections import deque
 from typing import Protocol
 
-from gputui.agent.procfs import TICKS_PER_S, process_stat
-from gputui.contact import scratch_folder
+from gputui.connection_file import scratch_folder
 from gputui.errors import HeadError
+from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -190,8 +190,8 @@ class SchedulerProcess:
 
     def _end(self, status: int) -> None:
         shutil.rmtree(scratch_folder(self._cluster_id), ignore_errors=True)
-        last_words = f": {self._stderr[-1]}" if self._stderr and status else ""
-        self._end_reason = f"the scheduler {ending(status)}{last_words}"
+        last_log_lines = f": {self._stderr[-1]}" if self._stderr and status else ""
+        self._end_reason = f"the scheduler {ending(status)}{last_log_lines}"
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(HeadError(self._end_reason))

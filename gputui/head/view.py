@@ -1,13 +1,13 @@
-"""What faces see: a snapshot once a second, and sooner when a state changes; none for nobody."""
+"""What frontends see: a snapshot once a second, sooner when a state changes."""
 
 import asyncio
 import contextlib
 import time
 from typing import TYPE_CHECKING
 
-from gputui.head.door import Door
+from gputui.head.server import FrontendServer
 from gputui.protocol.codec import encode
-from gputui.protocol.face import SnapshotTaken
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.snapshot import Snapshot, TaskSpan
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ CLOSEST_S = 0.2
 
 
 class View:
-    """Takes snapshots, and sends them to the faces that look."""
+    """Takes snapshots, and sends them to the frontends that look."""
 
-    def __init__(self, head: "Head", door: Door) -> None:
+    def __init__(self, head: "Head", server: FrontendServer) -> None:
         self._head = head
-        self._door = door
+        self._server = server
         self._sequence = 0
         self._spans_from: float | None = None
         self._changed = asyncio.Event()
@@ -53,23 +53,23 @@ class View:
 
     def show(self) -> None:
         """Take a snapshot now, and send it."""
-        looking = [face for face in self._door.faces if face.snapshots]
+        looking = [frontend for frontend in self._server.frontends if frontend.snapshots]
         if looking:
             line = encode(SnapshotTaken(self._take()))
-            for face in looking:
-                face.send_snapshot(line)
+            for frontend in looking:
+                frontend.send_snapshot(line)
 
     def _take(self) -> Snapshot:
         head = self._head
         self._sequence += 1
-        counts = head.keeper.process.counts
+        counts = head.scheduler_runner.process.counts
         return Snapshot(
             sequence=self._sequence,
             taken_at=time.time(),
             name=head.name,
             state=head.state,
             started_at=head.started_at,
-            scheduler=head.keeper.status,
+            scheduler=head.scheduler_runner.status,
             hosts=head.fleet.host_statuses,
             workers=head.fleet.worker_statuses,
             groups=counts.groups if counts else (),
@@ -77,13 +77,13 @@ class View:
             spans=self._new_spans(),
             wanted_workers=head.fleet.demand.workers,
             adaptive=head.adaptive.bounds if head.adaptive else None,
-            faces=len(self._door.faces),
+            frontends=len(self._server.frontends),
             reason=head.end_reason,
         )
 
     def _new_spans(self) -> tuple[TaskSpan, ...]:
         """Return the sampled tasks of the last counts, once."""
-        counts = self._head.keeper.process.counts
+        counts = self._head.scheduler_runner.process.counts
         if counts is None or counts.at == self._spans_from:
             return ()
         self._spans_from = counts.at

@@ -116,7 +116,7 @@ def factor(triangles: Sequence[Triangle], rows: int, first: bool, backend: str) 
     if first and not np.isfinite(triangle).all():
         raise RunError(
             "the matrix holds NaN or inf (or numbers whose squares overflow)",
-            remedy="drop or replace such rows first",
+            hint="drop or replace such rows first",
         )
     xp = array_module(backend)
     matrix = _symmetric(xp, triangle)

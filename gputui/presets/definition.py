@@ -173,7 +173,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Data of one picture; drawn by `gputui.runs` in the terminal and as PNG."""
+    """Data of one picture; drawn by `gputui.run.execution` in the terminal and as PNG."""
 
     kind: str
     """line (x and y), bar (labels and y), or heat (labels and matrix)."""

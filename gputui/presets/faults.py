@@ -19,11 +19,11 @@ GONE = "the scheduler or all its workers are gone"
 
 @contextmanager
 def explained(
-    what: str, remedies: Mapping[str, Callable[[], str]] | None = None, *, folder: str = ""
+    what: str, hints: Mapping[str, Callable[[], str]] | None = None, *, folder: str = ""
 ) -> Iterator[None]:
     """Turn any failure of a computation into RunError; gputui's own pass.
 
-    `remedies["memory"]` returns what to change when a device or a worker ran out of memory. Where
+    `hints["memory"]` returns what to change when a device or a worker ran out of memory. Where
     the code lies in `folder`, the error says in which of its lines it was raised.
     """
     try:
@@ -31,7 +31,7 @@ def explained(
     except GputuiError:
         raise
     except (Exception, SystemExit) as error:
-        raise _explanation(what, error, remedies or {}, folder) from error
+        raise _explanation(what, error, hints or {}, folder) from error
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -53,7 +53,7 @@ def sized(size_bytes: float) -> str:
 def _explanation(
     what: str,
     error: Exception | SystemExit,
-    remedies: Mapping[str, Callable[[], str]],
+    hints: Mapping[str, Callable[[], str]],
     folder: str,
 ) -> RunError:
     """Return the error with what to change."""
@@ -61,14 +61,14 @@ def _explanation(
     if is_out_of_memory(error):
         where = next(iter(getattr(error, "__notes__", ())), "on a worker")
         message = f"{what} ran out of memory {where}: {said}"
-        return RunError(message, remedy=_smaller(remedies))
+        return RunError(message, hint=_smaller(hints))
     if name == "KilledWorker":
-        return _killed(what, error, remedies)
+        return _killed(what, error, hints)
     if name in ("CommClosedError", "FutureCancelledError", "CancelledError"):
-        return RunError(f"{what} lost its tasks: {said}", remedy=GONE, lost=True)
+        return RunError(f"{what} lost its tasks: {said}", hint=GONE, lost=True)
     if name == "LinAlgError":
-        remedy = "look for NaN, inf or a singular matrix"
-        return RunError(f"{what} does not converge: {said}", remedy=remedy)
+        hint = "look for NaN, inf or a singular matrix"
+        return RunError(f"{what} does not converge: {said}", hint=hint)
     return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}")
 
 
@@ -81,19 +81,19 @@ def _line_in(folder: str, error: BaseException) -> str:
     return ""
 
 
-def _killed(what: str, error: Any, remedies: Mapping[str, Callable[[], str]]) -> RunError:
+def _killed(what: str, error: Any, hints: Mapping[str, Callable[[], str]]) -> RunError:
     """Return the error of a task that its workers did not survive; the last of them is named."""
     worker = str(getattr(error.last_worker, "name", error.last_worker))
     message = (
         f"{what} lost {error.allowed_failures + 1} workers one after another, each at the same "
         f"task, {error.task}; the last one was {worker}"
     )
-    remedy = f"where memory ran out, {_smaller(remedies)}"
-    return RunError(message, remedy=remedy, lost_worker=worker)
+    hint = f"where memory ran out, {_smaller(hints)}"
+    return RunError(message, hint=hint, lost_worker=worker)
 
 
-def _smaller(remedies: Mapping[str, Callable[[], str]]) -> str:
-    return (remedies["memory"]() if "memory" in remedies else "") or SMALLER
+def _smaller(hints: Mapping[str, Callable[[], str]]) -> str:
+    return (hints["memory"]() if "memory" in hints else "") or SMALLER
 
 
 def _first_line(error: Any) -> str:

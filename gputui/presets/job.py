@@ -28,7 +28,7 @@ POLL_S = 0.1
 
 
 class RunCancelledError(RunError):
-    """The run was cancelled from another thread or face."""
+    """The run was cancelled from another thread or frontend."""
 
 
 @dataclass(frozen=True, slots=True)

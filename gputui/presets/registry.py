@@ -1,7 +1,8 @@
 """Finds presets by name: built in, from the entry points `gputui.presets`, or in a file.
 
-A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`.
-A file may import what lies beside it, as a script may; `gputui.run` gives that to the workers.
+A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`. A
+file may import what lies beside it, as a script may; `gputui.run.execution` gives that to the
+workers.
 """
 
 import difflib

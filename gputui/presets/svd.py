@@ -45,7 +45,7 @@ def compute(job: Job) -> Outcome:
     x = Blocks(job.backend, job["source"], job["seed"], wide, job["dtype"], _cut(tall, chunk_rows))
     found = _decompose(job, x, wanted)
     if not math.isfinite(float(found.s[0])):
-        raise RunError("the matrix holds NaN or inf", remedy="drop or replace such rows first")
+        raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
     result = {
         "singular_values": [float(value) for value in found.s[: job["top"]]],
         "condition": float(found.s[0] / found.s[-1]) if found.s[-1] > 0 else None,

@@ -1,7 +1,8 @@
 """Which workers a run uses, and what each of them has; or why there is none that it can use.
 
-Called by `gputui.run` before anything of a preset starts. A preset for GPUs runs on workers that
-carry the Dask resource `GPU`; where none does (a cluster that others set up), on all of them.
+Called by `gputui.run.execution` before anything of a preset starts. A preset for GPUs runs on
+workers that carry the Dask resource `GPU`; where none does (a cluster that others set up), on all
+of them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Every message on the links of a cluster, once; each link is a module, named by the head's peer.
 
-`face` (screen, `--run`, Python), `agent`, `scheduler` and `starter` hold the messages of one link
-and which way each goes (`ToAgent`, `FromAgent`); `codec` carries them. A process imports the links
-that it has. Both ends are always the same version: the agent is sent by hash, and a face and a
-head compare `VERSION` in their first messages.
+`frontend` (screen, `--run`, Python), `agent`, `scheduler` and `starter` hold the messages of one
+link and which way each goes (`ToAgent`, `FromAgent`); `codec` carries them. A process imports the
+links that it has. Both ends are always the same version: the agent is sent by hash, and a frontend
+and a head compare `VERSION` in their first messages.
 """
 
 VERSION = 1

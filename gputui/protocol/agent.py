@@ -189,8 +189,8 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class NurseryReady:
-    """The nursery has imported what workers need."""
+class ForkserverReady:
+    """The forkserver has imported what workers need."""
 
     seconds: float
 
@@ -245,7 +245,7 @@ FromAgent = (
     | Facts
     | Telemetry
     | Reached
-    | NurseryReady
+    | ForkserverReady
     | WorkerStarted
     | WorkerReady
     | WorkerExited

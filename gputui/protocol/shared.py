@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
-    """Lines that workers printed, oldest first: from an agent, then to a face."""
+    """Lines that workers printed, oldest first: from an agent, then to a frontend."""
 
     worker: str
     lines: tuple[str, ...]
@@ -13,12 +13,12 @@ class LogLines:
     dropped: int = 0
     """Lines left out before these because they came too fast."""
     earlier: bool = False
-    """Whether they were printed before this face, or any, wanted them; `at` may be too late."""
+    """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A request was not carried out, or (request 0) the face is turned away."""
+    """A request was not carried out, or (request 0) the frontend is turned away."""
 
     request: int
     reason: str

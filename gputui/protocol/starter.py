@@ -45,7 +45,7 @@ class ConfigureHead:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """The head's door is open at this socket."""
+    """The head's server is open at this socket."""
 
     socket: str
 

@@ -1,1 +1,1 @@
-"""The screen: a face that shows the head's snapshots and asks the head for changes."""
+"""The screen: a frontend that shows the head's snapshots and asks the head for changes."""

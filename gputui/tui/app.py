@@ -13,28 +13,28 @@ from textual.app import App, ComposeResult
 from textual.driver import Driver
 
 from gputui.errors import ExitCode, GputuiError
-from gputui.protocol.face import Asked, EventHappened, SnapshotTaken, Stopped, ToFace
+from gputui.protocol.frontend import Asked, EventHappened, SnapshotTaken, Stopped, ToFrontend
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import Snapshot
-from gputui.tui import frame
-from gputui.tui.actions import COMMANDS
-from gputui.tui.bars import SAID_FOR_S, BottomBars, Keys, TopBars
-from gputui.tui.calls import Calls
-from gputui.tui.changes import COMMANDS as CHANGES
-from gputui.tui.commands import Registry
+from gputui.tui.commands.actions import COMMANDS
+from gputui.tui.commands.calls import Calls
+from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.commands.person import Person
+from gputui.tui.commands.registry import Registry
+from gputui.tui.commands.runs import COMMANDS as RUNS
 from gputui.tui.connection import LOOK_S, Connection
-from gputui.tui.driver import CellDriver
 from gputui.tui.link import OpenLink
-from gputui.tui.pane import Pane
-from gputui.tui.person import Person
 from gputui.tui.preferences import Remembered
-from gputui.tui.prompt import Prompt
-from gputui.tui.running import COMMANDS as RUNS
-from gputui.tui.stage import Stage
-from gputui.tui.table import Table
-from gputui.tui.themes import OKABE_ITO, WITHOUT_COLOUR, colourless
-from gputui.tui.view import View
+from gputui.tui.rendering import frame
+from gputui.tui.rendering.driver import CellDriver
+from gputui.tui.rendering.themes import OKABE_ITO, WITHOUT_COLOUR, colourless
+from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
+from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.prompt import Prompt
+from gputui.tui.widgets.stage import Stage
+from gputui.tui.widgets.table import Table
 
 SHORTEST_FRAME_S = 0.2
 SMALLEST = (60, 15)
@@ -123,7 +123,7 @@ class ScreenApp(App[int]):
         self.watched.forget()
         self.warn("")
 
-    def take(self, message: ToFace) -> None:
+    def take(self, message: ToFrontend) -> None:
         """Take in what the head says."""
         match message:
             case SnapshotTaken(snapshot):

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
-from gputui.protocol.face import FromFace, Reply, Request, Stopped, SubscribeLogs
+from gputui.protocol.frontend import FromFrontend, Reply, Request, Stopped, SubscribeLogs
 from gputui.tui.link import Link, OpenLink
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Connection:
             raise HeadError("the head is not reached now")
         return await self.link.request(message)
 
-    def send(self, message: FromFace) -> None:
+    def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer; lost where there is no head."""
         if self.link is not None:
             self._app.run_worker(self.link.send(message))

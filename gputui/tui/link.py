@@ -6,21 +6,21 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from gputui.protocol.face import Attached, FromFace, Reply, Request, ToFace
+from gputui.protocol.frontend import Attached, FromFrontend, Reply, Request, ToFrontend
 
 
 class Link(Protocol):
-    """A face's hold on a head."""
+    """A frontend's hold on a head."""
 
     attached: Attached
 
     async def request(self, message: Request) -> Reply:
         """Have a request carried out; raises HeadError with the reason when it is refused."""
 
-    async def send(self, message: FromFace) -> None:
+    async def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer."""
 
-    def messages(self) -> AsyncIterator[ToFace]:
+    def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what comes unasked; ends when the head is gone."""
 
     async def close(self) -> None:

@@ -8,14 +8,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from gputui.alarms import Alarms
-from gputui.protocol.face import Asked
+from gputui.protocol.frontend import Asked
 from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, Snapshot, WorkerState, WorkerStatus
-from gputui.tui.format import safe
 from gputui.tui.history import History
-from gputui.tui.logbook import LogBook
-from gputui.tui.stream import Stream
+from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.stream import Stream
 from gputui.tui.throughput import Throughput
+from gputui.tui.widgets.logbook import LogBook
 
 EVENTS_KEPT = 5_000
 SHORTEST_STEP_S = 0.8

@@ -12,7 +12,7 @@ from typing import Any
 import distributed
 import pytest
 
-from gputui.agent.watch import DeviceWatch
+from gputui.agent.gpu.watch import DeviceWatch
 from gputui.head.certificate import make_certificate
 from gputui.protocol.agent import Credentials
 from gputui.tls import security

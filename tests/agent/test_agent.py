@@ -1,4 +1,4 @@
-"""The agent as a head drives it: a real relay, nursery and workers, and a scheduler over TLS."""
+"""The agent as a head drives it: a real relay, forkserver and workers, and a scheduler over TLS."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ def start_a_sleeper() -> int:
     return subprocess.Popen(["sleep", "600"]).pid
 
 
-@pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
+@pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
 async def test_killing_any_process_leaves_nothing_of_its_tasks(
     driver: Driver, scheduler: Any, victim: str
 ) -> None:
@@ -94,7 +94,7 @@ async def test_killing_any_process_leaves_nothing_of_its_tasks(
         busy = client.submit(hold_the_gil)
         started = next(each for each in driver.seen if isinstance(each, WorkerStarted))
         parents = {"agent": facts.agent_pid, "worker": started.pid}
-        parents["nursery"] = parent_of(started.pid)
+        parents["forkserver"] = parent_of(started.pid)
         os.kill(parents[victim], signal.SIGKILL)
         async with asyncio.timeout(BOUND_S):
             while Path(f"/proc/{started.pid}").exists() or lives(sleeper):

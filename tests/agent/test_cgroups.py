@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent import procfs
-from gputui.agent.cgroups import Cgroups
-from gputui.agent.procfs import MemoryUse
+from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
+from gputui.process.procfs import MemoryUse
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-from gputui.agent.device_memory import DeviceMemory, Moved, device_bytes
+from gputui.worker.memory import DeviceMemory, Moved, device_bytes
 
 
 class OnDevice:

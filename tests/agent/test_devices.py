@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gputui.agent.devices import Gpu, Nvml
-from gputui.agent.processes import Identity
+from gputui.agent.gpu.nvml import Gpu, Nvml
+from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
 from gputui.readings import Owner
 

@@ -5,10 +5,11 @@ import platform
 import sys
 import time
 
-from gputui.agent import facts, memory, procfs
-from gputui.agent.cgroups import Cgroups
+from gputui.agent import facts
 from gputui.agent.facts import gather_facts
-from gputui.agent.watch import DeviceWatch
+from gputui.agent.gpu.watch import DeviceWatch
+from gputui.process import memory, procfs
+from gputui.process.cgroups import Cgroups
 from gputui.protocol.agent import Facts
 from gputui.protocol.codec import decode, encode
 

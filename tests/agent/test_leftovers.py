@@ -39,7 +39,7 @@ async def until_gone(*pids: int) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("victim", ["agent", "nursery", "worker"])
+@pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
 async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker(
     driver: Driver, scheduler: Any, victim: str
 ) -> None:
@@ -49,8 +49,8 @@ async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker
     worker = driver.started().pid
     async with client_of(scheduler) as client:
         pids = [await client.submit(work) for work in (start_a_session_of_its_own, grandchildren)]
-        nursery = parent_of(worker)
-        os.kill({"agent": facts.agent_pid, "nursery": nursery, "worker": worker}[victim], 9)
+        forkserver = parent_of(worker)
+        os.kill({"agent": facts.agent_pid, "forkserver": forkserver, "worker": worker}[victim], 9)
         await until_gone(worker, *pids)
     if victim != "agent":
         driver.send(Shutdown(2.0))
@@ -128,7 +128,7 @@ async def test_a_worker_started_while_it_stops_comes_back_when_it_has(
     await driver.shut_down()
 
 
-async def test_a_nursery_that_cannot_import_dask_is_given_up_with_what_it_said(
+async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_said(
     driver: Driver, scheduler: Any, tmp_path: Path
 ) -> None:
     broken = tmp_path / "path" / "distributed"
@@ -146,7 +146,7 @@ async def test_a_nursery_that_cannot_import_dask_is_given_up_with_what_it_said(
     await driver.shut_down()
 
 
-async def test_workers_of_one_nursery_draw_numbers_of_their_own(
+async def test_workers_of_one_forkserver_draw_numbers_of_their_own(
     driver: Driver, scheduler: Any
 ) -> None:
     await driver.connect()

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputui.agent import procfs
-from gputui.agent.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
+from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
+from gputui.process import procfs
 from gputui.protocol.agent import Telemetry
 from gputui.protocol.codec import decode, encode
 from gputui.readings import Owner

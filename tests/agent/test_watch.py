@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from gputui.agent.watch import DeviceWatch
+from gputui.agent.gpu.watch import DeviceWatch
 from tests.agent.driving import quickest
 
 

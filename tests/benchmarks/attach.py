@@ -18,8 +18,9 @@ from typing import Any
 
 from distributed import Client
 
-from gputui import presets, run
+from gputui import presets
 from gputui.cluster import connect
+from gputui.run import execution
 from tests.benchmarks.sides import Side, own_folders, row, timed
 
 NAME = "warm"
@@ -58,11 +59,11 @@ def in_one_process(repeats: int) -> None:
     with connect(NAME) as cluster, Client(cluster) as client:
         for name, parameters in SMALL.items():
             preset = presets.get(name)
-            run.execute(client, preset, parameters)
+            execution.execute(client, preset, parameters)
             beyond, within = [], []
             for _ in range(repeats):
                 started = time.perf_counter()
-                within.append(run.execute(client, preset, parameters).elapsed_s)
+                within.append(execution.execute(client, preset, parameters).elapsed_s)
                 beyond.append(time.perf_counter() - started - within[-1])
             _line(f"{name}, in one process", beyond, within, "≤ 0.15 s")
 

@@ -2,7 +2,7 @@
 
 RSS counts a page for each process that has it, PSS shares it out among them; the bars are held
 against RSS. Head and scheduler are read with eight workers that have computed, an agent and its
-nursery before any worker; the nursery without CuPy, which takes what it takes.
+forkserver before any worker; the forkserver without CuPy, which takes what it takes.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from pathlib import Path
 from distributed import Client
 
 from gputui import GPUCluster
-from gputui.protocol.agent import NurseryReady
+from gputui.protocol.agent import ForkserverReady
 from tests.agent.driving import Driver
 from tests.benchmarks.sides import own_folders, row
 from tests.processes import processes_of
@@ -47,9 +47,9 @@ def main() -> None:
     row("resident memory", "RSS", "PSS", "bar")
     with own_folders() as folder:
         _print(head_and_scheduler(), ("head", "scheduler"), 130)
-        _print(asyncio.run(agent_and_nursery(folder)), ("agent", "nursery"), 90)
+        _print(asyncio.run(agent_and_forkserver(folder)), ("agent", "forkserver"), 90)
     if importlib.util.find_spec("cupy"):
-        print("CuPy is installed here, and is part of what the nursery holds")
+        print("CuPy is installed here, and is part of what the forkserver holds")
 
 
 def _print(found: Mapping[str, Held], counted: tuple[str, ...], bar_mb: int) -> None:
@@ -70,11 +70,11 @@ def head_and_scheduler() -> Mapping[str, Held]:
         return parts(processes_of(cluster.cluster_id))
 
 
-async def agent_and_nursery(folder: Path) -> Mapping[str, Held]:
+async def agent_and_forkserver(folder: Path) -> Mapping[str, Held]:
     """Return what the processes of a host hold as soon as it could start workers."""
     driver = Driver(folder)
     await driver.connect()
-    await driver.wait_for(NurseryReady)
+    await driver.wait_for(ForkserverReady)
     await asyncio.sleep(SETTLED_S)
     found = parts(processes_of(driver.cluster_id))
     await driver.shut_down()
@@ -102,11 +102,11 @@ def held(pid: int) -> Held:
 def _part(pid: int) -> str:
     """Return what a process of a cluster is; raises OSError where it is gone.
 
-    A relay forks its agent, and a nursery its workers, with one command line for both.
+    A relay forks its agent, and a forkserver its workers, with one command line for both.
     """
     words, above = _words(pid), _words(_parent(pid))
-    if "nursery" in words:
-        return "workers" if "nursery" in above else "nursery"
+    if "forkserver" in words:
+        return "workers" if "forkserver" in above else "forkserver"
     if "relay" in words:
         return "relay" if _parent(pid) == os.getpid() or "gputui.head" in above else "agent"
     if "gputui.head.scheduler" in words:

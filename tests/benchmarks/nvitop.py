@@ -1,9 +1,9 @@
 """nvitop and gputui's screen on the same GPUs: `python -m tests.benchmarks.nvitop [--seconds 30]`.
 
 A cluster of this machine's GPUs is started and both watch it in turn, once a second, in ptys of
-120×40. nvitop reads NVML itself; with gputui the agent reads, the head puts together and the face
-draws, so that the CPU time of all three counts; what is there to compute, the scheduler, the
-nursery and the workers, is printed but does not. The bar is less CPU than nvitop.
+120×40. nvitop reads NVML itself; with gputui the agent reads, the head puts together and the
+frontend draws, so that the CPU time of all three counts; what is there to compute, the scheduler,
+the forkserver and the workers, is printed but does not. The bar is less CPU than nvitop.
 """
 
 import argparse
@@ -27,13 +27,13 @@ GPUTUI = (sys.executable, "-m", "gputui")
 PARTS = {
     "gputui.head.scheduler": "scheduler",
     "gputui.head": "head",
-    "gputui.agent nursery": "nursery and workers",
+    "gputui.agent forkserver": "forkserver and workers",
     "gputui.agent": "agent",
-    "gputui attach": "face",
+    "gputui attach": "frontend",
 }
 """What a command line has in it → whose process it is; the first that fits."""
-COUNTED = ("face", "head", "agent")
-NOT_COUNTED = ("scheduler", "nursery and workers")
+COUNTED = ("frontend", "head", "agent")
+NOT_COUNTED = ("scheduler", "forkserver and workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def table(nvitop: Sequence[Window], gputui: Sequence[Window]) -> None:
     sent = [statistics.median(w.kb_per_s for w in windows) for windows in (nvitop, gputui)]
     line("to the terminal", sent[0], sent[1], "kB/s")
     held = [statistics.median(w.resident_mb for w in windows) for windows in (nvitop, gputui)]
-    line("resident: nvitop; face, head, agent", held[0], held[1], "MB")
+    line("resident: nvitop; frontend, head, agent", held[0], held[1], "MB")
 
 
 def main() -> None:

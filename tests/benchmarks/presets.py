@@ -20,7 +20,8 @@ from typing import Any
 
 from distributed import Client, LocalCluster, Nanny
 
-from gputui import presets, run
+from gputui import presets
+from gputui.run import execution
 
 SEED_CHUNK = 10_000
 REPEATS = 3
@@ -204,8 +205,8 @@ def _our_table(
     _overheads(client)
 
 
-def _run(client: Client, name: str, workers: Any = None, **values: Any) -> run.RunResult:
-    return run.execute(client, presets.get(name), values, backend="cupy", workers=workers)
+def _run(client: Client, name: str, workers: Any = None, **values: Any) -> execution.RunResult:
+    return execution.execute(client, presets.get(name), values, backend="cupy", workers=workers)
 
 
 def _row(what: str, ours_s: float, other_s: float) -> None:
@@ -300,7 +301,7 @@ def on_cpus() -> None:
     with LocalCluster(threads_per_worker=1, dashboard_address=":0") as local, Client(local) as c:
         for name, given in values.items():
             preset = presets.get(name)
-            ours_s = measure(lambda p=preset, g=given: run.execute(c, p, g))  # type: ignore[misc]
+            ours_s = measure(lambda p=preset, g=given: execution.execute(c, p, g))  # type: ignore[misc]
             _row(f"{name}, against Dask's threads", ours_s, peer[name])
 
 

@@ -35,7 +35,7 @@ import sys
 from gputui.cli.screen import Look, show
 async def opened():
     from gputui.cluster import HeadLink
-    return await HeadLink.open(sys.argv[1], face="screen", snapshots=True)
+    return await HeadLink.open(sys.argv[1], frontend="screen", snapshots=True)
 sys.exit(show(opened, Look(theme=None, ascii=False, readonly=False)))
 """
 

@@ -22,7 +22,7 @@ import asyncssh
 
 from gputui.agent.versions import installed
 from gputui.demo.devices import H200, Gpu
-from gputui.fleet.remote import GREETING
+from gputui.fleet.deploy.remote import GREETING
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     MARKER,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gputui.cluster import HeadLink
-from gputui.protocol.face import SnapshotTaken
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.snapshot import HostState, SchedulerState, Snapshot
 from tests.benchmarks.sides import own_folders, row
 from tests.clusters import Clusters
@@ -107,7 +107,7 @@ async def _measure() -> None:
 
 
 async def _look(socket: str, chunks: int) -> Seen:
-    """Return what a face saw from before a graph is submitted until the scheduler is well again."""
+    """Return what a frontend saw, from before the graph until the scheduler answers again."""
     seen = Seen()
     looking = asyncio.create_task(_keep(socket, seen))
     client = await asyncio.create_subprocess_exec(
@@ -122,8 +122,8 @@ async def _look(socket: str, chunks: int) -> Seen:
 
 
 async def _keep(socket: str, seen: Seen) -> None:
-    """Keep every snapshot that a face gets."""
-    link = await HeadLink.open(socket, face="screen", snapshots=True)
+    """Keep every snapshot that a frontend gets."""
+    link = await HeadLink.open(socket, frontend="screen", snapshots=True)
     try:
         async for message in link.messages():
             if isinstance(message, SnapshotTaken):

@@ -1,9 +1,9 @@
 """A head's stand-in for what is measured of the screen: `python -m tests.benchmarks.steady …`.
 
-`steady 125x8 SOCKET` serves a cluster at work: once a second, each reading that a row shows (of
-a GPU, its worker, a host) takes another value with a probability of `SHARE`; with `restless`, all
-of them do. `hour` serves what a simulated cluster does in an hour, tasks, logs and events too, as
-fast as a face is likely to take it. When the first snapshot was sent is printed, by the monotonic
+`steady 125x8 SOCKET` serves a cluster at work: once a second, each reading that a row shows (of a
+GPU, its worker, a host) takes another value with a probability of `SHARE`; with `restless`, all of
+them do. `hour` serves what a simulated cluster does in an hour, tasks, logs and events too, as fast
+as a frontend is likely to take it. When the first snapshot was sent is printed, by the monotonic
 clock. Ends with its stdin.
 """
 
@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.protocol.codec import encode
-from gputui.protocol.face import SnapshotTaken, ToFace
+from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
 
@@ -30,7 +30,7 @@ SHARE = 0.15
 WARM_UP_S = 100
 HOUR_S = 3600
 HOUR_STEP_S = 0.025
-"""Between two of the hour's snapshots; a face at 1,000 GPUs takes one in less."""
+"""Between two of the hour's snapshots; a frontend at 1,000 GPUs takes one in less."""
 GIB, MIB = 2**30, 2**20
 
 Change = Callable[[float, random.Random], float]
@@ -80,7 +80,7 @@ def altered(value: Value, changes: dict[str, Change], share: float, rng: random.
     return replace(value, **chosen) if chosen else value
 
 
-def steady(simulator: Simulator, share: float) -> Iterator[list[ToFace]]:
+def steady(simulator: Simulator, share: float) -> Iterator[list[ToFrontend]]:
     """Give snapshots of a cluster at work, a second apart in its own time."""
     rng = random.Random(0)
     at = simulator.started_at + WARM_UP_S
@@ -110,16 +110,16 @@ def _later(host: HostStatus, at: float, share: float, rng: random.Random) -> Hos
     return replace(host, devices=devices, reading=reading, read_at=at)
 
 
-def hour(simulator: Simulator) -> Iterator[list[ToFace]]:
+def hour(simulator: Simulator) -> Iterator[list[ToFrontend]]:
     """Give what a simulated cluster does in an hour, second by second, and then its end."""
     begun = simulator.started_at + WARM_UP_S
     for second in range(HOUR_S):
         snapshot = simulator.step(begun + second)
-        yield [SnapshotTaken(snapshot), *simulator.journal.take()]
+        yield [SnapshotTaken(snapshot), *simulator.event_log.take()]
     print("over", flush=True)
 
 
-LOADS: dict[str, Callable[[Simulator], Iterator[list[ToFace]]]] = {
+LOADS: dict[str, Callable[[Simulator], Iterator[list[ToFrontend]]]] = {
     "steady": partial(steady, share=SHARE),
     "restless": partial(steady, share=1.0),
     "hour": hour,
@@ -127,7 +127,7 @@ LOADS: dict[str, Callable[[Simulator], Iterator[list[ToFace]]]] = {
 
 
 async def serve(shape: Shape, socket: Path, load: str) -> None:
-    """Serve a load to every face that connects, until stdin ends."""
+    """Serve a load to every frontend that connects, until stdin ends."""
     interval_s = HOUR_STEP_S if load == "hour" else 1.0
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.devices import Nvml
 from gputui.agent.facts import gather_facts
-from gputui.agent.telemetry import TelemetryReader
+from gputui.agent.gpu.nvml import Nvml
+from gputui.agent.gpu.telemetry import TelemetryReader
+from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.versions import installed
-from gputui.agent.watch import DeviceWatch
 from gputui.protocol.codec import encode
 
 FAKES = Path(__file__).parent.parent / "fakes"

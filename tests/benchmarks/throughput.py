@@ -25,11 +25,11 @@ from pathlib import Path
 from distributed import Client, wait
 
 from gputui import GPUCluster
-from gputui.agent.procfs import TICKS_PER_S, process_stat
-from gputui.contact import find_cluster
+from gputui.connection_file import find_cluster
+from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.codec import encode
-from gputui.protocol.face import Attach
+from gputui.protocol.frontend import Attach
 from tests.benchmarks import plain
 from tests.benchmarks.sides import own_folders, row
 from tests.processes import processes_of
@@ -149,21 +149,21 @@ def _pair(ours: Contender, theirs: Contender, tasks: int) -> tuple[Speed, Speed]
 
 
 def cost_of_watching(cluster: GPUCluster, client: Client, seconds: int) -> None:
-    """Print what head and scheduler use of a core while nothing computes, and a face looks."""
-    contact = find_cluster(cluster.name)
-    assert contact
-    pids = (contact.pid, client.run_on_scheduler(os.getpid))
+    """Print what head and scheduler use of a core while nothing computes, and a frontend looks."""
+    connection_file = find_cluster(cluster.name)
+    assert connection_file
+    pids = (connection_file.pid, client.run_on_scheduler(os.getpid))
     row("\nof a core, nothing computing", "head", "scheduler", "bar")
     alone = _percent(pids, seconds)
-    row("  no face", *map(_cell, alone))
-    with _face(contact.socket) as face:
+    row("  no frontend", *map(_cell, alone))
+    with _frontend(connection_file.socket) as frontend:
         looked_at = _percent(pids, seconds)
-        row("  a face at 1 Hz", *map(_cell, looked_at))
+        row("  a frontend at 1 Hz", *map(_cell, looked_at))
         tasks = _know_tasks(client)
         knowing = _percent(pids, seconds)
         row(f"  and {tasks:,} tasks known", *map(_cell, knowing))
-    row("snapshots for a face", _cell(looked_at[0] - alone[0]), "", "≤ 5.0 %")
-    row("  each", f"{face.bytes / max(1, face.snapshots) / 1e3:,.0f} kB")
+    row("snapshots for a frontend", _cell(looked_at[0] - alone[0]), "", "≤ 5.0 %")
+    row("  each", f"{frontend.bytes / max(1, frontend.snapshots) / 1e3:,.0f} kB")
     added = [after - before for before, after in zip(looked_at, knowing, strict=True)]
     row(f"{tasks:,} tasks", *map(_cell, added), "nothing")
 
@@ -201,33 +201,33 @@ def _cell(percent: float) -> str:
 
 
 @dataclass(slots=True)
-class Face:
-    """What a face was sent."""
+class FrontendConnection:
+    """What a frontend was sent."""
 
     snapshots: int = 0
     bytes: int = 0
 
 
 @contextlib.contextmanager
-def _face(path: str) -> Iterator[Face]:
-    """Attach a face that looks on, and only counts what it gets."""
-    face = Face()
+def _frontend(path: str) -> Iterator[FrontendConnection]:
+    """Attach a frontend that looks on, and only counts what it gets."""
+    frontend = FrontendConnection()
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
         link.sendall(encode(Attach(VERSION, "screen", True)))
-        thread = threading.Thread(target=_count, args=(link, face), daemon=True)
+        thread = threading.Thread(target=_count, args=(link, frontend), daemon=True)
         thread.start()
-        yield face
+        yield frontend
         link.shutdown(socket.SHUT_RDWR)
         thread.join()
 
 
-def _count(link: socket.socket, face: Face) -> None:
+def _count(link: socket.socket, frontend: FrontendConnection) -> None:
     with link.makefile("rb") as lines:
         for line in lines:
             if line.startswith(b'["SnapshotTaken"'):
-                face.snapshots += 1
-                face.bytes += len(line)
+                frontend.snapshots += 1
+                frontend.bytes += len(line)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.script import modules
-from gputui.script.modules import Modules, modules_in
+from gputui.run.script import modules
+from gputui.run.script.modules import Modules, modules_in
 
 
 @pytest.fixture(autouse=True)

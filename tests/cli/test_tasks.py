@@ -5,7 +5,7 @@ from typing import Any
 
 from gputui.cli.headless import Stages
 from gputui.cli.tasks import Tasks
-from gputui.run import RunProgress
+from gputui.run.execution import RunProgress
 from gputui.snapshot import Snapshot, TaskGroupStatus
 from tests.tui.build import snapshot as built
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.fleet import pack
+from gputui.fleet.deploy import pack
+from gputui.fleet.deploy.opening import Shared
 from gputui.fleet.host import ManagedHost
-from gputui.fleet.opening import Shared
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host

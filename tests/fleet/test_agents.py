@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
+from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
-from gputui.fleet.opening import Shared
-from gputui.fleet.pack import load_pack
 from gputui.hosts import Host
 from gputui.protocol.agent import Telemetry
 from gputui.snapshot import HostState as S

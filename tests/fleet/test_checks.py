@@ -55,7 +55,7 @@ def test_gpus_without_cupy_are_refused_with_the_line_that_installs_it() -> None:
     problem = refusal(packages=PACKAGES, cuda_driver="12.4")
     assert problem is not None
     assert problem.reason == "GPUs, but no CuPy in /opt/env/bin/python"
-    assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in problem.remedy
+    assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in problem.hint
 
 
 def test_gpus_none_needs_no_cupy() -> None:
@@ -65,7 +65,7 @@ def test_gpus_none_needs_no_cupy() -> None:
 def test_a_host_without_a_gpu_is_told_to_say_so() -> None:
     problem = refusal(devices=())
     assert problem is not None
-    assert (problem.reason, problem.remedy) == ("no GPU", "write gpus=none for CPU workers")
+    assert (problem.reason, problem.hint) == ("no GPU", "write gpus=none for CPU workers")
 
 
 def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:

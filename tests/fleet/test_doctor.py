@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.fleet.bootstrap import bootstrap, pins
+from gputui.fleet.deploy.bootstrap import bootstrap, pins
+from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
-from gputui.fleet.opening import Shared
-from gputui.fleet.pack import Pack
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host

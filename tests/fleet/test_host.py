@@ -84,7 +84,7 @@ async def test_another_dask_is_refused_with_both_versions_and_the_line_that_mend
     host = await reaching.end(reaching.begin_local(facts={"packages": {"dask": "2024.1.0"}}))
     assert (host.state, host.status.failed_stage) == (S.REFUSED, "probing")
     assert "dask 2024.1.0, but" in host.status.reason
-    assert "-m pip install dask==" in host.status.remedy
+    assert "-m pip install dask==" in host.status.hint
 
 
 async def test_no_dask_is_refused(reaching: Reaching) -> None:
@@ -95,17 +95,17 @@ async def test_no_dask_is_refused(reaching: Reaching) -> None:
 async def test_a_python_that_is_not_there_is_refused(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin(LOCAL.__class__("localhost", python="/no/python")))
     assert "/no/python: No such file" in host.status.reason
-    assert "bootstrap" in host.status.remedy
+    assert "bootstrap" in host.status.hint
 
 
 async def test_a_scheduler_out_of_reach_is_refused_with_both_addresses(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local(unreachable="No route to host"))
     assert host.status.failed_stage == "reaching"
     assert "127.0.0.1 cannot reach the scheduler at 127.0.0.1:8786" in host.status.reason
-    assert "DASK_GPUTUI__SCHEDULER__HOST" in host.status.remedy
+    assert "DASK_GPUTUI__SCHEDULER__HOST" in host.status.hint
 
 
-async def test_an_agent_that_dies_at_once_leaves_its_last_words(reaching: Reaching) -> None:
+async def test_an_agent_that_dies_at_once_leaves_its_last_log_lines(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local(die=True, scheduler=False))
     assert host.state is S.REFUSED
     assert "the end is near" in host.status.stderr_tail

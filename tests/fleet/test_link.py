@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from gputui.errors import ProtocolError
-from gputui.fleet import remote
+from gputui.fleet.deploy import remote
 from gputui.fleet.link import AgentLink
 from gputui.protocol.agent import MARKER, Ping, Pong
 from gputui.protocol.codec import encode
@@ -39,13 +39,13 @@ async def test_messages_arrive_however_the_bytes_are_cut(size: int) -> None:
     link = AgentLink(Chunks([data[i : i + size] for i in range(0, len(data), size)]))
     assert await link.skip_to(MARKER) == b""
     assert [await link.receive() for _ in range(3)] == [Pong(1), Pong(22), None]
-    assert link.last_words == ("Welcome!",)
+    assert link.last_log_lines == ("Welcome!",)
 
 
 async def test_a_stream_without_the_marker_leaves_what_it_said() -> None:
     link = AgentLink(Chunks([b"This account is currently not available.\n"]))
     assert await link.skip_to(MARKER) is None
-    assert link.last_words == ("This account is currently not available.",)
+    assert link.last_log_lines == ("This account is currently not available.",)
 
 
 async def test_a_line_that_is_no_message_is_an_error() -> None:

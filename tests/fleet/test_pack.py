@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet import pack
+from gputui.fleet.deploy import pack
 
 
 @pytest.fixture(autouse=True)

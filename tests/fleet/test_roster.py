@@ -2,7 +2,7 @@
 
 import pytest
 
-from gputui.fleet.roster import Roster
+from gputui.fleet.worker_table import WorkerTable
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.scheduler import Counts, WorkerCounts
@@ -26,77 +26,77 @@ def exited(name: str = "a:gpu0", **told: object) -> WorkerExited:
 
 
 @pytest.fixture
-def roster() -> Roster:
+def worker_table() -> WorkerTable:
     """One worker that is up."""
-    roster = Roster()
-    roster.start(spec(), sent=True)
-    roster.started(WorkerStarted("a:gpu0", 7, 0))
-    roster.ready(WorkerReady("a:gpu0", "tls://a:1", None))
-    return roster
+    worker_table = WorkerTable()
+    worker_table.start(spec(), sent=True)
+    worker_table.started(WorkerStarted("a:gpu0", 7, 0))
+    worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
+    return worker_table
 
 
-def state(roster: Roster) -> WorkerState:
-    return roster.statuses({})[0].state
+def state(worker_table: WorkerTable) -> WorkerState:
+    return worker_table.statuses({})[0].state
 
 
 def test_a_worker_comes_up_by_what_its_agent_tells() -> None:
-    roster = Roster()
-    roster.start(spec(), sent=True)
-    assert state(roster) is WorkerState.STARTING
-    assert roster.ready(WorkerReady("a:gpu0", "tls://a:1", None))
-    assert roster.up == ("a:gpu0",)
+    worker_table = WorkerTable()
+    worker_table.start(spec(), sent=True)
+    assert state(worker_table) is WorkerState.STARTING
+    assert worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
+    assert worker_table.up == ("a:gpu0",)
 
 
-def test_a_worker_is_busy_idle_or_paused_by_the_counts(roster: Roster) -> None:
+def test_a_worker_is_busy_idle_or_paused_by_the_counts(worker_table: WorkerTable) -> None:
     for executing, status, seen in (
         (1, "running", WorkerState.BUSY),
         (0, "running", WorkerState.IDLE),
         (1, "paused", WorkerState.PAUSED),
     ):
-        roster.count(counts("a:gpu0", executing=executing, status=status))
-        assert state(roster) is seen
+        worker_table.count(counts("a:gpu0", executing=executing, status=status))
+        assert state(worker_table) is seen
 
 
-def test_a_status_joins_the_agents_reading(roster: Roster) -> None:
-    (status,) = roster.statuses({"a:gpu0": WorkerReading("a:gpu0", 50.0, 1000, 12)})
+def test_a_status_joins_the_agents_reading(worker_table: WorkerTable) -> None:
+    (status,) = worker_table.statuses({"a:gpu0": WorkerReading("a:gpu0", 50.0, 1000, 12)})
     assert (status.cpu_percent, status.rss_bytes, status.pid) == (50.0, 1000, 7)
 
 
-def test_a_second_report_with_the_device_is_not_another_start(roster: Roster) -> None:
-    assert not roster.ready(WorkerReady("a:gpu0", "tls://a:1", "GPU-0"))
-    assert roster.statuses({})[0].seen_device_uuid == "GPU-0"
+def test_a_second_report_with_the_device_is_not_another_start(worker_table: WorkerTable) -> None:
+    assert not worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", "GPU-0"))
+    assert worker_table.statuses({})[0].seen_device_uuid == "GPU-0"
 
 
-def test_a_crashed_worker_is_coming_until_it_is_parked(roster: Roster) -> None:
-    roster.exited(exited(restart_in_s=1.0))
-    assert state(roster) is WorkerState.CRASHED and roster.coming
-    roster.exited(exited(parked=True))
-    assert state(roster) is WorkerState.PARKED and not roster.coming
+def test_a_crashed_worker_is_coming_until_it_is_parked(worker_table: WorkerTable) -> None:
+    worker_table.exited(exited(restart_in_s=1.0))
+    assert state(worker_table) is WorkerState.CRASHED and worker_table.coming
+    worker_table.exited(exited(parked=True))
+    assert state(worker_table) is WorkerState.PARKED and not worker_table.coming
 
 
-def test_a_restart_is_noticed(roster: Roster) -> None:
-    roster.exited(exited(restart_in_s=0.5))
-    assert roster.started(WorkerStarted("a:gpu0", 8, 1))
+def test_a_restart_is_noticed(worker_table: WorkerTable) -> None:
+    worker_table.exited(exited(restart_in_s=0.5))
+    assert worker_table.started(WorkerStarted("a:gpu0", 8, 1))
 
 
-def test_a_stopped_worker_is_forgotten(roster: Roster) -> None:
-    roster.retiring(["a:gpu0"])
-    assert roster.staying == {}
-    roster.exited(exited(kind="stopped"))
-    assert "a:gpu0" not in roster
+def test_a_stopped_worker_is_forgotten(worker_table: WorkerTable) -> None:
+    worker_table.retiring(["a:gpu0"])
+    assert worker_table.staying == {}
+    worker_table.exited(exited(kind="stopped"))
+    assert "a:gpu0" not in worker_table
 
 
 def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
-    roster = Roster()
+    worker_table = WorkerTable()
     names = ("a:gpu0", "a:gpu1", "a:gpu2", "a:gpu3")
     for name in names:
-        roster.start(spec(name), sent=True)
-        roster.ready(WorkerReady(name, "tls://a:1", None))
+        worker_table.start(spec(name), sent=True)
+        worker_table.ready(WorkerReady(name, "tls://a:1", None))
     busy, full, light = (
         counts("a:gpu0", executing=1),
         counts("a:gpu1", held=500),
         counts("a:gpu2", held=5),
     )
     workers = (*busy.workers, *full.workers, *light.workers)
-    roster.count(Counts(0.0, workers, (), 0, 0, 0, 0))
-    assert roster.ranked == ("a:gpu3", "a:gpu2", "a:gpu1", "a:gpu0")
+    worker_table.count(Counts(0.0, workers, (), 0, 0, 0, 0))
+    assert worker_table.ranked == ("a:gpu3", "a:gpu2", "a:gpu1", "a:gpu0")

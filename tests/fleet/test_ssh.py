@@ -112,7 +112,7 @@ async def test_a_host_that_refuses_the_key_does_not_stop_the_others(
     assert (good.state, bad.state) == (S.READY, S.REFUSED)
     assert bad.status.failed_stage == "authenticating"
     assert "refused the login of" in bad.status.reason
-    assert "ssh-copy-id" in bad.status.remedy
+    assert "ssh-copy-id" in bad.status.hint
 
 
 async def test_a_password_is_asked_for_when_nothing_else_works(
@@ -150,7 +150,7 @@ async def test_an_unknown_host_key_is_refused_with_fingerprint_and_command(
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     fingerprint = asyncssh.read_public_key(f"{asyncssh_hosts.host_key}.pub").get_fingerprint()
     assert fingerprint in host.status.reason
-    assert f"-F {asyncssh_hosts.config} ssh1 true" in host.status.remedy
+    assert f"-F {asyncssh_hosts.config} ssh1 true" in host.status.hint
     assert asyncssh_hosts.known_hosts.read_text() == ""
 
 
@@ -179,7 +179,7 @@ async def test_a_changed_host_key_is_refused_whoever_is_there(
     await reaching.end(host)
     assert host.state is S.REFUSED
     assert "has changed" in host.status.reason
-    assert "ssh-keygen -R" in host.status.remedy
+    assert "ssh-keygen -R" in host.status.hint
 
 
 async def test_a_host_key_of_another_kind_than_the_known_one_is_a_changed_key(
@@ -219,7 +219,7 @@ async def test_a_port_that_refuses(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=free_port())))
     assert host.status.failed_stage == "connecting"
     assert "refuses the connection" in host.status.reason
-    assert "host:port" in host.status.remedy
+    assert "host:port" in host.status.hint
 
 
 async def test_a_host_that_accepts_and_says_nothing_is_refused_in_its_bound(
@@ -252,7 +252,7 @@ async def test_no_such_python_on_a_host(reaching: Reaching, asyncssh_hosts: SshH
     wanted = '/opt/it\'s "$HOME" `here`; !x/python'
     host = await reaching.end(reaching.begin(cpu_host("ssh1", python=wanted)))
     assert host.status.reason == f"no such Python there: {wanted}"
-    assert "bootstrap" in host.status.remedy
+    assert "bootstrap" in host.status.hint
 
 
 async def test_another_python_is_refused_with_both_versions(
@@ -308,7 +308,7 @@ async def test_an_encrypted_key_that_nobody_opens_is_a_refused_login(
     reaching.configure(ssh_config=str(asyncssh_hosts.config))
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     assert host.status.failed_stage == "authenticating"
-    assert "ssh-a" in host.status.remedy
+    assert "ssh-a" in host.status.hint
 
 
 async def test_hosts_behind_a_jump_host_share_one_connection_to_it(

@@ -1,4 +1,4 @@
-"""Alarms in the journal: told once when they begin, and once when they are over."""
+"""Alarms in the event log: told once when they begin, and once when they are over."""
 
 from dataclasses import dataclass, field, replace
 

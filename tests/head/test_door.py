@@ -1,4 +1,4 @@
-"""The door: many faces, of which one may be slow."""
+"""The server: many frontends, of which one may be slow."""
 
 import asyncio
 import socket
@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gputui.cluster import HeadLink
-from gputui.head.door import MAX_LOGS_WAITING, MAX_WAITING, Door, Face
+from gputui.head.server import MAX_LOGS_WAITING, MAX_WAITING, FrontendConnection, FrontendServer
 from gputui.protocol import VERSION
 from gputui.protocol.codec import encode
-from gputui.protocol.face import Attach, Attached, Done, Scale, SchedulerReady, SnapshotTaken
+from gputui.protocol.frontend import Attach, Attached, Done, Scale, SchedulerReady, SnapshotTaken
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 
@@ -19,39 +19,39 @@ ATTACHED = Attached(VERSION, "test", "id", 1, "", "", "", "", 0.0)
 
 
 class Listener:
-    """Answers every request, and keeps the faces."""
+    """Answers every request, and keeps the frontends."""
 
     def __init__(self) -> None:
-        self.faces: list[Face] = []
-        self.left: list[Face] = []
+        self.frontends: list[FrontendConnection] = []
+        self.left: list[FrontendConnection] = []
 
-    def face_attached(self, face: Face) -> Attached:
-        self.faces.append(face)
+    def frontend_attached(self, frontend: FrontendConnection) -> Attached:
+        self.frontends.append(frontend)
         return ATTACHED
 
-    def face_settled(self, face: Face) -> None:
+    def frontend_settled(self, frontend: FrontendConnection) -> None:
         return
 
-    def message_taken(self, face: Face, message: Scale) -> None:
-        face.send(Done(message.request, "done"))
+    def message_taken(self, frontend: FrontendConnection, message: Scale) -> None:
+        frontend.send(Done(message.request, "done"))
 
-    def face_left(self, face: Face) -> None:
-        self.left.append(face)
+    def frontend_left(self, frontend: FrontendConnection) -> None:
+        self.left.append(frontend)
 
 
 @pytest.fixture
-async def door(tmp_path: Path) -> AsyncIterator[tuple[Door, Listener]]:
+async def server(tmp_path: Path) -> AsyncIterator[tuple[FrontendServer, Listener]]:
     listener = Listener()
-    door = Door(tmp_path / "door.sock", listener)
-    await door.open()
-    yield door, listener
-    await door.close(SchedulerReady(""), bound_s=0.1)
+    server = FrontendServer(tmp_path / "server.sock", listener)
+    await server.open()
+    yield server, listener
+    await server.close(SchedulerReady(""), bound_s=0.1)
 
 
-def stalled_face(door: Door) -> socket.socket:
-    """Return a face that says who it is, and then reads nothing."""
+def stalled_frontend(server: FrontendServer) -> socket.socket:
+    """Return a frontend that says who it is, and then reads nothing."""
     stalled = socket.socket(socket.AF_UNIX)
-    stalled.connect(str(door.path))
+    stalled.connect(str(server.path))
     stalled.sendall(encode(Attach(VERSION, "screen", True)))
     return stalled
 
@@ -74,69 +74,81 @@ def snapshot(sequence: int) -> Snapshot:
     return Snapshot(sequence, 0.0, "test", ClusterState.RUNNING, 0.0, scheduler)
 
 
-async def test_a_request_is_answered_by_its_number(door: tuple[Door, Listener]) -> None:
-    link = await HeadLink.open(door[0].path, face="screen")
+async def test_a_request_is_answered_by_its_number(server: tuple[FrontendServer, Listener]) -> None:
+    link = await HeadLink.open(server[0].path, frontend="screen")
     first, second = await asyncio.gather(link.request(Scale(0, 1)), link.request(Scale(0, 2)))
     assert (first.request, second.request) == (1, 2)
     await link.close()
 
 
-async def test_a_face_that_reads_nothing_holds_up_nobody(door: tuple[Door, Listener]) -> None:
-    opened, listener = door
-    with stalled_face(opened):
-        await until(lambda: listener.faces)
+async def test_a_frontend_that_reads_nothing_holds_up_nobody(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    opened, listener = server
+    with stalled_frontend(opened):
+        await until(lambda: listener.frontends)
         for _ in range(MAX_WAITING - 1):
-            listener.faces[0].send(SchedulerReady("x" * 100))
-        link = await HeadLink.open(opened.path, face="screen")
+            listener.frontends[0].send(SchedulerReady("x" * 100))
+        link = await HeadLink.open(opened.path, frontend="screen")
         assert await link.request(Scale(0, 1)) == Done(1, "done")
         await link.close()
 
 
-async def test_a_face_that_never_reads_again_is_let_go(door: tuple[Door, Listener]) -> None:
-    opened, listener = door
-    with stalled_face(opened):
-        await until(lambda: listener.faces)
+async def test_a_frontend_that_never_reads_again_is_let_go(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    opened, listener = server
+    with stalled_frontend(opened):
+        await until(lambda: listener.frontends)
         for _ in range(MAX_WAITING + 1):
-            listener.faces[0].send(SchedulerReady("x" * 100))
+            listener.frontends[0].send(SchedulerReady("x" * 100))
         await until(lambda: listener.left)
-        assert not opened.faces
+        assert not opened.frontends
 
 
-async def test_a_slow_face_misses_log_lines_but_no_event(door: tuple[Door, Listener]) -> None:
-    opened, listener = door
-    with stalled_face(opened) as stalled:
-        await until(lambda: listener.faces)
+async def test_a_slow_frontend_misses_log_lines_but_no_event(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    opened, listener = server
+    with stalled_frontend(opened) as stalled:
+        await until(lambda: listener.frontends)
         for number in range(MAX_LOGS_WAITING * 2):
-            listener.faces[0].send_log(encode(LogLines("w", (f"line {number}",), 0.0)))
-        listener.faces[0].send(SchedulerReady("last"))
+            listener.frontends[0].send_log(encode(LogLines("w", (f"line {number}",), 0.0)))
+        listener.frontends[0].send(SchedulerReady("last"))
         received = await asyncio.to_thread(read_until, stalled, b"last")
         assert received.count(b"LogLines") == MAX_LOGS_WAITING
 
 
-async def test_a_face_gets_the_newest_snapshot_only(door: tuple[Door, Listener]) -> None:
-    opened, listener = door
-    link = await HeadLink.open(opened.path, face="screen", snapshots=True)
+async def test_a_frontend_gets_the_newest_snapshot_only(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    opened, listener = server
+    link = await HeadLink.open(opened.path, frontend="screen", snapshots=True)
     for sequence in range(1, 4):
-        listener.faces[0].send_snapshot(encode(SnapshotTaken(snapshot(sequence))))
+        listener.frontends[0].send_snapshot(encode(SnapshotTaken(snapshot(sequence))))
     async for message in link.messages():
         assert message.snapshot.sequence == 3
         break
     await link.close()
 
 
-async def test_the_last_message_reaches_a_face_before_the_end(door: tuple[Door, Listener]) -> None:
-    link = await HeadLink.open(door[0].path, face="screen")
-    await door[0].close(SchedulerReady("the last"))
+async def test_the_last_message_reaches_a_frontend_before_the_end(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    link = await HeadLink.open(server[0].path, frontend="screen")
+    await server[0].close(SchedulerReady("the last"))
     assert [message async for message in link.messages()] == [SchedulerReady("the last")]
     await link.close()
 
 
-async def test_a_line_that_is_no_message_ends_that_face_only(door: tuple[Door, Listener]) -> None:
-    opened, _ = door
+async def test_a_line_that_is_no_message_ends_that_frontend_only(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    opened, _ = server
     reader, writer = await asyncio.open_unix_connection(opened.path)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert await reader.read() == b""
     writer.close()
-    link = await HeadLink.open(opened.path, face="screen")
+    link = await HeadLink.open(opened.path, frontend="screen")
     assert isinstance(await link.request(Scale(0, 1)), Done)
     await link.close()

@@ -1,4 +1,4 @@
-"""A head with real workers of this machine, as its faces see it."""
+"""A head with real workers of this machine, as its frontends see it."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from distributed.security import Security
 
 from gputui.cluster import HeadLink, find_cluster, running_clusters
 from gputui.errors import HeadError
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
     Previewed,
@@ -106,11 +106,15 @@ async def test_a_numbered_name_gives_way(clusters: Clusters) -> None:
     assert second.link.attached.name == "test-2"
 
 
-async def test_the_contact_file_tells_no_secret(clusters: Clusters, runtime: Path) -> None:
+async def test_the_connection_file_file_tells_no_secret(clusters: Clusters, runtime: Path) -> None:
     cluster = await clusters.start()
     await cluster.up(1)
-    contact = find_cluster("test")
-    assert contact and contact.pid == cluster.head.pid and contact.address.startswith("tls://")
+    connection_file = find_cluster("test")
+    assert (
+        connection_file
+        and connection_file.pid == cluster.head.pid
+        and connection_file.address.startswith("tls://")
+    )
     path = runtime / "gputui" / "test.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -121,7 +125,7 @@ async def test_the_contact_file_tells_no_secret(clusters: Clusters, runtime: Pat
     assert "PRIVATE" not in log.read_text()
 
 
-async def test_a_face_of_another_version_is_turned_away_in_words(clusters: Clusters) -> None:
+async def test_a_frontend_of_another_version_is_turned_away_in_words(clusters: Clusters) -> None:
     cluster = await clusters.start()
     reader, writer = await asyncio.open_unix_connection(cluster.socket)
     writer.write(json.dumps(["Attach", 99, "screen", True, "new"]).encode() + b"\n")
@@ -223,7 +227,7 @@ async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Cluste
     await nothing_left(cluster.id)
 
 
-async def test_what_workers_print_reaches_every_face_that_follows(clusters: Clusters) -> None:
+async def test_what_workers_print_reaches_every_frontend_that_follows(clusters: Clusters) -> None:
     cluster = await clusters.start()
     await cluster.up(2)
     await cluster.link.send(SubscribeLogs(True))
@@ -241,4 +245,4 @@ async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clus
 
 async def test_a_link_to_no_head_says_so() -> None:
     with pytest.raises(HeadError, match="no head answers"):
-        await HeadLink.open("/nonexistent.sock", face="screen")
+        await HeadLink.open("/nonexistent.sock", frontend="screen")

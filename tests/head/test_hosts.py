@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from gputui.errors import HeadError
-from gputui.protocol.face import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
+from gputui.protocol.frontend import Answer, AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
 from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
@@ -158,7 +158,9 @@ async def test_a_refused_host_can_be_tried_again(
     first = openssh_hosts.text(ONE_WORKER).splitlines()[0]
     openssh_hosts.known_hosts.write_text("")
     try:
-        cluster = await clusters.start(first, ssh_config=str(openssh_hosts.config), face="command")
+        cluster = await clusters.start(
+            first, ssh_config=str(openssh_hosts.config), frontend="command"
+        )
         await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
         assert (
             "fingerprint" in cluster.snapshot.hosts[0].reason.lower()

@@ -1,10 +1,10 @@
-"""Questions of real hosts, as the faces of a cluster see and answer them."""
+"""Questions of real hosts, as the frontends of a cluster see and answer them."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from gputui.protocol.face import Answer
+from gputui.protocol.frontend import Answer
 from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_hosts import ONE_WORKER
@@ -56,7 +56,7 @@ async def test_a_no_refuses_the_host_and_writes_nothing(
     assert not strangers.known_hosts.read_text()
 
 
-async def test_a_question_reaches_a_face_that_attaches_later(
+async def test_a_question_reaches_a_frontend_that_attaches_later(
     clusters: Clusters, strangers: SshHosts
 ) -> None:
     cluster = await asked(clusters, strangers)

@@ -1,8 +1,8 @@
-"""Scaling a real cluster while it works: nothing is lost, and two faces do not undo each other."""
+"""Scaling a real cluster at work: nothing is lost, two frontends do not undo each other."""
 
 import asyncio
 
-from gputui.protocol.face import Adapt, Previewed, Restart, RetireWorkers, Scale
+from gputui.protocol.frontend import Adapt, Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 
@@ -44,7 +44,7 @@ async def test_a_computation_goes_on_while_the_cluster_grows_and_shrinks(
         assert sum(await client.gather(begun)) == 400 * 399
 
 
-async def test_two_faces_that_scale_at_once_end_at_what_was_asked_last(
+async def test_two_frontends_that_scale_at_once_end_at_what_was_asked_last(
     clusters: Clusters,
 ) -> None:
     cluster = await clusters.start("localhost gpus=none nthreads=1 memory=512MiB", workers=1)
@@ -52,21 +52,27 @@ async def test_two_faces_that_scale_at_once_end_at_what_was_asked_last(
     other = await clusters.attach(cluster.head, cluster.socket)
     await other.until(lambda: other.snapshot)
     await asyncio.gather(
-        *(face.request(Scale(0, workers)) for workers in (3, 1) for face in (cluster, other))
+        *(
+            frontend.request(Scale(0, workers))
+            for workers in (3, 1)
+            for frontend in (cluster, other)
+        )
     )
     await cluster.request(Scale(0, 2))
-    for face in (cluster, other):
-        await face.until(lambda face=face: face.snapshot.wanted_workers == 2)
-        await face.until(lambda face=face: len(up(face)) == 2 and len(face.workers) == 2)
+    for frontend in (cluster, other):
+        await frontend.until(lambda frontend=frontend: frontend.snapshot.wanted_workers == 2)
+        await frontend.until(
+            lambda frontend=frontend: len(up(frontend)) == 2 and len(frontend.workers) == 2
+        )
 
 
-async def test_two_faces_that_retire_the_same_worker_lose_one_only(clusters: Clusters) -> None:
+async def test_two_frontends_that_retire_the_same_worker_lose_one_only(clusters: Clusters) -> None:
     cluster = await clusters.start(THREE_WORKERS)
     await cluster.up(3)
     other = await clusters.attach(cluster.head, cluster.socket)
     name = ("localhost:cpu1",)
     answers = await asyncio.gather(
-        *(face.request(RetireWorkers(0, name)) for face in (cluster, other)),
+        *(frontend.request(RetireWorkers(0, name)) for frontend in (cluster, other)),
         return_exceptions=True,
     )
     assert any(not isinstance(answer, BaseException) for answer in answers)

@@ -38,7 +38,7 @@ async def draw() -> str:
 
 
 async def _open_link() -> HeadLink:
-    return await HeadLink.open(find_cluster(NAME).socket, face="screen", snapshots=True)
+    return await HeadLink.open(find_cluster(NAME).socket, frontend="screen", snapshots=True)
 
 
 async def _work() -> None:

@@ -13,7 +13,7 @@ from textual.widgets import Button, Input
 
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.demo.requests import answer
-from gputui.protocol.face import Answer, SnapshotTaken, SubscribeLogs, ToFace
+from gputui.protocol.frontend import Answer, SnapshotTaken, SubscribeLogs, ToFrontend
 from gputui.tui.app import ScreenApp
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
@@ -72,7 +72,7 @@ class Recorded(DemoLink):
         self._seconds = seconds
         self.told = asyncio.Event()
 
-    async def messages(self) -> AsyncIterator[ToFace]:
+    async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what the simulator tells of each second."""
         await self.send(SubscribeLogs(True))
         for second in range(self._seconds + 1):

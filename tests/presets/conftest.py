@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from gputui import presets, run
+from gputui import presets
+from gputui.run import execution
 
 
 @pytest.fixture(scope="package")
@@ -21,13 +22,13 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture
-def execute(client: Client) -> Callable[..., run.RunResult]:
+def execute(client: Client) -> Callable[..., execution.RunResult]:
     """Run a preset by name with parameters as they are typed, on the CPU."""
 
-    def _execute(name: str, keep_arrays: bool = False, **texts: Any) -> run.RunResult:
+    def _execute(name: str, keep_arrays: bool = False, **texts: Any) -> execution.RunResult:
         preset = presets.get(name)
         given = {key: str(value) for key, value in texts.items()}
         values = presets.parse_parameters(preset, given)
-        return run.execute(client, preset, values, backend="numpy", keep_arrays=keep_arrays)
+        return execution.execute(client, preset, values, backend="numpy", keep_arrays=keep_arrays)
 
     return _execute

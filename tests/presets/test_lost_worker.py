@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from distributed import Client, LocalCluster
 
-from gputui import presets, run
+from gputui import presets
+from gputui.run import execution
 
 SMALL: dict[str, dict[str, Any]] = {
     "smoke": {},
@@ -48,9 +49,9 @@ def test_a_worker_killed_in_the_middle_does_not_change_the_result(
 ) -> None:
     client.wait_for_workers(2, timeout=30)
     preset = presets.get(name)
-    undisturbed = run.execute(client, preset, SMALL[name]).result
+    undisturbed = execution.execute(client, preset, SMALL[name]).result
     killer = _Killer(client)
-    disturbed = run.execute(client, preset, SMALL[name], report=killer).result
+    disturbed = execution.execute(client, preset, SMALL[name], report=killer).result
     assert killer.killed.is_set()
     if name in SAME:
         assert disturbed[SAME[name]] == (
@@ -67,7 +68,7 @@ class _Killer:
         self.pid = list(client.run(os.getpid).values())[1]
         self.killed = threading.Event()
 
-    def __call__(self, progress: run.RunProgress) -> None:
+    def __call__(self, progress: execution.RunProgress) -> None:
         if progress.stage != "asking workers" and not self.killed.is_set():
             os.kill(self.pid, signal.SIGKILL)
             self.killed.set()

@@ -30,7 +30,7 @@ class Command:
 
     folder: Path
     runtime: Path
-    """Where all that a cluster makes is made: sockets, contact files, scratch folders."""
+    """Where all that a cluster makes is made: sockets, connection files, scratch folders."""
     env: dict[str, str] = field(default_factory=dict)
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 

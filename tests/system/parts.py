@@ -14,7 +14,7 @@ from tests.system import hang
 from tests.system.conftest import BOUND_S, GONE_S, Command, found, wait_until
 
 MARK = b"GPUTUI_CLUSTER="
-PARTS = ("head", "scheduler", "relay", "agent", "nursery", "worker")
+PARTS = ("head", "scheduler", "relay", "agent", "forkserver", "worker")
 
 
 class Run:
@@ -128,6 +128,6 @@ def _part(pid: int) -> str:
         return "head"
     if "relay" in words:
         return "relay" if os.getsid(pid) == pid else "agent"
-    if "nursery" in words:
-        return "worker" if "nursery" in command_of(parent_of(pid)) else "nursery"
+    if "forkserver" in words:
+        return "worker" if "forkserver" in command_of(parent_of(pid)) else "forkserver"
     return "other"

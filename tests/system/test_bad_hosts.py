@@ -64,7 +64,7 @@ def closed_port() -> int:
         return port
 
 
-def test_every_bad_host_is_told_with_its_remedy_and_the_good_one_computes(
+def test_every_bad_host_is_told_with_its_hint_and_the_good_one_computes(
     gputui: Command, start_asyncssh: Start, ssh_folder: SshHosts, silent_port: int
 ) -> None:
     start_asyncssh("good", banner='Welcome!\n["Pong", 7]\nno newline at the end: ')
@@ -92,9 +92,9 @@ def test_every_bad_host_is_told_with_its_remedy_and_the_good_one_computes(
     assert [worker["name"] for worker in printed["workers"]] == ["good:cpu0"]
     stages = {host["host"]: host["stage"] for host in printed["failed_hosts"]}
     assert stages == {name: stage for name, (stage, _, _) in TOLD.items()}
-    for name, (_, reason, remedy) in TOLD.items():
+    for name, (_, reason, hint) in TOLD.items():
         said = re.search(rf"gputui: {re.escape(name)}: (.*)\ngputui:   (.*)\n", done.stderr)
-        assert said and reason in said[1] and remedy in said[2], done.stderr
+        assert said and reason in said[1] and hint in said[2], done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -112,7 +112,9 @@ def test_a_host_off_the_network_ends_all_with_the_lease_and_another_computes(
     host = next(one for one in namespace_hosts.hosts if worker in namespace_hosts.processes_of(one))
     namespace_hosts.cut(host)
     try:
-        wait_until(lambda: not workforce(run) & set(namespace_hosts.processes_of(host)), GONE_S)
+        wait_until(
+            lambda: not worker_actions(run) & set(namespace_hosts.processes_of(host)), GONE_S
+        )
         status, out, err = run.end()
     finally:
         namespace_hosts.mend(host)
@@ -121,7 +123,7 @@ def test_a_host_off_the_network_ends_all_with_the_lease_and_another_computes(
     run.assert_nothing_left()
 
 
-def workforce(run: Run) -> set[int]:
+def worker_actions(run: Run) -> set[int]:
     """Return what of a cluster runs on its hosts; a relay hears of the cut when it speaks."""
     parts = parts_of(run.cluster_id)
-    return {pid for part in ("agent", "nursery", "worker", "other") for pid in parts[part]}
+    return {pid for part in ("agent", "forkserver", "worker", "other") for pid in parts[part]}

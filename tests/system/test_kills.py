@@ -24,7 +24,7 @@ MATRIX = [
     ("start", "wait", "head", KILL, 3, "head"),
     ("start", "wait", "scheduler", KILL, 3, "scheduler was killed by SIGKILL"),
     ("start", "wait", "agent", KILL, 3, "its agent ended"),
-    ("start", "wait", "nursery", KILL, 0, ""),
+    ("start", "wait", "forkserver", KILL, 0, ""),
     ("start", "wait", "worker", KILL, 0, ""),
     ("run", "gil", "command", INT, 130, "interrupted"),
     ("run", "child", "command", TERM, 130, "interrupted"),
@@ -36,7 +36,7 @@ MATRIX = [
     ("run", "wait", "scheduler", TERM, 3, "scheduler"),
     ("run", "child", "agent", KILL, 0, ""),
     ("run", "child", "agent", TERM, 0, ""),
-    ("run", "gil", "nursery", KILL, 0, ""),
+    ("run", "gil", "forkserver", KILL, 0, ""),
     ("run", "gil", "worker", KILL, 0, ""),
     ("run", "wait", "worker", TERM, 0, ""),
     ("run", "child", "worker", HUP, 0, ""),
@@ -125,8 +125,8 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> N
 def test_a_name_is_free_again_when_its_head_was_killed(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__LEASE"] = "2"
     assert gputui("up", HOST, "--name", "lab").returncode == 0
-    (contact,) = json.loads(gputui("ls", "--json").stdout)
-    os.kill(contact["pid"], KILL)
+    (connection_file,) = json.loads(gputui("ls", "--json").stdout)
+    os.kill(connection_file["pid"], KILL)
     wait_until(lambda: not gputui.left(), GONE_S, lambda: str(gputui.left()))
     assert json.loads(gputui("ls", "--json").stdout) == []
     again = gputui("up", HOST, "--name", "lab")

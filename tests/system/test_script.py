@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputui.cluster import HeadLink, find_cluster
-from gputui.protocol.face import CancelRun
+from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until
 from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown
@@ -100,7 +100,7 @@ def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> No
 
 
 @pytest.mark.parametrize(
-    ("last_words", "code", "said"),
+    ("last_log_lines", "code", "said"),
     [
         ("os._exit(3)", 3, ""),
         ("os.abort()", 128 + signal.SIGABRT, "gputui: mine.py was ended by SIGABRT\n"),
@@ -108,9 +108,11 @@ def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> No
     ],
 )
 def test_however_a_script_ends_its_exit_code_is_the_commands(
-    lab: Command, last_words: str, code: int, said: str
+    lab: Command, last_log_lines: str, code: int, said: str
 ) -> None:
-    done = lab("--attach", "lab", "--run", written(lab.folder / "mine.py", last_words), "--quiet")
+    done = lab(
+        "--attach", "lab", "--run", written(lab.folder / "mine.py", last_log_lines), "--quiet"
+    )
     assert (done.returncode, done.stderr) == (code, said)
     assert last_run(lab)["state"] == "failed"
 
@@ -166,16 +168,16 @@ LASTS = (
 DEAF = ("import signal", "signal.signal(signal.SIGINT, signal.SIG_IGN)", *LASTS)
 
 
-@pytest.mark.parametrize(("lines", "last_words"), [(LASTS, "cleaned up\n"), (DEAF, "")])
+@pytest.mark.parametrize(("lines", "last_log_lines"), [(LASTS, "cleaned up\n"), (DEAF, "")])
 def test_ctrl_c_ends_a_script_and_its_run(
-    lab: Command, lines: tuple[str, ...], last_words: str
+    lab: Command, lines: tuple[str, ...], last_log_lines: str
 ) -> None:
     process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *lines))
     assert process.stdout
     assert process.stdout.readline() == "at work\n"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=BOUND_S)
-    assert (process.returncode, out) == (130, last_words), err
+    assert (process.returncode, out) == (130, last_log_lines), err
     assert last_run(lab)["state"] == "cancelled"
 
 
@@ -247,16 +249,16 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
     assert (process.returncode, out) == (0, "went on\n")
 
 
-async def test_a_script_that_another_face_cancels_ends_as_cancelled(
+async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     lab: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", lab.env["XDG_RUNTIME_DIR"])
     process = lab.start("--attach", "lab", "--run", written(lab.folder / "mine.py", *LASTS))
     assert process.stdout
     assert process.stdout.readline() == "at work\n"
-    contact = find_cluster("lab")
-    assert contact
-    link = await HeadLink.open(contact.socket, face="screen")
+    connection_file = find_cluster("lab")
+    assert connection_file
+    link = await HeadLink.open(connection_file.socket, frontend="screen")
     await link.request(CancelRun(0, last_run(lab)["id"]))
     await link.close()
     out, err = await asyncio.to_thread(process.communicate, timeout=BOUND_S)

@@ -15,7 +15,7 @@ from distributed.security import Security
 
 from gputui import tls
 from gputui.cluster import HeadLink
-from gputui.protocol.face import Attached
+from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command
@@ -64,12 +64,12 @@ def wide_cluster(
 def started(command: Command, hosts: str) -> Live:
     done = command("up", hosts, "--name", "lab")
     assert done.returncode == 0, done.stderr
-    contact = json.loads((command.runtime / "gputui" / "lab.json").read_text())
-    return Live(command, asyncio.run(attached(contact["socket"])))
+    connection_file = json.loads((command.runtime / "gputui" / "lab.json").read_text())
+    return Live(command, asyncio.run(attached(connection_file["socket"])))
 
 
 async def attached(path: str) -> Attached:
-    link = await HeadLink.open(path, face="command")
+    link = await HeadLink.open(path, frontend="command")
     await link.close()
     return link.attached
 

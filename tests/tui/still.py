@@ -9,15 +9,15 @@ from textual.pilot import Pilot
 
 from gputui.errors import HeadError
 from gputui.protocol import VERSION
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Attached,
     Done,
     EventHappened,
-    FromFace,
+    FromFrontend,
     Reply,
     Request,
     SnapshotTaken,
-    ToFace,
+    ToFrontend,
 )
 from gputui.protocol.shared import LogLines, Refused
 from gputui.snapshot import Event, Severity, Snapshot
@@ -34,9 +34,9 @@ class StillLink:
     def __init__(self) -> None:
         self.attached = Attached(VERSION, "lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
         self.asked: list[Request] = []
-        self.sent: list[FromFace] = []
+        self.sent: list[FromFrontend] = []
         self.reply: Reply | Refused = Done(0, "done")
-        self._queue: asyncio.Queue[ToFace] = asyncio.Queue()
+        self._queue: asyncio.Queue[ToFrontend] = asyncio.Queue()
 
     async def request(self, message: Request) -> Reply:
         """Remember a request and give the reply that was set."""
@@ -45,16 +45,16 @@ class StillLink:
             raise HeadError(self.reply.reason)
         return self.reply
 
-    async def send(self, message: FromFace) -> None:
+    async def send(self, message: FromFrontend) -> None:
         """Remember a message."""
         self.sent.append(message)
 
-    async def messages(self) -> AsyncIterator[ToFace]:
+    async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what was put."""
         while True:
             yield await self._queue.get()
 
-    def put(self, *messages: ToFace) -> None:
+    def put(self, *messages: ToFrontend) -> None:
         """Tell the screen something."""
         for message in messages:
             self._queue.put_nowait(message)

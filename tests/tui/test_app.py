@@ -6,7 +6,7 @@ from textual.pilot import Pilot
 from gputui.demo import DemoLink, Shape
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs import Dialog
+from gputui.tui.dialogs.questions import Dialog
 from tests.tui.still import seen, until
 
 
@@ -281,4 +281,4 @@ async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
         await pilot.press("y")
         await until(pilot, lambda: not demo.app.watched.questions)
         assert demo.link is not None
-        assert not demo.link.simulator.journal.questions
+        assert not demo.link.simulator.event_log.questions

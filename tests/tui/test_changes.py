@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.protocol.face import (
+from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
     ChangeHosts,
@@ -17,8 +17,8 @@ from gputui.protocol.face import (
     Scale,
 )
 from gputui.snapshot import HostState, Snapshot
-from gputui.tui.dialogs import Dialog
-from gputui.tui.targets import at_stake
+from gputui.tui.commands.targets import at_stake
+from gputui.tui.dialogs.questions import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, until
 

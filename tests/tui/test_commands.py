@@ -6,8 +6,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.worker import Worker
 
-from gputui.tui.commands import Command, Registry
-from gputui.tui.dialogs import Dialog
+from gputui.tui.commands.registry import Command, Registry
+from gputui.tui.dialogs.questions import Dialog
 from gputui.tui.views import VIEWS
 from tests.tui.still import until
 from tests.tui.test_app import Demo, up

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gputui.errors import HeadError
-from gputui.protocol.face import SnapshotTaken, SubscribeLogs, ToFace
+from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
 from gputui.snapshot import Snapshot
 from gputui.tui import app, connection
 from gputui.tui.app import ScreenApp
@@ -23,7 +23,7 @@ class CutLink(StillLink):
         """End it, as a head that dies does."""
         self._queue.put_nowait(None)
 
-    async def messages(self) -> AsyncIterator[ToFace]:
+    async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what was put, until the cut."""
         while (message := await self._queue.get()) is not None:
             yield message

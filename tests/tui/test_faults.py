@@ -8,11 +8,11 @@ from rich.cells import cell_len
 
 from gputui import presets
 from gputui.presets import Preset
-from gputui.protocol.face import SnapshotTaken
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused
 from gputui.readings import DeviceProcess, Owner
 from gputui.snapshot import HostState, RunState, RunStatus, Snapshot
-from gputui.tui.run_dialog import RunDialog
+from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 
@@ -29,7 +29,7 @@ def two_hosts(sequence: int = 1, second: bool = True) -> Snapshot:
 def nasty() -> Snapshot:
     theirs = DeviceProcess(9, Owner.OTHER, NASTY, NASTY, GIB)
     bad = host(NASTY, replace(device(0, NASTY, processes=(theirs,)), name=NASTY), reason=NASTY)
-    refused = host("r", state=HostState.REFUSED, reason=NASTY, remedy=NASTY, stderr_tail=(NASTY,))
+    refused = host("r", state=HostState.REFUSED, reason=NASTY, hint=NASTY, stderr_tail=(NASTY,))
     working = replace(worker(0, NASTY), current_task=NASTY, reason=NASTY)
     run = RunStatus("r-1", NASTY, ((NASTY, NASTY),), RunState.FAILED, EPOCH, error_type=NASTY)
     return snapshot(bad, refused, workers=(working,), runs=(run,), name=NASTY)

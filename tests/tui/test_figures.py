@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gputui.presets import Figure
-from gputui.tui.figures import as_text, figure_of
+from gputui.tui.rendering.figures import as_text, figure_of
 
 
 def result(**values: object) -> str:

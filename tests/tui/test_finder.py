@@ -1,8 +1,8 @@
 """The palette: what is found, in what order, and why a command is not to be had."""
 
-from gputui.tui.commands import Command
-from gputui.tui.finder import found
-from gputui.tui.run_dialog import RunDialog
+from gputui.tui.commands.registry import Command
+from gputui.tui.dialogs.finder import found
+from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, until
 

@@ -8,10 +8,10 @@ import pytest
 
 from gputui.readings import DeviceProcess, HostReading, Owner
 from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
-from gputui.tui import bars
 from gputui.tui.app import ScreenApp
-from gputui.tui.picker import Picker
+from gputui.tui.dialogs.picker import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
+from gputui.tui.widgets import bars
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 

@@ -7,7 +7,7 @@ from gputui.demo import Shape, Simulator
 from gputui.errors import PresetError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.tui.form import Fit, Form, headless_command, machine_of
+from gputui.tui.dialogs.form import Fit, Form, headless_command, machine_of
 
 MACHINE = Machine("cupy", workers=8, threads=8, smallest_bytes=10 * 2**30)
 

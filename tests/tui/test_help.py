@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from gputui.tui.help import Help, layout
+from gputui.tui.dialogs.help import Help, layout
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
 from tests.tui.still import Still, sees, until

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gputui.protocol.face import RetryHosts, SnapshotTaken
+from gputui.protocol.frontend import RetryHosts, SnapshotTaken
 from gputui.snapshot import HostState, HostStatus, Snapshot
 from tests.tui.build import host, snapshot
 from tests.tui.still import Still, sees, sees_not, until
@@ -14,7 +14,7 @@ def refused(name: str) -> HostStatus:
         state=HostState.REFUSED,
         failed_stage="authenticating",
         reason="the host refused every key",
-        remedy=f"ssh-copy-id {name}",
+        hint=f"ssh-copy-id {name}",
         stderr_tail=("Permission denied (publickey).",),
     )
 
@@ -23,7 +23,7 @@ def coming_up(*more: HostStatus) -> Snapshot:
     return snapshot(host("a", state=HostState.PROBING), *more)
 
 
-async def test_what_failed_comes_first_with_why_and_the_last_words() -> None:
+async def test_what_failed_comes_first_with_why_and_the_last_log_lines() -> None:
     on = Still(coming_up(host("b"), refused("c")))
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "1 of 3 hosts are up", "1 refused")

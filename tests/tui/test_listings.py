@@ -2,13 +2,13 @@
 
 import json
 
-from gputui.protocol.face import CancelRun, Done, StartRun
+from gputui.protocol.frontend import CancelRun, Done, StartRun
 from gputui.protocol.shared import Refused
 from gputui.readings import DeviceProcess, Owner
 from gputui.snapshot import RunState, RunStatus, Snapshot, WorkerState
-from gputui.tui.dialogs import Dialog
-from gputui.tui.results import RunRow, run_lines
-from gputui.tui.run_dialog import RunDialog
+from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.dialogs.run import RunDialog
+from gputui.tui.rendering.results import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from gputui.protocol.shared import LogLines
-from gputui.tui.logbook import Level, LogBook, LogLine, Pager, level_of
+from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Pager, level_of
 
 
 def filled(lines: int, limit: int = 20_000) -> LogBook:

@@ -1,6 +1,6 @@
 """The logs view: merged lines that stay where they are read."""
 
-from gputui.protocol.face import SubscribeLogs
+from gputui.protocol.frontend import SubscribeLogs
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not
 

@@ -5,9 +5,9 @@ import re
 import pytest
 from textual.events import MouseScrollDown
 
-from gputui.tui.dialogs import Dialog
-from gputui.tui.heat import HeatPane
-from gputui.tui.table import Table
+from gputui.tui.dialogs.questions import Dialog
+from gputui.tui.widgets.heat import HeatPane
+from gputui.tui.widgets.table import Table
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, until
 

@@ -1,7 +1,7 @@
 """The task stream draws each task where and as long as it ran."""
 
 from gputui.snapshot import TaskSpan
-from gputui.tui.stream import ERRED, FIRST_PREFIX, IDLE, Stream
+from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, Stream
 
 A, B = FIRST_PREFIX, FIRST_PREFIX + 1
 

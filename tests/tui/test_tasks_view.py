@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputui.protocol.face import SnapshotTaken
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.snapshot import Snapshot, TaskGroupStatus, TaskSpan
 from gputui.tui.throughput import Throughput
 from gputui.tui.views.tasks import progress_lines

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 
-from gputui.agent.lifeline import die_with
+from gputui.process.lifetime import die_with
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ first frame waits for no view but the one it shows.
 from dataclasses import dataclass
 from importlib import import_module
 
-from gputui.tui.view import View
+from gputui.tui.views.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class ViewKind:
 
 
 VIEWS = (
-    ViewKind("launch", "0", "launch:LaunchView"),
-    ViewKind("fleet", "1", "fleet:FleetView"),
+    ViewKind("launch", "0", "start:StartView"),
+    ViewKind("fleet", "1", "fleet.fleet:FleetView"),
     ViewKind("workers", "2", "workers:WorkersView"),
     ViewKind("tasks", "3", "tasks:TasksView"),
     ViewKind("logs", "4", "logs:LogsView"),

@@ -2,12 +2,12 @@
 
 from textual.app import ComposeResult
 
-from gputui.tui import format as fmt
-from gputui.tui.device_panel import DevicePanel
-from gputui.tui.pane import Line
-from gputui.tui.table import Table
-from gputui.tui.view import View
+from gputui.tui.rendering import format as fmt
+from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.device_panel import DevicePanel
+from gputui.tui.widgets.pane import Line
+from gputui.tui.widgets.table import Table
 
 
 class DeviceView(View):

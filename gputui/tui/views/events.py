@@ -5,13 +5,13 @@ from datetime import datetime
 from typing import ClassVar
 
 from gputui.snapshot import Event, Severity
-from gputui.tui import format as fmt
-from gputui.tui.commands import Command
+from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
-from gputui.tui.listing import Listing, order_commands
-from gputui.tui.rows import Field
-from gputui.tui.table import Table
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.rows import Field
+from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.table import Table
 
 MARKS = {Severity.INFO: "·", Severity.WARNING: "▴", Severity.ERROR: "✖"}
 ROLES = {Severity.INFO: "", Severity.WARNING: "warn", Severity.ERROR: "bad"}

@@ -6,15 +6,15 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from gputui.errors import HeadError
-from gputui.tui.commands import Command
+from gputui.tui.commands.registry import Command
+from gputui.tui.dialogs.picker import Chooser
 from gputui.tui.filter import FilterError
-from gputui.tui.format import safe
-from gputui.tui.log_pane import LOG_FILTER, LogPane
-from gputui.tui.pane import Line, Part
-from gputui.tui.picker import Chooser
-from gputui.tui.prompt import Asking
-from gputui.tui.view import View
+from gputui.tui.rendering.format import safe
+from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.log_pane import LOG_FILTER, LogPane
+from gputui.tui.widgets.pane import Line, Part
+from gputui.tui.widgets.prompt import Asking
 
 
 class LogsView(View):

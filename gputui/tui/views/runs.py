@@ -7,19 +7,19 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from gputui.protocol.face import CancelRun
-from gputui.tui import format as fmt
-from gputui.tui.commands import Command
-from gputui.tui.figures import figure_of
+from gputui.protocol.frontend import CancelRun
+from gputui.tui.commands.registry import Command
+from gputui.tui.dialogs.form import headless_command
 from gputui.tui.filter import Fields
-from gputui.tui.form import headless_command
-from gputui.tui.listing import Listing, order_commands
-from gputui.tui.pane import Pane
-from gputui.tui.plot import Plot
-from gputui.tui.results import MARKS, RunRow, run_lines
-from gputui.tui.rows import Field
-from gputui.tui.table import HEADING, Table
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.figures import figure_of
+from gputui.tui.rendering.results import MARKS, RunRow, run_lines
+from gputui.tui.rendering.rows import Field
+from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.plot import Plot
+from gputui.tui.widgets.table import HEADING, Table
 
 BAR_CELLS = 10
 WIDE = 150

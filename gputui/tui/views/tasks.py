@@ -10,16 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.snapshot import TaskGroupStatus, WorkerStatus
-from gputui.tui import format as fmt
-from gputui.tui.commands import Command
+from gputui.tui.commands.registry import Command
 from gputui.tui.filter import FilterError, Matches, parse
-from gputui.tui.palette import Palette
-from gputui.tui.pane import Line, Pane, Part, fitted
-from gputui.tui.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, Stream
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.palette import Palette
+from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, Stream
 from gputui.tui.throughput import Throughput
-from gputui.tui.view import View
+from gputui.tui.views.view import View
 from gputui.tui.views.workers import WORKER_FILTER
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line, Pane, Part, fitted
 
 NAME_CELLS = 16
 LEAST_LANES = 3

@@ -3,16 +3,16 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from gputui.slots import PLACES, misplaced, state_of_worker
+from gputui.slots import PLACES, state_of_worker, wrong_device
 from gputui.snapshot import WorkerStatus
-from gputui.tui import format as fmt
-from gputui.tui.commands import Command
+from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
-from gputui.tui.listing import Listing, order_commands
-from gputui.tui.marks import MARKS
-from gputui.tui.rows import Field
-from gputui.tui.table import Table
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.marks import MARKS
+from gputui.tui.rendering.rows import Field
+from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.table import Table
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
@@ -34,7 +34,7 @@ def _device(worker: WorkerStatus) -> str:
 def _pin(worker: WorkerStatus) -> str:
     if worker.device_uuid is None or worker.seen_device_uuid is None:
         return fmt.MISSING
-    return "✖ elsewhere" if misplaced(worker) else "pinned"
+    return "✖ elsewhere" if wrong_device(worker) else "pinned"
 
 
 def _tasks(worker: WorkerStatus) -> str:
@@ -50,7 +50,7 @@ WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
     Field("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
     Field("STATE", 12, 0, _state, _state_role, lambda w: PLACES[state_of_worker(w)]),
     Field("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
-    Field("PIN", 11, 2, _pin, lambda w: "bad" if misplaced(w) else "dim"),
+    Field("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
     Field("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
     Field(
         "CPU",

@@ -1,0 +1,199 @@
+"""Imports what workers need once, then forks each of them; the agent's one heavy child.
+
+It speaks with the agent over a socket of packets: an order comes as JSON with two descriptors
+(the worker's output and its reports), an exit goes back as JSON. It has one thread and no CUDA
+context, so that forking is safe. It outlives the agent for a moment: when that is gone, it ends
+all that was started on this host, and removes what the agent can no longer remove.
+"""
+
+import array
+import contextlib
+import gc
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from gputui.process import lifetime
+
+PACKET_BYTES = 2**19
+IDLE_S = 1.0
+"""Without an order, once there are workers, before what tasks use is imported."""
+
+
+def forkserver(control_fd: int, scratch: Path, place: lifetime.Place) -> NoReturn:
+    """Serve orders until the agent closes the socket, then end at once."""
+    lifetime.adopt_orphans()
+    control = socket.socket(fileno=control_fd)
+    for each in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
+    started = time.monotonic()
+    _import_for_workers()
+    _send(control, {"ready": time.monotonic() - started})
+    Forkserver(control).serve()
+    lifetime.end_children()
+    shutil.rmtree(scratch, ignore_errors=True)
+    place.sweep()
+    os._exit(0)
+
+
+def _import_for_workers() -> None:
+    """Import what a worker would: memory that all of them share, and time that each is spared."""
+    import distributed
+    import numpy
+
+    import gputui.worker.worker
+
+    del distributed, numpy, gputui
+
+
+def _send(control: socket.socket, message: dict[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        control.send(json.dumps(message).encode())
+
+
+class Forkserver:
+    """The workers that were forked here, by pid."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._workers: dict[int, str] = {}
+        self._credentials: dict[str, Any] = {}
+        self._imported = False
+
+    def serve(self) -> None:
+        """Take orders, and tell of ends, until the agent is gone."""
+        woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        while True:
+            events = selector.select(IDLE_S if self._workers and not self._imported else None)
+            if not events:
+                self._import_for_tasks()
+            for key, _ in events:
+                if key.fd == woken:
+                    os.read(woken, 4096)
+                elif not self._take_order():
+                    return
+            self._reap()
+
+    def _take_order(self) -> bool:
+        """Carry out one order; False when the agent is gone."""
+        room = socket.CMSG_SPACE(2 * array.array("i").itemsize)
+        try:
+            data, ancillary, _, _ = self._control.recvmsg(PACKET_BYTES, room)
+        except OSError:
+            return False
+        if not data:
+            return False
+        descriptors = array.array("i")
+        for _, _, content in ancillary:
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        order = json.loads(data)
+        if "credentials" in order:
+            self._credentials = order["credentials"]
+            _configure_dask(self._credentials)
+        else:
+            if not order["spawn"]["device_uuid"]:
+                self._import_for_tasks()
+            self._fork(order["spawn"], *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return True
+
+    def _import_for_tasks(self) -> None:
+        """Import what tasks use, for every worker that is forked from now on.
+
+        dask.array imports SciPy and CuPy where they are, up to 0.7 s. So the first workers on GPUs
+        import it themselves, while the driver makes their contexts in turn.
+        """
+        if not self._imported:
+            import dask.array
+
+            del dask
+            self._imported = True
+
+    def _fork(self, spec: dict[str, Any], output: int, reports: int) -> None:
+        """Fork a worker, and tell its pid."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(spec, parent, output, reports)
+        with contextlib.suppress(OSError):
+            os.setpgid(pid, pid)
+        self._workers[pid] = spec["name"]
+        _send(self._control, {"forked": spec["name"], "pid": pid})
+
+    def _become_worker(self, spec: dict[str, Any], parent: int, output: int, reports: int) -> None:
+        """Be the worker, and never come back."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setpgid(0, 0)
+            lifetime.die_with(parent)
+            os.environ[lifetime.WORKER_MARK] = str(os.getpid())
+            self._control.close()
+            null = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(null, 0)
+            os.dup2(output, 1)
+            os.dup2(output, 2)
+            gc.enable()
+            from gputui.worker.worker import work
+
+            status = work(spec, self._credentials, reports)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(status)
+
+    def _reap(self) -> None:
+        """Tell of the workers that ended, and end what their tasks left behind."""
+        reaped = False
+        while (ended := _ended_child()) is not None:
+            lifetime.kill_group(ended)
+            _, status = os.waitpid(ended, 0)
+            reaped = True
+            if name := self._workers.pop(ended, None):
+                _send(self._control, {"exited": name, "pid": ended, "status": status})
+        if reaped:
+            self._end_orphans()
+
+    def _end_orphans(self) -> None:
+        """End what was started by tasks of workers that are gone, in a session of its own too."""
+        for pid in lifetime.children():
+            if pid not in self._workers:
+                worker = lifetime.worker_of(pid)
+                if worker is not None and worker not in self._workers:
+                    lifetime.end(pid)
+
+
+def _ended_child() -> int | None:
+    """Return a child that ended and is not reaped, so that its group is still its own."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return None
+    return found.si_pid if found else None
+
+
+def _configure_dask(credentials: dict[str, Any]) -> None:
+    """Make the cluster's Dask settings this process's own, which the workers inherit."""
+    import dask
+
+    dask.config.update(dask.config.config, json.loads(credentials["dask_config_json"]))

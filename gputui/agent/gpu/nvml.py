@@ -1,0 +1,281 @@
+"""The GPUs of this host as NVML knows them; the only module that imports pynvml.
+
+`Nvml.open` opens the library or says why it cannot; a `Gpu` reads one GPU and its MIG instances
+as `DeviceReading`s. A reading that the card does not support is None, a GPU that fell off the
+bus keeps its last readings and is `lost`. Any call may hang: `watch.py` makes them in threads.
+"""
+
+import importlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gputui.agent.gpu.processes import Identity
+from gputui.errors import DevicesError
+from gputui.readings import DeviceProcess, DeviceReading
+
+REMEDIES = {
+    "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "
+    "install the driver",
+    "NVMLError_DriverNotLoaded": "the NVIDIA driver is installed but not loaded: "
+    "run `sudo modprobe nvidia`, or reboot the host",
+    "NVMLError_LibRmVersionMismatch": "the NVIDIA driver was updated while it was loaded, and "
+    "its library no longer fits: reboot the host, or reload the nvidia kernel modules",
+    "NVMLError_NoPermission": "this user may not open the NVIDIA driver: look at the permissions "
+    "of /dev/nvidiactl and /dev/nvidia*, and at the user's groups",
+}
+"""pynvml's exception on opening → what is wrong and how to put it right."""
+
+LOST = frozenset({"NVMLError_GpuIsLost", "NVMLError_ResetRequired", "NVMLError_GpuNotFound"})
+
+THROTTLE_REASONS = {
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+"""Bits of nvmlClocksEventReasons that cost speed unasked; idling and the power cap do not."""
+
+CPU_WORDS = 64
+"""Affinity masks are read for this many times 64 CPUs."""
+
+SLOW_EVERY = 10
+"""MIG mode, power cap and ECC counts are read every so many readings."""
+
+
+class DeviceLostError(DevicesError):
+    """NVML says that the GPU is gone until it is reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlowReadings:
+    """What hardly ever changes, with the handles of the MIG instances."""
+
+    power_limit_w: float | None = None
+    ecc_errors: int | None = None
+    mig_enabled: bool = False
+    instances: tuple[tuple[Any, DeviceReading], ...] = ()
+
+
+class Nvml:
+    """An open NVML, shared by all threads (NVML locks for itself)."""
+
+    def __init__(self, pynvml: Any) -> None:
+        self.pynvml = pynvml
+        self._failures = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
+
+    @classmethod
+    def open(cls) -> "Nvml":
+        """Load pynvml and NVML; raise DevicesError, with the hint, where they are not."""
+        try:
+            pynvml = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise DevicesError(
+                "the module pynvml is missing: install NVIDIA's nvidia-ml-py"
+            ) from error
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            hint = REMEDIES.get(type(error).__name__)
+            raise DevicesError(
+                hint or f"NVML cannot be opened ({error}): does nvidia-smi work on this host?"
+            ) from error
+        return cls(pynvml)
+
+    def close(self) -> None:
+        """Let go of the library."""
+        self.ask("nvmlShutdown")
+
+    def ask(self, function: str, *arguments: Any) -> Any:
+        """Return what an NVML function returns, None where it cannot say or is not there.
+
+        Raises DeviceLostError when the answer is that the GPU is gone.
+        """
+        call = getattr(self.pynvml, function, None)
+        if call is None:
+            return None
+        try:
+            return call(*arguments)
+        except self._failures as error:
+            if type(error).__name__ in LOST:
+                raise DeviceLostError(str(error)) from error
+            return None
+
+    def driver_version(self) -> str:
+        """Return the driver's version, `580.159.04`."""
+        return self.ask("nvmlSystemGetDriverVersion") or ""
+
+    def cuda_version(self) -> str:
+        """Return the newest CUDA that the driver runs, `13.0`."""
+        version = self.ask("nvmlSystemGetCudaDriverVersion_v2")
+        return f"{version // 1000}.{version % 1000 // 10}" if version else ""
+
+    def gpus(self, identify: Callable[[int], Identity]) -> tuple[list["Gpu"], list[str]]:
+        """Return the GPUs in NVML's order, and a warning for each that cannot be used at all.
+
+        One that this user may not open, as a device cgroup has it, is not there for us.
+        """
+        found, warnings = [], []
+        for index in range(self.ask("nvmlDeviceGetCount") or 0):
+            try:
+                handle = self.pynvml.nvmlDeviceGetHandleByIndex(index)
+                found.append(Gpu(self, index, handle, identify))
+            except self.pynvml.NVMLError_NoPermission:
+                continue
+            except (*self._failures, DevicesError) as error:
+                warnings.append(
+                    f"GPU {index} cannot be used ({error}): reset it with "
+                    f"`sudo nvidia-smi --gpu-reset -i {index}`, or reboot the host"
+                )
+        return found, warnings
+
+
+class Gpu:
+    """One GPU: what does not change, and `read` for what does. Belongs to one thread at a time."""
+
+    def __init__(
+        self, nvml: Nvml, index: int, handle: Any, identify: Callable[[int], Identity]
+    ) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._identify = identify
+        self._readings_taken = 0
+        self._slow = SlowReadings()
+        self.minor: int | None = nvml.ask("nvmlDeviceGetMinorNumber", handle)
+        """N of its /dev/nvidiaN."""
+        self.cpus = self._cpus()
+        uuid = nvml.ask("nvmlDeviceGetUUID", handle)
+        if uuid is None:
+            raise DevicesError("NVML does not tell its UUID")
+        self._blank = self._describe(handle, uuid, str(index))
+        self._last: tuple[DeviceReading, ...] = (self._blank,)
+
+    @property
+    def label(self) -> str:
+        """NVML's index, as text."""
+        return self._blank.label
+
+    @property
+    def last(self) -> tuple[DeviceReading, ...]:
+        """What `read` returned last."""
+        return self._last
+
+    def read(self) -> tuple[DeviceReading, ...]:
+        """Return the GPU as it is now, and after it its MIG instances."""
+        try:
+            if self._readings_taken % SLOW_EVERY == 0:
+                self._slow = self._read_slow()
+            self._readings_taken += 1
+            self._last = (
+                self._read_gpu(),
+                *(self._read_instance(*instance) for instance in self._slow.instances),
+            )
+        except DeviceLostError:
+            self._readings_taken = 0
+            self._last = tuple(replace(reading, lost=True) for reading in self._last)
+        return self._last
+
+    def _describe(self, handle: Any, uuid: str, label: str) -> DeviceReading:
+        """Return a device without any measurement."""
+        name = self._nvml.ask("nvmlDeviceGetName", handle) or "NVIDIA GPU"
+        total, _ = self._memory(handle)
+        return DeviceReading(uuid=uuid, label=label, name=name, memory_total_bytes=total)
+
+    def _read_gpu(self) -> DeviceReading:
+        ask, handle, slow = self._nvml.ask, self._handle, self._slow
+        total, used = self._memory(handle)
+        utilization = ask("nvmlDeviceGetUtilizationRates", handle)
+        return replace(
+            self._blank,
+            memory_total_bytes=total,
+            memory_used_bytes=used,
+            utilization_percent=None if utilization is None else float(utilization.gpu),
+            temperature_c=self._temperature(),
+            power_w=_watts(ask("nvmlDeviceGetPowerUsage", handle)),
+            power_limit_w=slow.power_limit_w,
+            sm_clock_mhz=_number(ask("nvmlDeviceGetClockInfo", handle, 1)),
+            throttle_reasons=self._throttle_reasons(),
+            ecc_errors=slow.ecc_errors,
+            processes=() if slow.mig_enabled else self._processes(handle),
+            usable=not slow.mig_enabled,
+        )
+
+    def _read_instance(self, handle: Any, blank: DeviceReading) -> DeviceReading:
+        total, used = self._memory(handle)
+        return replace(
+            blank,
+            memory_total_bytes=total,
+            memory_used_bytes=used,
+            processes=self._processes(handle),
+        )
+
+    def _read_slow(self) -> SlowReadings:
+        ask, handle = self._nvml.ask, self._handle
+        mode = ask("nvmlDeviceGetMigMode", handle)
+        mig_enabled = mode is not None and mode[0] == 1
+        return SlowReadings(
+            power_limit_w=_watts(ask("nvmlDeviceGetEnforcedPowerLimit", handle)),
+            ecc_errors=ask("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
+            mig_enabled=mig_enabled,
+            instances=self._instances() if mig_enabled else (),
+        )
+
+    def _instances(self) -> tuple[tuple[Any, DeviceReading], ...]:
+        """Return each MIG instance's handle and description; empty places are passed over."""
+        ask, found = self._nvml.ask, []
+        for index in range(ask("nvmlDeviceGetMaxMigDeviceCount", self._handle) or 0):
+            handle = ask("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
+            uuid = None if handle is None else ask("nvmlDeviceGetUUID", handle)
+            if uuid is not None:
+                found.append((handle, self._describe(handle, uuid, f"{self.label}.{index}")))
+        return tuple(found)
+
+    def _memory(self, handle: Any) -> tuple[int | None, int | None]:
+        """Return total and used bytes; what the driver reserves for itself is not used.
+
+        The first version of the call counts the reserve (600 MB on an H200) as used.
+        """
+        pynvml = self._nvml.pynvml
+        info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+        if info is None:
+            info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle)
+        return (None, None) if info is None else (int(info.total), int(info.used))
+
+    def _temperature(self) -> float | None:
+        """Return degrees Celsius; by the older call where the driver has only that."""
+        degrees = self._nvml.ask("nvmlDeviceGetTemperatureV", self._handle, 0)
+        if degrees is None:
+            degrees = self._nvml.ask("nvmlDeviceGetTemperature", self._handle, 0)
+        return _number(degrees)
+
+    def _throttle_reasons(self) -> tuple[str, ...]:
+        bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle) or 0
+        return tuple(reason for bit, reason in THROTTLE_REASONS.items() if bits & bit)
+
+    def _processes(self, handle: Any) -> tuple[DeviceProcess, ...]:
+        running = self._nvml.ask("nvmlDeviceGetComputeRunningProcesses", handle) or ()
+        return tuple(self._process(process.pid, process.usedGpuMemory) for process in running)
+
+    def _process(self, pid: int, memory_bytes: int | None) -> DeviceProcess:
+        who = self._identify(pid)
+        return DeviceProcess(pid, who.owner, who.user, who.command, memory_bytes)
+
+    def _cpus(self) -> frozenset[int]:
+        """Return the CPUs near the GPU that this process may use; all of those if none is near."""
+        allowed = frozenset(os.sched_getaffinity(0))
+        words = self._nvml.ask("nvmlDeviceGetCpuAffinity", self._handle, CPU_WORDS) or ()
+        return (
+            frozenset(
+                64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1
+            )
+            & allowed
+        ) or allowed
+
+
+def _number(value: int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _watts(milliwatts: int | None) -> float | None:
+    return None if milliwatts is None else milliwatts / 1000

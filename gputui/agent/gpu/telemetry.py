@@ -1,0 +1,161 @@
+"""What this host and its workers do, once a second: `TelemetryReader.read` → `Telemetry`.
+
+Called by the agent. It reads /proc, takes the GPUs and the free disk space as their own threads
+read them last, and so never waits for either. Rates are taken between two calls: the first
+call has none.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputui.agent.facts import disk_free
+from gputui.agent.gpu.sampler import Sampler
+from gputui.agent.gpu.watch import DeviceWatch
+from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
+from gputui.process.memory import memory
+from gputui.protocol.agent import Telemetry, WorkerReading
+from gputui.readings import HostReading
+
+DISK_INTERVAL_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that the interfaces carried since they came up."""
+
+    received: int
+    sent: int
+
+
+class TelemetryReader:
+    """Reads the host, the workers and, through `watch`, the GPUs; belongs to one thread."""
+
+    def __init__(
+        self,
+        watch: DeviceWatch,
+        *,
+        scratch: Path,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._watch = watch
+        self._clock = clock
+        self._host = HostMeter(clock)
+        self._workers: dict[int, WorkerMeter] = {}
+        self._disk: Sampler[int | None] = Sampler(
+            lambda: disk_free(scratch), None, DISK_INTERVAL_S, "disk"
+        )
+        self._disk.start()
+
+    def read(self, worker_pids: Mapping[str, int]) -> Telemetry:
+        """Return everything as it is now; `worker_pids` are the running workers by name."""
+        self._watch.know_workers(worker_pids.values())
+        self._workers = {
+            pid: self._workers.get(pid) or WorkerMeter(pid, self._clock)
+            for pid in worker_pids.values()
+        }
+        return Telemetry(
+            at=time.time(),
+            host=self._host.read(self._disk.value),
+            devices=self._watch.devices(),
+            workers=tuple(
+                self._workers[pid].read(name) for name, pid in sorted(worker_pids.items())
+            ),
+        )
+
+    def close(self) -> None:
+        """End the thread that asks for the free disk space."""
+        self._disk.stop(timeout_s=0.1)
+
+
+class HostMeter:
+    """The host's CPU, memory, load and network."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._cgroups = Cgroups()
+        self._interfaces: frozenset[str] = frozenset()
+        self._counted: frozenset[str] = frozenset()
+        self._cpu = procfs.cpu_times()
+        self._traffic = (clock(), self._read_traffic())
+
+    def read(self, disk_free_bytes: int | None) -> HostReading:
+        """Return the host now, rates since the last call."""
+        use = memory(self._cgroups)
+        received, sent = self._network_rates()
+        return HostReading(
+            cpu_percent=self._cpu_percent(),
+            cpus=os.cpu_count(),
+            memory_used_bytes=use.used_bytes,
+            memory_total_bytes=use.total_bytes,
+            load_1m=os.getloadavg()[0],
+            network_receive_bytes_per_s=received,
+            network_send_bytes_per_s=sent,
+            disk_free_bytes=disk_free_bytes,
+        )
+
+    def _cpu_percent(self) -> float | None:
+        before, self._cpu = self._cpu, procfs.cpu_times()
+        total = self._cpu.total - before.total
+        if total <= 0:
+            return None
+        return min(100.0, max(0.0, 100.0 * (self._cpu.busy - before.busy) / total))
+
+    def _network_rates(self) -> tuple[float | None, float | None]:
+        (before_s, before), now_s = self._traffic, self._clock()
+        now = self._read_traffic()
+        self._traffic = (now_s, now)
+        elapsed_s = now_s - before_s
+        if elapsed_s <= 0 or now.received < before.received or now.sent < before.sent:
+            return None, None
+        return (
+            (now.received - before.received) / elapsed_s,
+            (now.sent - before.sent) / elapsed_s,
+        )
+
+    def _read_traffic(self) -> Traffic:
+        counters = procfs.network_counters()
+        if counters.keys() != self._interfaces:
+            self._interfaces = frozenset(counters)
+            self._counted = counted_interfaces(self._interfaces)
+        carried = [counters[name] for name in self._counted]
+        return Traffic(sum(r for r, _ in carried), sum(s for _, s in carried))
+
+
+class WorkerMeter:
+    """One worker's process."""
+
+    def __init__(self, pid: int, clock: Callable[[], float]) -> None:
+        self._pid = pid
+        self._clock = clock
+        self._last: tuple[float, procfs.ProcessStat] | None = None
+
+    def read(self, name: str) -> WorkerReading:
+        """Return the worker now, all None when its process is gone."""
+        stat, now_s = procfs.process_stat(self._pid), self._clock()
+        if stat is None:
+            self._last = None
+            return WorkerReading(name, None, None, None)
+        percent = self._cpu_percent(stat, now_s)
+        self._last = (now_s, stat)
+        return WorkerReading(name, percent, stat.rss_bytes, procfs.open_files(self._pid))
+
+    def _cpu_percent(self, stat: procfs.ProcessStat, now_s: float) -> float | None:
+        if self._last is None:
+            return None
+        before_s, before = self._last
+        if now_s <= before_s or stat.start_ticks != before.start_ticks:
+            return None
+        return 100.0 * (stat.cpu_ticks - before.cpu_ticks) / procfs.TICKS_PER_S / (now_s - before_s)
+
+
+def counted_interfaces(names: frozenset[str]) -> frozenset[str]:
+    """Return the interfaces that carry traffic off the machine, each byte once.
+
+    Those with hardware; in a container, which sees none of it, all but the loopback.
+    """
+    physical = frozenset(name for name in names if procfs.has_hardware(name))
+    return physical or names - {"lo"}

@@ -1,0 +1,133 @@
+"""The GPUs of this host, read all the time: one thread opens NVML, then one reads each GPU.
+
+Facts and telemetry take what was read last and never wait for NVML; a GPU that has not answered
+for `STALE_AFTER_S` is marked so. The environment decides which devices are usable.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from gputui.agent.gpu.nvml import Gpu, Nvml
+from gputui.agent.gpu.processes import Processes
+from gputui.agent.gpu.sampler import Sampler
+from gputui.agent.selection import ambiguous_order, selected
+from gputui.errors import DevicesError
+from gputui.readings import DeviceReading
+
+STALE_AFTER_S = 5.0
+"""And at least three intervals."""
+
+Readings = tuple[DeviceReading, ...]
+
+
+class DeviceWatch:
+    """Reads every GPU each `interval_s` seconds from `start` to `stop`.
+
+    `environ` is the environment whose CUDA_VISIBLE_DEVICES and Slurm allocation count.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        *,
+        environ: Mapping[str, str] | None = None,
+        interval_s: float = 1.0,
+        stale_after_s: float = STALE_AFTER_S,
+    ) -> None:
+        self.driver_version = ""
+        self.cuda_version = ""
+        self._environ = dict(os.environ if environ is None else environ)
+        self._interval_s = interval_s
+        self._stale_after_s = max(stale_after_s, 3 * interval_s)
+        self._processes = Processes(cluster_id)
+        self._gpus: tuple[Gpu, ...] = ()
+        self._samplers: tuple[Sampler[Readings], ...] = ()
+        self._warnings: tuple[str, ...] = ()
+        self._nvml: Nvml | None = None
+        self._opened = threading.Event()
+        self._stopped = threading.Event()
+        self._opener = threading.Thread(target=self._open, name="nvml", daemon=True)
+
+    def start(self) -> None:
+        """Begin to open NVML; `wait` tells when there is something to read."""
+        self._opener.start()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until every GPU was read once or NVML is known to be unavailable."""
+        until = time.monotonic() + timeout_s
+        return self._opened.wait(timeout_s) and all(
+            sampler.wait(max(0.0, until - time.monotonic())) for sampler in self._samplers
+        )
+
+    def stop(self, timeout_s: float = 1.0) -> None:
+        """End the threads; one that hangs in NVML is left behind, and dies with the process."""
+        self._stopped.set()
+        until = time.monotonic() + timeout_s
+        if self._opener.ident is not None:
+            self._opener.join(timeout_s)
+        ended = [sampler.stop(max(0.0, until - time.monotonic())) for sampler in self._samplers]
+        if self._nvml is not None and not self._opener.is_alive() and all(ended):
+            self._nvml.close()
+
+    def know_workers(self, pids: Iterable[int]) -> None:
+        """Take these as this cluster's workers, whose processes on a GPU are ours."""
+        self._processes.know_workers(pids)
+
+    def devices(self) -> Readings:
+        """Return every GPU and MIG instance as it was read last, in NVML's order."""
+        readings = [
+            replace(reading, stale=True) if sampler.age_s > self._stale_after_s else reading
+            for sampler in self._samplers
+            for reading in sampler.value
+        ]
+        minors = {gpu.label: gpu.minor for gpu in self._gpus if gpu.minor is not None}
+        usable = selected(self._environ, readings, minors)
+        return tuple(
+            reading if reading.uuid in usable else replace(reading, usable=False)
+            for reading in readings
+        )
+
+    def cpus_near(self, uuid: str) -> frozenset[int]:
+        """Return the CPUs to pin a worker on this device to; all usable ones if unknown."""
+        for gpu, sampler in zip(self._gpus, self._samplers, strict=True):
+            if any(reading.uuid == uuid for reading in sampler.value):
+                return gpu.cpus
+        return frozenset(os.sched_getaffinity(0))
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return, in words and with the hint, why GPUs are missing or not what they seem."""
+        if not self._opened.is_set():
+            return ("NVML does not answer: does nvidia-smi work on this host?",)
+        if not ambiguous_order(self._environ, self.devices()):
+            return self._warnings
+        return (
+            *self._warnings,
+            "CUDA_VISIBLE_DEVICES has indices, the GPUs here differ, and CUDA may count them in "
+            "another order than nvidia-smi: set CUDA_DEVICE_ORDER=PCI_BUS_ID, or use UUIDs",
+        )
+
+    def _open(self) -> None:
+        """Open NVML and begin to read each GPU (in the thread that `start` began)."""
+        try:
+            nvml = Nvml.open()
+        except DevicesError as error:
+            self._warnings = (str(error),)
+        else:
+            self._begin(nvml)
+        self._opened.set()
+
+    def _begin(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self.driver_version = nvml.driver_version()
+        self.cuda_version = nvml.cuda_version()
+        gpus, warnings = nvml.gpus(self._processes.identify)
+        self._gpus, self._warnings = tuple(gpus), tuple(warnings)
+        self._samplers = tuple(
+            Sampler(gpu.read, gpu.last, self._interval_s, f"gpu {gpu.label}") for gpu in gpus
+        )
+        for sampler in self._samplers:
+            if not self._stopped.is_set():
+                sampler.start()

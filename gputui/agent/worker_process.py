@@ -1,0 +1,93 @@
+"""One worker of a host: what it is to be, its process where it has one, and its next start."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from gputui.agent.exits import Exit
+from gputui.agent.output import Output
+from gputui.plan import WorkerSpec
+from gputui.process.lifetime import kill_group
+from gputui.protocol.agent import StartWorkers
+
+BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
+"""Before the second, third… start of a worker that keeps failing."""
+
+PARKED_AFTER = 5
+LIVED_S = 60.0
+"""A worker that lived so long has not failed to start."""
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One worker, over all its processes."""
+
+    spec: WorkerSpec
+    order: StartWorkers
+    output: Output
+    pid: int | None = None
+    forking: bool = False
+    """Whether it was ordered from the forkserver, which has not told its pid yet."""
+    waiting: bool = False
+    """Whether it is to be forked as soon as the forkserver is ready."""
+    started_at: float = 0.0
+    restarts: int = 0
+    failures: int = 0
+    stopping: bool = False
+    again: tuple[WorkerSpec, StartWorkers] | None = None
+    """What to start under this name once it has stopped."""
+    over_limit_bytes: int | None = None
+    """The memory limit that it was ended at."""
+    oom_kills: int = 0
+    """How many processes the kernel had ended for memory when it was forked."""
+    parked: bool = False
+    address: str = ""
+    device_uuid: str | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    restart: asyncio.TimerHandle | None = None
+
+    def begin(self, oom_kills: int) -> None:
+        """Forget the process before: another is forked."""
+        self.ended = asyncio.Event()
+        self.address, self.device_uuid, self.over_limit_bytes = "", None, None
+        self.oom_kills = oom_kills
+
+    def ask_to_end(self) -> None:
+        """Send its process SIGTERM."""
+        if self.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill its process, and all that this started."""
+        if self.pid is not None:
+            kill_group(self.pid)
+
+    def kill_after(self, grace_s: float) -> None:
+        """Kill its process where that has not ended by then."""
+        asyncio.get_running_loop().call_later(grace_s, self._kill_if_still, self.pid)
+
+    def _kill_if_still(self, pid: int | None) -> None:
+        if self.pid == pid:
+            self.kill()
+
+    def cancel_restart(self) -> None:
+        """Let a start that is due be."""
+        if self.restart is not None:
+            self.restart.cancel()
+            self.restart = None
+
+    def next_start(self, end: Exit) -> float | None:
+        """Return in how many seconds to start it again after this end; None parks it."""
+        if not end.failed:
+            return 0.0 if end.kind == "closed" else BACKOFF_S[1]
+        if time.monotonic() - self.started_at > LIVED_S:
+            self.failures = 0
+        self.failures += 1
+        if self.failures >= PARKED_AFTER:
+            self.parked = True
+            return None
+        return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]

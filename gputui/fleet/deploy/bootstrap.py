@@ -1,0 +1,135 @@
+"""Makes hosts ready: an environment of their own there with the very versions of this one.
+
+It lies in ~/.local/share/gputui/env, where a host without python= is looked at after this
+interpreter's path; nothing else on a host is changed.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gputui.errors import HostError
+from gputui.fleet.deploy import remote
+from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.link import AgentLink
+from gputui.fleet.settings import FleetSettings, installed_here
+from gputui.fleet.stages import Ask, Stages
+from gputui.hosts import Host
+
+BOUND_S = 1800.0
+"""CuPy with the CUDA libraries is 2 GB to fetch."""
+
+NEEDED = ("dask", "distributed", "numpy")
+USED_BY_TASKS = ("pandas", "pyarrow", "scipy", "scikit-learn")
+"""Installed where this environment has them: presets' tasks import them on the workers."""
+
+Tell = Callable[[str, str], None]
+"""Takes a host's name and a line of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it went on one host."""
+
+    host: str
+    python: str = ""
+    """The interpreter that is ready there; "" if it failed."""
+    reason: str = ""
+    hint: str = ""
+
+
+def describe(hosts: Iterable[Host], settings: FleetSettings) -> str:
+    """Return what `bootstrap` is about to do, in words."""
+    hosts = tuple(hosts)
+    names = ", ".join(host.name for host in hosts if not host.is_local) or "no host"
+    lines = [
+        f"On {names}: make {remote.BOOTSTRAP_ENVIRONMENT} with Python {settings.versions.python},",
+        f"and install {' '.join(pins())} there, and CuPy where there is an NVIDIA driver.",
+        "Nothing else on the hosts is changed.",
+    ]
+    for host in hosts:
+        if host.python:
+            lines.append(f"{host.name} has python={host.python}: take that out to use the new one.")
+    return "\n".join(lines)
+
+
+def pins() -> tuple[str, ...]:
+    """Return the packages to install, each with the version that is installed here."""
+    pinned = ((name, installed_here().get(name)) for name in (*NEEDED, *USED_BY_TASKS))
+    return tuple(f"{name}=={there}" for name, there in pinned if there)
+
+
+async def bootstrap(
+    hosts: Iterable[Host], settings: FleetSettings, *, tell: Tell, ask: Ask
+) -> tuple[Outcome, ...]:
+    """Make every host ready, all at once, and return how it went on each."""
+    shared = Shared(settings)
+    try:
+        return tuple(
+            await asyncio.gather(*(_prepare(host, settings, shared, tell, ask) for host in hosts))
+        )
+    finally:
+        await shared.close()
+
+
+async def _prepare(
+    host: Host, settings: FleetSettings, shared: Shared, tell: Tell, ask: Ask
+) -> Outcome:
+    """Make one host ready."""
+    if host.is_local:
+        return Outcome(host.name, reason="this machine runs gputui itself: install with its pip")
+    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state: None, ask=ask)
+    try:
+        connection = await (await shared.connector()).connect(host, stages)
+        async with asyncio.timeout(BOUND_S):
+            link = AgentLink(await connection.run(remote.COMMAND))
+            try:
+                return await _follow(host, settings, link, tell)
+            finally:
+                await asyncio.shield(link.close())
+    except HostError as error:
+        return Outcome(host.name, reason=error.reason, hint=error.hint)
+    except TimeoutError:
+        return Outcome(host.name, reason=f"it was not ready after {BOUND_S / 60:.0f} minutes")
+
+
+async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Tell) -> Outcome:
+    """Send the script, and pass on what it tells until its end."""
+    wanted = settings.versions.python
+    order = {
+        "version": wanted,
+        "environment": remote.BOOTSTRAP_ENVIRONMENT,
+        "packages": pins(),
+        "gpus": host.gpus != (),
+        "cupy": _cupy_version(),
+    }
+    interpreters = [f"python{wanted}", "python3"]
+    link.stream.write(remote.opening(interpreters, remote.script("preparing.py"), order))
+    while (line := await link.read_line()) is not None:
+        said = _parsed(line)
+        if "line" in said:
+            tell(host.name, said["line"])
+        if "done" in said:
+            return Outcome(host.name, python=said["done"])
+        if "failed" in said:
+            return Outcome(host.name, reason=said["failed"], hint=said["hint"])
+    if await link.stream.exit_status() == remote.NO_PYTHON:
+        return Outcome(host.name, reason="no Python 3 there", hint=f"install Python {wanted}")
+    return Outcome(host.name, reason="; ".join(("it ended early", *link.stream.stderr_tail)))
+
+
+def _parsed(line: bytes) -> dict[str, str]:
+    """Return what a line of the script tells; nothing for what a login shell printed."""
+    try:
+        said = json.loads(line)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _cupy_version() -> str:
+    """Return the version of the CuPy that is installed here; "" without one."""
+    return next(
+        (there for name, there in installed_here().items() if name.startswith("cupy-cuda")), ""
+    )

@@ -1,0 +1,149 @@
+"""The hosts of a fleet by name, and those lines of the hosts file that are one machine twice.
+
+The fleet decides which there are; each reaches its agent by itself.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
+
+from gputui.fleet import capacity
+from gputui.fleet.addresses import Way
+from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.host import HostListener, ManagedHost
+from gputui.fleet.settings import FleetSettings
+from gputui.hosts import Host
+from gputui.plan import HostCapacity
+from gputui.protocol.agent import WorkerReading
+from gputui.snapshot import HostState, HostStatus
+
+ON_THE_WAY = (
+    HostState.RESOLVING,
+    HostState.CONNECTING,
+    HostState.AUTHENTICATING,
+    HostState.PROBING,
+    HostState.REACHING,
+)
+
+
+class HostTable(Mapping[str, ManagedHost]):
+    """The hosts, in the order of their lines."""
+
+    def __init__(self, settings: FleetSettings, listener: HostListener) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._shared = Shared(settings)
+        self._hosts: dict[str, ManagedHost] = {}
+        self._doubles: dict[str, HostStatus] = {}
+        """Second lines for one machine."""
+        self._scheduler_port: int | None = None
+
+    def __getitem__(self, name: str) -> ManagedHost:
+        return self._hosts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosts)
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    @property
+    def statuses(self) -> tuple[HostStatus, ...]:
+        """Every host as it is now."""
+        return tuple(self._doubles.get(name) or each.status for name, each in self.items())
+
+    @property
+    def readings(self) -> dict[str, WorkerReading]:
+        """What the agents last read of each worker."""
+        found: dict[str, WorkerReading] = {}
+        for managed in self.values():
+            if managed.telemetry is not None:
+                found |= {reading.name: reading for reading in managed.telemetry.workers}
+        return found
+
+    @property
+    def coming(self) -> bool:
+        """Whether any is on its first way into the cluster."""
+        return any(status.state in ON_THE_WAY for status in self.statuses)
+
+    def belongs(self, host: ManagedHost) -> bool:
+        """Return whether it is still one of these, and no second line."""
+        return self.get(host.name) is host and host.name not in self._doubles
+
+    def add(self, host: Host) -> None:
+        """Begin to reach a host."""
+        managed = ManagedHost(host, self._settings, self._shared, self._listener)
+        self._hosts[host.name] = managed
+        if self._scheduler_port is not None:
+            managed.scheduler_listens(self._scheduler_port)
+        managed.start()
+
+    def remove(self, name: str) -> ManagedHost:
+        """Forget a host, and return it: it is still to be stopped."""
+        self._doubles.pop(name, None)
+        return self._hosts.pop(name)
+
+    def retry(self, name: str) -> bool:
+        """Try a host again; False for one that is neither refused nor out of reach."""
+        managed = self[name]
+        if name in self._doubles:
+            del self._doubles[name]
+            self.add(managed.host)
+        elif managed.state in (HostState.REFUSED, HostState.RECONNECTING):
+            managed.retry()
+        else:
+            return False
+        return True
+
+    def scheduler_listens(self, port: int) -> None:
+        """Tell every host where the scheduler is, those to come included."""
+        self._scheduler_port = port
+        for managed in self.values():
+            managed.scheduler_listens(port)
+
+    def capacities(self, names: Collection[str]) -> dict[str, HostCapacity]:
+        """Return what those hosts give that are ready, or lost for less than their lease."""
+        found = {}
+        for name in (self.keys() & names) - self._doubles.keys():
+            managed = self[name]
+            usable = managed.state not in (*ON_THE_WAY, HostState.REFUSED)
+            if usable and not managed.lease_over and managed.facts is not None:
+                found[name] = capacity.capacity(managed.host, managed.facts, self._settings)
+        return found
+
+    def ways(self) -> Iterator[Way]:
+        """Yield the addresses of every host's connection."""
+        for name, managed in self.items():
+            given_up = managed.state is HostState.REFUSED or name in self._doubles
+            yield Way(name, managed.local_address, managed.far_address, given_up=given_up)
+
+    def refuse_doubles(self) -> dict[str, str]:
+        """Refuse every host that is the same machine as one before it in the file.
+
+        Returns the reasons of those refused now, by name; they are still to be stopped.
+        """
+        found = [
+            (managed.host, managed.facts)
+            for name, managed in self.items()
+            if managed.facts is not None and name not in self._doubles
+        ]
+        reasons = capacity.same_machines(found)
+        for name, reason in reasons.items():
+            managed = self[name]
+            self._doubles[name] = HostStatus(
+                name=name,
+                state=HostState.REFUSED,
+                state_since=managed.status.state_since,
+                reason=reason,
+                hint="remove one of the two lines",
+                failed_stage=HostState.PROBING,
+                address=managed.far_address,
+            )
+        return reasons
+
+    async def stop(self, grace_s: float) -> tuple[str, ...]:
+        """Stop every agent; returns the hosts where something may be left a while."""
+        names = list(self)
+        ended = await asyncio.gather(*(self[name].stop(grace_s) for name in names))
+        await self._shared.close()
+        left = {name for name, gone in zip(names, ended, strict=True) if not gone}
+        return tuple(left - self._doubles.keys())

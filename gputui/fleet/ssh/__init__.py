@@ -1,0 +1,1 @@
+"""Reaching hosts over SSH: connections, host keys, prompts; the only package with asyncssh."""

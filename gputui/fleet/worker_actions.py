@@ -1,0 +1,132 @@
+"""Starts workers through the agents of their hosts, and lets them go without losing a result.
+
+The fleet decides which; the worker table keeps what becomes of them.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from gputui.errors import GputuiError
+from gputui.fleet.host import ManagedHost
+from gputui.fleet.listener import FleetListener
+from gputui.fleet.worker_table import WorkerTable
+from gputui.plan import WorkerSpec
+from gputui.protocol.agent import (
+    Facts,
+    RestartWorkers,
+    StartWorkers,
+    StopWorkers,
+    WorkerExited,
+    WorkerReady,
+    WorkerStarted,
+)
+from gputui.snapshot import HostState, Severity
+
+GRACE_S = 3.0
+"""What a worker that is stopped may take to say goodbye."""
+
+
+class WorkerActions:
+    """The workers of a fleet, on these hosts."""
+
+    def __init__(
+        self, hosts: Mapping[str, ManagedHost], worker_table: WorkerTable, listener: FleetListener
+    ) -> None:
+        self._hosts = hosts
+        self._worker_table = worker_table
+        self._listener = listener
+
+    def start(self, specs: Iterable[WorkerSpec], addresses: Mapping[str, str]) -> None:
+        """Start these on the hosts that are ready; `addresses` is where each host's listen."""
+        by_host: dict[str, list[WorkerSpec]] = {}
+        for spec in specs:
+            if spec.host in addresses and self._hosts[spec.host].state is HostState.READY:
+                by_host.setdefault(spec.host, []).append(spec)
+        for name, there in by_host.items():
+            sent = self._send_start(self._hosts[name], there, addresses[name])
+            for spec in there:
+                self._worker_table.start(spec, sent=sent)
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Stop workers once they gave up what they hold; returns those that could not."""
+        self._worker_table.retiring(names)
+        registered = self._worker_table.registered(names)
+        left = set(names) - set(registered)
+        try:
+            if registered:
+                left |= set(await self._listener.retire(registered))
+        except GputuiError as error:
+            text = f"{', '.join(registered)}: {error}"
+            self._listener.tell(Severity.ERROR, "cluster", "kept", text)
+        kept = tuple(name for name in registered if name not in left)
+        self._worker_table.retiring(kept, on=False)
+        for name in kept:
+            text = "it holds results that fit on no other worker"
+            self._listener.tell(Severity.WARNING, name, "kept", text)
+        self._stop([name for name in names if name in left])
+        self._listener.fleet_changed()
+        return kept
+
+    def restart(self, names: Iterable[str]) -> None:
+        """End workers and start them anew."""
+        for host, there in self._by_host(names).items():
+            self._hosts[host].send(RestartWorkers(there))
+
+    def lose(self, names: tuple[str, ...], why: str) -> None:
+        """Forget workers that are gone with their host."""
+        self._worker_table.forget(names)
+        if names:
+            self._listener.remove(names, why)
+            for name in names:
+                self._listener.tell(Severity.ERROR, name, "lost", why)
+
+    def meet(self, host: ManagedHost, facts: Facts) -> None:
+        """Compare what an agent has, new or met again, with what it should have."""
+        if unknown := tuple(w.name for w in facts.running if w.name not in self._worker_table):
+            host.send(StopWorkers(unknown, GRACE_S))
+        if gone := self._worker_table.facts(host.name, facts):
+            self._listener.remove(gone, f"their agent on {host.name} has them no more")
+
+    def catch_up(self, host: ManagedHost, address: str) -> None:
+        """Have an agent that was met again tell how its workers are now."""
+        there = [self._worker_table.spec(name) for name in self._worker_table.of_host(host.name)]
+        if there:
+            self._send_start(host, there, address)
+
+    def started(self, message: WorkerStarted) -> None:
+        """Take that a process was forked."""
+        if self._worker_table.started(message):
+            self._listener.worker_restarted(message.name)
+
+    def ready(self, message: WorkerReady) -> None:
+        """Take that a worker registered."""
+        if self._worker_table.ready(message):
+            self._listener.tell(Severity.INFO, message.name, "registered", message.address)
+
+    def exited(self, message: WorkerExited) -> None:
+        """Take that a worker's process ended."""
+        expected = message.name not in self._worker_table.staying or message.kind == "stopped"
+        self._worker_table.exited(message)
+        if not expected:
+            kind = "parked" if message.parked else "crashed"
+            severity = Severity.ERROR if message.parked else Severity.WARNING
+            self._listener.tell(severity, message.name, kind, message.reason)
+
+    def _send_start(self, host: ManagedHost, specs: list[WorkerSpec], address: str) -> bool:
+        return host.send(StartWorkers(tuple(specs), host.scheduler_address, address))
+
+    def _stop(self, names: Iterable[str]) -> None:
+        for host, there in self._by_host(names).items():
+            if not self._hosts[host].send(StopWorkers(there, GRACE_S)):
+                self._worker_table.forget(there)
+            for name in there:
+                self._listener.tell(Severity.INFO, name, "retired", "")
+
+    def _by_host(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for name in names:
+            if (
+                name in self._worker_table
+                and (host := self._worker_table.spec(name).host) in self._hosts
+            ):
+                found[host] = (*found.get(host, ()), name)
+        return found

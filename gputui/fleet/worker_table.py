@@ -1,0 +1,213 @@
+"""The workers of a cluster: what agents and the scheduler tell of each, joined by its name.
+
+The one owner of that truth. Agents' messages change a worker's state; the scheduler's counts and
+the agents' telemetry are looked up when a status is asked for.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from gputui.plan import WorkerSpec
+from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
+from gputui.protocol.scheduler import Counts, WorkerCounts
+from gputui.snapshot import WorkerState, WorkerStatus
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker as it is now."""
+
+    spec: WorkerSpec
+    state: WorkerState = WorkerState.WANTED
+    pid: int | None = None
+    address: str | None = None
+    restarts: int = 0
+    reason: str = ""
+    seen_device_uuid: str | None = None
+
+
+class WorkerTable:
+    """Every worker that runs, or should."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Worker] = {}
+        self._counts: dict[str, WorkerCounts] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._workers
+
+    @property
+    def staying(self) -> dict[str, str]:
+        """Worker → its host, of those that are not on their way out."""
+        return {
+            name: worker.spec.host
+            for name, worker in self._workers.items()
+            if worker.state is not WorkerState.RETIRING
+        }
+
+    @property
+    def leaving(self) -> frozenset[str]:
+        """Those that are on their way out."""
+        return frozenset(self._workers.keys() - self.staying.keys())
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        """Those that the scheduler can give tasks."""
+        return tuple(name for name, worker in self._workers.items() if worker.state.up)
+
+    @property
+    def coming(self) -> tuple[str, ...]:
+        """Those that are about to come up, crashed ones that are started again among them."""
+        states = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
+        return tuple(name for name, worker in self._workers.items() if worker.state in states)
+
+    @property
+    def ranked(self) -> tuple[str, ...]:
+        """Those that stay, first the one that is cheapest to give up."""
+        return tuple(sorted(self.staying, key=self._worth))
+
+    def of_host(self, host: str) -> tuple[str, ...]:
+        """The workers of a host."""
+        return tuple(name for name, worker in self._workers.items() if worker.spec.host == host)
+
+    def spec(self, name: str) -> WorkerSpec:
+        """Return what was asked for under this name."""
+        return self._workers[name].spec
+
+    def registered(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those that the scheduler knows."""
+        return tuple(n for n in names if n in self._workers and self._workers[n].address)
+
+    def held(self, names: Iterable[str]) -> tuple[int, int]:
+        """Return (results, bytes) that these workers hold, as last counted."""
+        counts = [self._counts[name] for name in names if name in self._counts]
+        return sum(c.in_memory for c in counts), sum(c.managed_bytes for c in counts)
+
+    def start(self, spec: WorkerSpec, *, sent: bool) -> None:
+        """Note that a worker is to run; `sent` when its agent was told."""
+        worker = self._workers.setdefault(spec.name, Worker(spec))
+        worker.spec = spec
+        worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
+
+    def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
+        """Note that workers are on their way out, or stay after all."""
+        for name in names:
+            if (worker := self._workers.get(name)) is not None:
+                worker.state = WorkerState.RETIRING if on else WorkerState.REGISTERED
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Note that workers are gone for good."""
+        for name in names:
+            self._workers.pop(name, None)
+
+    def count(self, counts: Counts) -> None:
+        """Take the scheduler's counts."""
+        self._counts = {worker.name: worker for worker in counts.workers}
+
+    def facts(self, host: str, facts: Facts) -> tuple[str, ...]:
+        """Take what an agent has when it is met; returns workers that it has not any more."""
+        running = {worker.name: worker for worker in facts.running}
+        for name, found in running.items():
+            if (worker := self._workers.get(name)) is not None:
+                worker.pid, worker.restarts = found.pid, found.restarts
+        missing = tuple(name for name in self.of_host(host) if name not in running)
+        self.forget(missing)
+        return missing
+
+    def started(self, message: WorkerStarted) -> bool:
+        """Take that a process was forked; returns whether it is one that was started again."""
+        worker = self._workers.get(message.name)
+        if worker is None:
+            return False
+        again = message.restarts > worker.restarts
+        worker.pid, worker.restarts = message.pid, message.restarts
+        if worker.state is not WorkerState.RETIRING:
+            worker.state = WorkerState.STARTING
+        return again
+
+    def ready(self, message: WorkerReady) -> bool:
+        """Take that a worker registered, or its GPU; returns whether it just came up."""
+        worker = self._workers.get(message.name)
+        if worker is None:
+            return False
+        worker.address = message.address
+        worker.seen_device_uuid = message.device_uuid or worker.seen_device_uuid
+        if worker.state.up or worker.state is WorkerState.RETIRING:
+            return False
+        worker.state, worker.reason = WorkerState.REGISTERED, ""
+        return True
+
+    def exited(self, message: WorkerExited) -> None:
+        """Take that a worker's process ended; it is forgotten unless it crashed."""
+        worker = self._workers.get(message.name)
+        if worker is None:
+            return
+        self._counts.pop(message.name, None)
+        worker.pid, worker.address, worker.reason = None, None, message.reason
+        if message.parked:
+            worker.state = WorkerState.PARKED
+        elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:
+            self.forget([message.name])
+        else:
+            worker.state = WorkerState.CRASHED
+
+    def statuses(self, readings: Mapping[str, WorkerReading]) -> tuple[WorkerStatus, ...]:
+        """Return all workers, with what their agents read of them."""
+        return tuple(
+            _status(worker, self._counts.get(name), readings.get(name))
+            for name, worker in self._workers.items()
+        )
+
+    def _worth(self, name: str) -> tuple[bool, int, int, int]:
+        """Return what giving a worker up would cost: least for one that is not up."""
+        counts = self._counts.get(name)
+        if counts is None:
+            return (self._workers[name].state.up, 0, 0, 0)
+        held = counts.managed_bytes + counts.spilled_bytes
+        return (True, counts.executing + counts.ready, held, counts.in_memory)
+
+
+def _status(
+    worker: Worker, counts: WorkerCounts | None, reading: WorkerReading | None
+) -> WorkerStatus:
+    spec = worker.spec
+    status = WorkerStatus(
+        name=spec.name,
+        host=spec.host,
+        state=_state(worker, counts),
+        device_uuid=spec.device_uuid,
+        seen_device_uuid=worker.seen_device_uuid,
+        pid=worker.pid,
+        address=worker.address,
+        reason=worker.reason,
+        cpu_percent=reading.cpu_percent if reading else None,
+        rss_bytes=reading.rss_bytes if reading else None,
+        memory_limit_bytes=spec.memory_limit_bytes,
+        open_files=reading.open_files if reading else None,
+        restarts=worker.restarts,
+        nthreads=spec.nthreads,
+    )
+    return _counted(status, counts) if counts is not None else status
+
+
+def _counted(status: WorkerStatus, counts: WorkerCounts) -> WorkerStatus:
+    return replace(
+        status,
+        executing=counts.executing,
+        ready=counts.ready,
+        in_memory=counts.in_memory,
+        managed_bytes=counts.managed_bytes,
+        device_managed_bytes=counts.device_managed_bytes,
+        spilled_bytes=counts.spilled_bytes,
+        current_task=counts.current_task,
+        seen_device_uuid=counts.device_uuid or status.seen_device_uuid,
+    )
+
+
+def _state(worker: Worker, counts: WorkerCounts | None) -> WorkerState:
+    """Return the state as people see it: what a worker that is up does now."""
+    if not worker.state.up or counts is None:
+        return worker.state
+    if counts.status == "paused":
+        return WorkerState.PAUSED
+    return WorkerState.BUSY if counts.executing else WorkerState.IDLE

@@ -1,0 +1,67 @@
+"""What the head does for frontends: takes them in, shows them the past, hears them."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from gputui.head.requests import carry_out
+from gputui.head.server import FrontendConnection
+from gputui.protocol.frontend import (
+    Answer,
+    Attached,
+    EventHappened,
+    FromFrontend,
+    ReportRun,
+    Request,
+    SubscribeLogs,
+)
+
+if TYPE_CHECKING:
+    from gputui.head.head import Head
+
+logger = logging.getLogger(__name__)
+
+
+class Frontends:
+    """The server's listener."""
+
+    def __init__(self, head: "Head") -> None:
+        self._head = head
+
+    def frontend_attached(self, frontend: FrontendConnection) -> Attached:
+        """Give a frontend what it needs to take part."""
+        return self._head.attached()
+
+    def frontend_settled(self, frontend: FrontendConnection) -> None:
+        """Send a frontend that looks on what happened before it came."""
+        head = self._head
+        if frontend.snapshots:
+            for event in head.event_log.events:
+                frontend.send(EventHappened(event))
+            for asked in head.questions.open:
+                frontend.send(asked)
+            head.view.wanted(True)
+
+    def frontend_left(self, frontend: FrontendConnection) -> None:
+        """Forget what the frontend wanted."""
+        head = self._head
+        head.runs.frontend_left(frontend)
+        head.logs.frontend_left(frontend)
+        head.view.wanted(any(frontend.snapshots for frontend in head.server.frontends))
+
+    def message_taken(self, frontend: FrontendConnection, message: FromFrontend) -> None:
+        """Carry out what a frontend asks."""
+        head = self._head
+        match message:
+            case ReportRun():
+                head.runs.report(frontend, message)
+            case SubscribeLogs(on):
+                head.logs.subscribe(frontend, on)
+            case Answer():
+                head.questions.take(message)
+            case _ if isinstance(message, Request):
+                head.spawn(self._reply(frontend, message))
+            case _:
+                logger.warning("a frontend sent %s", type(message).__name__)
+
+    async def _reply(self, frontend: FrontendConnection, request: Request) -> None:
+        frontend.send(await carry_out(self._head, request))

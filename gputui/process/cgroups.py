@@ -1,0 +1,145 @@
+"""The limits that control groups put on this process: CPUs by quota, memory, and its end by them.
+
+Read from version 2 or version 1 of the interface, whichever the machine has; every group from
+this process's own up to the root counts, the tightest wins. Where nothing limits, None.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputui.process.procfs import MemoryUse, oom_kills, read_text
+
+MOUNT = Path("/sys/fs/cgroup")
+UNLIMITED_BYTES = 2**60
+"""Version 1 writes "no limit" as a number near 2**63."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Where one version keeps a controller's numbers."""
+
+    limit: str
+    usage: str
+    reclaimable: str
+    """The line of memory.stat that counts file pages which can be dropped at once."""
+    events: str
+    """Where the line `oom_kill` counts the processes that the kernel ended for memory."""
+
+
+VERSION_1 = Interface(
+    "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "memory.oom_control"
+)
+VERSION_2 = Interface("memory.max", "memory.current", "inactive_file", "memory.events")
+
+
+class Cgroups:
+    """The groups of this process; they are looked up once, their limits at every call."""
+
+    def __init__(self, mount: Path = MOUNT, membership: str | None = None) -> None:
+        if membership is None:
+            membership = _read(Path("/proc/self/cgroup"))
+        paths = parse_membership(membership)
+        self._memory = [(folder, VERSION_1) for folder in _folders(mount, "memory", paths)]
+        self._cpu = list(_folders(mount, "cpu", paths))
+        self._unified = list(_folders(mount, "", paths))
+        self._memory += [(folder, VERSION_2) for folder in self._unified]
+
+    def cpus(self) -> int | None:
+        """Return how many CPUs the quota gives, rounded up."""
+        quotas = [_quota_v1(folder) for folder in self._cpu]
+        quotas += [_quota_v2(folder) for folder in self._unified]
+        limits = [quota for quota in quotas if quota is not None]
+        return max(1, math.ceil(min(limits))) if limits else None
+
+    def memory(self) -> MemoryUse | None:
+        """Return the tightest memory limit and what that group uses of it."""
+        limits = [
+            (limit, folder, interface)
+            for folder, interface in self._memory
+            if (limit := _number(folder / interface.limit)) is not None and limit < UNLIMITED_BYTES
+        ]
+        if not limits:
+            return None
+        limit, folder, interface = min(limits, key=lambda found: found[0])
+        usage = _number(folder / interface.usage) or 0
+        reclaimable = _statistic(folder / "memory.stat", interface.reclaimable) or 0
+        return MemoryUse(limit, max(0, usage - reclaimable))
+
+    def oom_kills(self) -> int:
+        """Return how many processes the kernel has ended because memory ran out.
+
+        Of this process's own group, whichever memory that was; of the whole host where the group
+        does not count them, as the outermost one of version 2.
+        """
+        for folder, interface in self._memory:
+            found = _statistic(folder / interface.events, "oom_kill")
+            if found is not None:
+                return found
+        return oom_kills()
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """Return /proc/self/cgroup as controller → path; the unified hierarchy is "".
+
+    >>> parse_membership("4:memory:/job\\n2:cpu,cpuacct:/\\n0::/user.slice\\n")
+    {'memory': '/job', 'cpu': '/', 'cpuacct': '/', '': '/user.slice'}
+    """
+    paths = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def _folders(mount: Path, controller: str, paths: dict[str, str]) -> Iterator[Path]:
+    """Yield the existing folders of a controller's group and of those above it.
+
+    Inside a container the path may be the host's, and only the mount itself exists.
+    """
+    if controller not in paths:
+        return
+    top = (
+        mount / controller if controller or not (mount / "unified").is_dir() else mount / "unified"
+    )
+    folder = top / paths[controller].lstrip("/")
+    for candidate in (folder, *folder.parents):
+        if candidate.is_dir():
+            yield candidate
+        if candidate == top:
+            return
+
+
+def _quota_v1(folder: Path) -> float | None:
+    quota = _number(folder / "cpu.cfs_quota_us")
+    period = _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period and quota > 0 else None
+
+
+def _quota_v2(folder: Path) -> float | None:
+    quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
+    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+
+
+def _statistic(path: Path, name: str) -> int | None:
+    """Return the number that a line of such a file has after its name; None without that line."""
+    for line in _read(path).splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return None
+
+
+def _number(path: Path) -> int | None:
+    """Return the number in a file; None for "max", and where there is no such file."""
+    text = _read(path).strip()
+    return int(text) if text.lstrip("-").isdecimal() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_text(str(path))
+    except OSError:
+        return ""

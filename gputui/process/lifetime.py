@@ -1,0 +1,197 @@
+"""Whoever starts a thing keeps it alive: death signals, process groups, private folders.
+
+A task may start processes of its own, in its worker's group or out of it. Agent and forkserver
+adopt such orphans, so that whichever of the two is left when something is killed finds and ends
+them.
+"""
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import os
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputui.process import procfs
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+"""Source: prctl(2)."""
+
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Those that ask a process to end."""
+
+SERVED_S = 0.2
+"""An agent that keeps a connection for so long lives."""
+
+WORKER_MARK = "GPUTUI_WORKER"
+"""Set to a worker's pid in its environment: what its tasks start can be told by it."""
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when `parent`, which forked it, ends.
+
+    Called in the main thread, right after the fork. Ends this process if the parent is gone.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of any descendant whose own parent ends, whatever its session."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_group(group: int) -> None:
+    """Kill every process of a group; nothing if there is none."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def children() -> list[int]:
+    """Return the pids of this process's children, adopted and ended ones included."""
+    own = os.getpid()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names only
+    return [pid for pid in pids if (stat := procfs.process_stat(pid)) and stat.parent == own]
+
+
+def worker_of(pid: int) -> int | None:
+    """Return the pid of the worker whose task started this process, None where nothing tells."""
+    try:
+        environ = procfs.read_bytes(f"/proc/{pid}/environ")
+    except OSError:
+        return None
+    mark = f"{WORKER_MARK}=".encode()
+    values = [entry[len(mark) :] for entry in environ.split(b"\0") if entry.startswith(mark)]
+    return int(values[0]) if values and values[0].isdigit() else None
+
+
+def end(pid: int) -> None:
+    """Kill a child, and the group that it leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            kill_group(pid)
+        os.kill(pid, signal.SIGKILL)
+
+
+def end_children() -> None:
+    """End and reap all children, and those whom this process adopts when they are gone."""
+    while found := children():
+        for pid in found:
+            end(pid)
+        for pid in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def own_command() -> list[str]:
+    """Return the command that starts this very agent, packed or installed."""
+    packed = __file__.partition(".pyz")
+    if packed[1]:
+        return [sys.executable, packed[0] + packed[1]]
+    return [sys.executable, "-m", "gputui.agent"]
+
+
+def runtime_folder() -> Path:
+    """Return this user's folder for sockets, 0700; raises OSError where it cannot be had."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    own = Path(tempfile.gettempdir()) / f"gputui-{os.getuid()}"
+    candidates = [Path(runtime) / "gputui"] * bool(runtime and len(runtime) < 60) + [own]
+    for folder in candidates:
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            status = folder.lstat()
+        except OSError:
+            continue
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+            folder.chmod(0o700)
+            return folder
+    raise OSError(f"no folder for sockets: neither XDG_RUNTIME_DIR nor {own} can be used")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the agent of one host of one cluster is found: a socket, and a lock beside it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, cluster_id: str, host: str) -> "Place":
+        """Return the place of a host's agent; raises OSError where no folder can be had."""
+        name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
+        return cls(runtime_folder() / f"agent-{name}.sock")
+
+    def connect(self) -> socket.socket | None:
+        """Return a connection to the agent; None where there is none."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(self.path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        return connection
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[int]:
+        """Hold the lock, a descriptor, under which an agent is looked for and started."""
+        descriptor = self._locked()
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def listen(self) -> socket.socket:
+        """Return a listening socket, 0600, in place of any that an agent left behind."""
+        self.path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self.path))
+        finally:
+            os.umask(before)
+        listener.listen(8)
+        return listener
+
+    def sweep(self) -> bool:
+        """Remove the socket and the lock, unless an agent listens there; True when none does."""
+        with self.alone():
+            if self._is_served():
+                return False
+            self.path.unlink(missing_ok=True)
+            self._lock.unlink(missing_ok=True)
+            return True
+
+    def _is_served(self) -> bool:
+        """Return whether an agent listens: one that has just ended may take a connection yet."""
+        connection = self.connect()
+        if connection is None:
+            return False
+        with connection:
+            connection.settimeout(SERVED_S)
+            try:
+                return bool(connection.recv(1))
+            except TimeoutError:
+                return True
+            except ConnectionError:
+                return False
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    def _locked(self) -> int:
+        """Return the lock's descriptor; a lock that was removed while we waited is none."""
+        while True:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+            os.close(descriptor)

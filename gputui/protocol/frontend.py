@@ -1,0 +1,299 @@
+"""Frontend ↔ head: a person's or a program's requests, and what a cluster does meanwhile.
+
+A frontend says `Attach` and is `Attached`, or `Refused`. Every `Request` carries a number, which
+its answer has, too: a `Reply`, or `Refused`.
+"""
+
+from dataclasses import dataclass
+
+from gputui.protocol.shared import LogLines, Refused
+from gputui.snapshot import Event, HostStatus, Snapshot, WorkerStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A frontend's first message; answered by `Attached`."""
+
+    version: int
+    frontend: str
+    """screen, run, python or command."""
+    snapshots: bool = False
+    """Whether to send `SnapshotTaken`, `EventHappened` and `Asked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitWorkers:
+    """Answer with `Settled` once this many workers are up (None: all wanted), or no more will."""
+
+    request: int
+    workers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Want this many workers (None: as many as the hosts give), on these hosts or all."""
+
+    request: int
+    workers: int | None
+    host: str | None = None
+    preview: bool = False
+    """Answer with `Previewed` and change nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetireWorkers:
+    """Retire these workers by name, moving what they hold first."""
+
+    request: int
+    names: tuple[str, ...]
+    preview: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddWorkers:
+    """Start workers on these devices (`host:gpu0` names) that have none."""
+
+    request: int
+    names: tuple[str, ...]
+    preview: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Restart workers by name, those of a host by the host's name, or all with none named."""
+
+    request: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adapt:
+    """Let the number of workers follow the work between bounds, or stop that."""
+
+    request: int
+    minimum: int
+    maximum: int
+    on: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHosts:
+    """Add the hosts of this hosts text, remove those named; `replace` makes the text the whole."""
+
+    request: int
+    text: str = ""
+    remove: tuple[str, ...] = ()
+    replace: bool = False
+    preview: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetryHosts:
+    """Try refused hosts again; all of them with none named."""
+
+    request: int
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """Start a preset as a headless command attached to this cluster."""
+
+    request: int
+    preset: str
+    parameters: tuple[tuple[str, str], ...]
+    backend: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun:
+    """Cancel a run, whoever started it."""
+
+    request: int
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRun:
+    """A `--run` tells how its run goes; the head keeps and shows it."""
+
+    id: str
+    preset: str
+    parameters: tuple[tuple[str, str], ...]
+    state: str
+    started_at: float
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    summary: str = ""
+    result_json: str = ""
+    error_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeLogs:
+    """Send this frontend `LogLines`, or stop."""
+
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer to `Asked`; None for no."""
+
+    question: int
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop the cluster; the head closes the link when everything is gone."""
+
+    request: int
+
+
+Request = (
+    AwaitWorkers
+    | Scale
+    | RetireWorkers
+    | AddWorkers
+    | Restart
+    | Adapt
+    | ChangeHosts
+    | RetryHosts
+    | StartRun
+    | CancelRun
+    | Stop
+)
+"""What a head carries out and answers."""
+
+FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer
+"""What a frontend sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """What a frontend needs: the cluster's identity, address, and TLS material for `Client`."""
+
+    version: int
+    name: str
+    cluster_id: str
+    pid: int
+    address: str
+    """`tls://host:port`, "" while the scheduler starts (then `SchedulerReady` follows)."""
+    certificate_pem: str
+    key_pem: str
+    hosts_source: str
+    """The absolute path of the hosts file, or ""."""
+    started_at: float
+    dask_config_json: str = "{}"
+    dashboard: str = ""
+    """The URL of Dask's dashboard, where one is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReady:
+    """The scheduler listens at this address; sent when it starts and when it was replaced."""
+
+    address: str
+    dashboard: str = ""
+    """As that of `Attached`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The cluster at this moment; sent once a second, and at once when a state changes."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class EventHappened:
+    """One event; after `Attached` those kept come first."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question for a person: a host key, a password, a passphrase."""
+
+    question: int
+    host: str
+    kind: str
+    """host-key, password, passphrase."""
+    text: str
+    secret: bool
+    withdrawn: bool = False
+    """Another frontend answered, or it no longer matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    """What a change would do."""
+
+    request: int
+    starts: tuple[str, ...]
+    """Worker names."""
+    stops: tuple[str, ...]
+    text: str
+    """In words: what moves, what is lost, what cannot be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The workers that are up, and what failed on the way: refused hosts, parked workers."""
+
+    request: int
+    workers: tuple[str, ...]
+    failed_hosts: tuple[HostStatus, ...]
+    failed_workers: tuple[WorkerStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request was carried out; `text` says what came of it."""
+
+    request: int
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody cancelled the run that this frontend reports."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The cluster begins to end, and why; what runs on it need not be waited for."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The cluster has ended; nothing is left of it. The last message."""
+
+    reason: str
+    failed: bool = False
+
+
+Reply = Done | Previewed | Settled
+"""The answer to a request that was carried out."""
+
+ToFrontend = (
+    Attached
+    | SchedulerReady
+    | SnapshotTaken
+    | EventHappened
+    | Asked
+    | Cancelled
+    | Stopping
+    | Stopped
+    | LogLines
+    | Reply
+    | Refused
+)
+"""What a head sends."""

@@ -1,0 +1,214 @@
+"""A preset and its parameters → progress → a `RunResult`, on the workers of a Dask client.
+
+`execute` is called by `--run` and by Python; it blocks, and builds and sends graphs in the
+calling thread, off every event loop. It finds out what the workers are and have, says what is
+missing or too large before anything starts, and turns every way in which a run can fail into
+one error that says what to change.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from gputui import __version__
+from gputui.errors import ClusterError, RunError
+from gputui.presets import Figure, Outcome, Preset, Value, complete
+from gputui.presets.faults import explained, sized
+from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
+from gputui.presets.plain import plain
+from gputui.presets.workers import (
+    ask,
+    choose,
+    common_libraries,
+    described,
+    have_gpu,
+    refuse_missing,
+    refuse_without_gpu,
+    resolve_backend,
+    versions,
+)
+
+if TYPE_CHECKING:
+    import distributed
+
+__all__ = ["RunCancelledError", "RunProgress", "RunResult", "Worker", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a run came to; holds its arrays on the workers as long as it lives."""
+
+    preset: str
+    parameters: Mapping[str, Value]
+    backend: str
+    workers: tuple[Worker, ...]
+    elapsed_s: float
+    result: Mapping[str, Any]
+    units: Mapping[str, str]
+    figure: Figure | None
+    versions: Mapping[str, str]
+    """Of the libraries on the workers; "a, b" where they differ."""
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    """Dask or NumPy arrays by name."""
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    """Where tasks on them may run: keywords of `Client.compute`."""
+    report_error: str = ""
+    """Why the performance report was not written, where it was asked for."""
+
+    def to_json(
+        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
+    ) -> dict[str, Any]:
+        """Return the object that `--json` prints."""
+        return {
+            "preset": self.preset,
+            "parameters": dict(self.parameters),
+            "backend": self.backend,
+            "workers": [
+                {"name": w.name, "host": w.host, "device": w.device, "uuid": w.uuid}
+                for w in self.workers
+            ],
+            "failed_hosts": [dict(each) for each in failed_hosts],
+            "elapsed_s": self.elapsed_s,
+            "result": dict(self.result),
+            "restarts": restarts,
+            "version": __version__,
+        }
+
+    def extras(self) -> dict[str, Any]:
+        """Return what a record keeps beside the `--json` object: figure, units and versions."""
+        return {
+            "units": dict(self.units),
+            "figure": plain(asdict(self.figure)) if self.figure else None,
+            "versions": dict(self.versions),
+        }
+
+
+def execute(
+    client: distributed.Client,
+    preset: Preset,
+    parameters: Mapping[str, Value],
+    *,
+    backend: str = "auto",
+    workers: Collection[str] | None = None,
+    report: Callable[[RunProgress], None] = lambda progress: None,
+    cancel: Event | None = None,
+    keep_arrays: bool = False,
+    report_file: Path | None = None,
+) -> RunResult:
+    """Run a preset and return its result.
+
+    `client` is a synchronous one. `parameters` are the given ones, typed
+    (`presets.parse_parameters`); the others get the backend's defaults. `workers` are names, None
+    for all that fit the backend. Setting `cancel` from another thread, like Ctrl-C in this one,
+    cancels the tasks.
+
+    Raises:
+        PresetError: parameters are unknown or do not go together.
+        ClusterError: no worker fits, or a GPU or a library is missing on one.
+        RunError: the computation failed; RunCancelledError where it was cancelled.
+    """
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    backend = resolve_backend(backend, known)
+    chosen = choose(known, workers, backend)
+    job = Job(
+        client=client,
+        backend=backend,
+        workers=(),
+        parameters=complete(preset, parameters, backend),
+        resources={"GPU": 1} if backend == "cupy" and have_gpu(chosen) else {},
+        restricted=len(chosen) < len(known),
+        report=report,
+        cancel=cancel or Event(),
+        keep_arrays=keep_arrays,
+    )
+    with explained(preset.name):
+        _send_modules(client, preset)
+        facts = ask(preset, job, chosen)
+    refuse_without_gpu(preset, chosen, facts)
+    refuse_missing(preset, chosen, facts)
+    ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
+    return _reported(client, report_file, lambda: _run(preset, ready, versions(facts)))
+
+
+def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
+    _refuse_too_large(preset, job)
+    started = time.perf_counter()
+    with explained(preset.name, {"memory": lambda: _change(preset, job)}, folder=preset.folder):
+        outcome = preset.compute(job)
+    if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
+        made = outcome.result if isinstance(outcome, Outcome) else outcome
+        raise RunError(
+            f"{preset.name} returned a {type(made).__name__}; compute returns Outcome({{…}}), "
+            "with a dict of what --json prints"
+        )
+    return RunResult(
+        preset=preset.name,
+        parameters=job.parameters,
+        backend=job.backend,
+        workers=job.workers,
+        elapsed_s=time.perf_counter() - started,
+        result=plain(outcome.result),
+        units=preset.units,
+        figure=outcome.figure,
+        versions=found,
+        arrays=outcome.arrays,
+        placement=job.placement(),
+    )
+
+
+def _send_modules(client: distributed.Client, preset: Preset) -> None:
+    """Let the cluster import what lies beside the file of a preset."""
+    if preset.folder:
+        from gputui.run.script.sending import send_modules
+
+        client.sync(send_modules, client, Path(preset.folder))
+
+
+def _reported(
+    client: distributed.Client, path: Path | None, run: Callable[[], RunResult]
+) -> RunResult:
+    """Return the result of a run, of which Dask's performance report is written to the path."""
+    if path is None:
+        return run()
+    if importlib.util.find_spec("bokeh") is None:
+        raise ClusterError("a performance report needs bokeh: pip install 'gputui[report]'")
+    from distributed import performance_report
+
+    result = None
+    try:
+        with client.as_current(), performance_report(filename=str(path)):
+            result = run()
+    except OSError as error:
+        if result is None:
+            raise
+        return replace(result, report_error=error.strerror or str(error))
+    return result
+
+
+def _refuse_too_large(preset: Preset, job: Job) -> None:
+    """Raise RunError where the preset's own estimate says that it will not fit."""
+    if preset.estimate is None:
+        return
+    memory, room = preset.estimate(job.parameters, job.machine), job.machine.smallest_bytes
+    if memory.peak_bytes > room:
+        where = "device" if job.backend == "cupy" else "worker's share of memory"
+        raise RunError(
+            f"{preset.name} would take {sized(memory.peak_bytes)} on each worker, and the "
+            f"smallest {where} has {sized(room)} to give",
+            hint=memory.change,
+        )
+
+
+def _change(preset: Preset, job: Job) -> str:
+    """Return what to change where memory ran out: what takes half of what this was to take."""
+    if preset.estimate is None:
+        return ""
+    peak_bytes = preset.estimate(job.parameters, job.machine).peak_bytes
+    half = replace(job.machine, smallest_bytes=peak_bytes // 2)
+    return preset.estimate(job.parameters, half).change

@@ -1,0 +1,68 @@
+"""A run that goes on, being recorded: its record and its log, begun, added to and ended.
+
+A computation is worth more than its record: where the disk takes no more, that is told once, and
+the run goes on without.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from gputui.run.log import RunLog
+from gputui.run.records import RunRecord, ended, write
+from gputui.snapshot import RunState
+
+
+class Recording:
+    """Writes what happens in a run; `warn` is told when that cannot be done."""
+
+    def __init__(self, record: RunRecord, warn: Callable[[str], None]) -> None:
+        self.record = record
+        self._warn = warn
+        self._warned = False
+        self._timings: dict[str, float] = {}
+        self._stage = ""
+        self._stage_from = 0.0
+        self._log = RunLog(record.log)
+        with self._writing():
+            write(record)
+
+    def note(self, *lines: str, at: float | None = None) -> None:
+        """Add lines to the log."""
+        with self._writing():
+            self._log.write(*lines, at=at)
+
+    def stage(self, name: str) -> None:
+        """Note that the run is at another stage now; how long each took is recorded."""
+        self._end_stage()
+        self._stage, self._stage_from = name, time.monotonic()
+        self.note(name)
+
+    def end(self, state: RunState, **outcome: Any) -> None:
+        """Record how the run ended, as `records.ended` takes it; what comes after changes nothing.
+
+        A Ctrl-C while the cluster of a run that is done stops is no end of that run.
+        """
+        if self.record.state.ended:
+            return
+        self._end_stage()
+        self.record = ended(self.record, state, timings=self._timings, **outcome)
+        self.note(*f"{state} {self.record.error}".rstrip().splitlines())
+        with self._writing():
+            write(self.record)
+
+    def _end_stage(self) -> None:
+        if self._stage:
+            elapsed_s = time.monotonic() - self._stage_from
+            self._timings[self._stage] = self._timings.get(self._stage, 0.0) + elapsed_s
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                why = error.strerror or error
+                self._warn(f"this run is not recorded: {self.record.folder}: {why}")

@@ -1,0 +1,203 @@
+"""Every run, recorded under the user's state directory: one 0700 folder with a `run.json` each.
+
+A record is written when its run starts and again when it ends, each time as a whole, so that a
+reader never sees half of one. A run whose process is gone without an end is shown as lost.
+"""
+
+import difflib
+import json
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gputui.errors import UsageError
+from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.snapshot import RunState
+
+FILE = "run.json"
+LOG = "log.txt"
+
+MOST_LISTED = 10
+"""Of the runs that an id might mean."""
+
+CLOCKS_DIFFER_S = 60.0
+"""How far the time of day may have been set while a run went on."""
+
+RUN_VARIABLE = "GPUTUI_RUN"
+"""In the environment of a run that a head started: the id that the head knows it by."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run, as far as it went."""
+
+    id: str
+    preset: str
+    parameters: Mapping[str, Any]
+    backend: str
+    hosts: str
+    """The hosts as they were given: a path, "-" or inline text; "" is this machine."""
+    state: RunState
+    started_at: float
+    pid: int
+    version: str
+    ended_at: float | None = None
+    workers: tuple[str, ...] = ()
+    """Their names, once they are up."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Stage → seconds, in their order."""
+    restarts: int = 0
+    """Of workers, during it."""
+    saved: tuple[str, ...] = ()
+    """Files that were written at its end."""
+    summary: str = ""
+    """Its result in a few words."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The `--json` object of an ended run, with `figure`, `units` and `versions` beside it."""
+    error_type: str = ""
+    error: str = ""
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """How long it took as a whole; None while it runs."""
+        return None if self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def folder(self) -> Path:
+        """Where its record, log and saved arrays lie."""
+        return runs_dir() / self.id
+
+    @property
+    def log(self) -> Path:
+        """What happened in it, line by line."""
+        return self.folder / LOG
+
+
+def runs_dir() -> Path:
+    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gputui" / "runs"
+
+
+def new_id(preset: str) -> str:
+    """Return the id of a run that starts now: its time, its preset, four random digits."""
+    name = Path(preset.partition(":")[0]).stem
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
+
+
+def new_record(
+    preset: str,
+    parameters: Mapping[str, Any],
+    *,
+    backend: str,
+    hosts: str,
+    version: str,
+    id: str = "",
+) -> RunRecord:
+    """Return the record of a run that starts, in this process; `id` is new without one."""
+    return RunRecord(
+        id=id or new_id(preset),
+        preset=preset,
+        parameters=dict(parameters),
+        backend=backend,
+        hosts=hosts,
+        state=RunState.RUNNING,
+        started_at=time.time(),
+        pid=os.getpid(),
+        version=version,
+    )
+
+
+def ended(
+    record: RunRecord,
+    state: RunState,
+    *,
+    result: Mapping[str, Any] | None = None,
+    error: BaseException | None = None,
+    **more: Any,
+) -> RunRecord:
+    """Return the record with how the run ended: its `--json` object, or what went wrong.
+
+    `more` are other fields: restarts, workers, timings, saved, summary.
+    """
+    return replace(
+        record,
+        state=state,
+        ended_at=time.time(),
+        result=dict(result or {}),
+        error_type=type(error).__name__ if error else "",
+        error=str(error) if error else "",
+        **more,
+    )
+
+
+def write(record: RunRecord) -> None:
+    """Write a record as a whole, into a folder of its own; raises OSError."""
+    record.folder.parent.mkdir(parents=True, exist_ok=True)
+    record.folder.mkdir(mode=0o700, exist_ok=True)
+    path = record.folder / FILE
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(asdict(record), indent=1))
+    draft.chmod(0o600)
+    draft.replace(path)
+
+
+def recorded() -> tuple[RunRecord, ...]:
+    """Return all records, the newest first; a folder without a readable one is passed over."""
+    found = [_read(path) for path in runs_dir().glob(f"*/{FILE}")]
+    return tuple(sorted((r for r in found if r), key=lambda r: r.started_at, reverse=True))
+
+
+def find(id_: str) -> RunRecord:
+    """Return the run of this id, of the only one that begins or ends so, or "last".
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    every = recorded()
+    if id_ == "last" and every:
+        return every[0]
+    found = [r for r in every if r.id == id_] or [
+        r for r in every if id_ and (r.id.startswith(id_) or r.id.endswith(id_))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = "\n  ".join(record.id for record in found[:MOST_LISTED])
+        more = "\n  …" if len(found) > MOST_LISTED else ""
+        raise UsageError(f"'{id_}' names {len(found):,} runs:\n  {listed}{more}")
+    raise UsageError(f"no run is called '{id_}'{_nearest(id_, every)}")
+
+
+def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
+    """Return the ids, or the presets of ids, that were perhaps meant."""
+    if not every:
+        return ": none is recorded yet"
+    close = difflib.get_close_matches(id_, [record.id for record in every], n=3, cutoff=0.5)
+    of_preset = [record.id for record in every if id_ and id_ in record.id]
+    meant = close or of_preset[:3]
+    return f" (did you mean {' or '.join(meant)}?)" if meant else "; `gputui runs` lists them"
+
+
+def _read(path: Path) -> RunRecord | None:
+    try:
+        record = RunRecord(**json.loads(path.read_text()))
+        record = replace(record, state=RunState(record.state))
+    except (OSError, ValueError, TypeError):
+        return None
+    if not record.state.ended and not _lives(record):
+        return replace(record, state=RunState.LOST)
+    return record
+
+
+def _lives(record: RunRecord) -> bool:
+    """Whether the process of a run is there, and no later one that was given its number."""
+    process = process_stat(record.pid)
+    if process is None:
+        return False
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
+    return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S

@@ -1,0 +1,79 @@
+"""What a script's process is told on a pipe, and how Dask's `Client()` there finds the cluster.
+
+Nothing secret is in argv, in the environment, in a file or in Dask's configuration (which Dask
+writes into the environment of processes that it starts): the configuration names the scheduler
+and `security` below, which `Client` asks for the certificate, and `gputui.run.script.preload`.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+_taken: dict[str, "Handover"] = {}
+"""The cluster of this process, by its scheduler's address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """The cluster of a script, and whose script it is."""
+
+    address: str
+    certificate_pem: str
+    key_pem: str
+    dask_config_json: str
+    folder: str
+    """Where the script lies; the cluster gets the modules beside it."""
+    parent: int
+    """The pid of the command: the script ends with it."""
+
+    def write(self, descriptor: int) -> None:
+        """Write this to a pipe, and close it."""
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(asdict(self), file)
+
+    @classmethod
+    def read(cls, descriptor: int) -> "Handover":
+        """Return what the other end of a pipe wrote, and close it."""
+        with os.fdopen(descriptor) as file:
+            return cls(**json.load(file))
+
+    def take(self) -> None:
+        """Make this the cluster that `Client()` finds in this process."""
+        import dask
+        import distributed  # noqa: F401 - its defaults come before the settings of this cluster
+
+        logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
+        dask.config.update_defaults(json.loads(self.dask_config_json))
+        preload = [*dask.config.get("distributed.client.preload"), "gputui.run.script.preload"]
+        dask.config.set(
+            {
+                "scheduler-address": self.address,
+                "distributed.client.security-loader": "gputui.run.script.security",
+                "distributed.client.preload": preload,
+            }
+        )
+        _taken[self.address] = self
+
+
+def taken(address: str) -> Handover | None:
+    """Return the cluster at an address, where this process was handed it."""
+    return _taken.get(address)
+
+
+def security(info: Mapping[str, Any]) -> "Security | None":
+    """Return the TLS of the cluster at `info["address"]`; None where that is another one.
+
+    Source: Dask's configuration reference, `distributed.client.security-loader`.
+    """
+    handover = taken(info["address"])
+    if handover is None:
+        return None
+    from gputui import tls
+
+    return tls.security(handover.certificate_pem, handover.key_pem)

@@ -1,0 +1,1 @@
+"""What a person can have done: the registry of commands, and what each does."""

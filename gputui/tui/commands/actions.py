@@ -1,0 +1,202 @@
+"""The commands that are to be had in every view, called with the app."""
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from gputui.tui.commands.registry import Command
+from gputui.tui.commands.runs import preset_commands
+from gputui.tui.dialogs.finder import Finder
+from gputui.tui.dialogs.help import Help
+from gputui.tui.dialogs.picker import Chooser
+from gputui.tui.rendering.format import age, safe
+from gputui.tui.rendering.themes import THEMES
+from gputui.tui.views import VIEWS, ViewKind
+from gputui.tui.widgets.pane import fitted
+from gputui.tui.widgets.prompt import Asking
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+
+def _visit(kind: ViewKind) -> Command:
+    async def run(app: "ScreenApp", argument: str) -> None:
+        await app.show_view(kind.name, argument)
+
+    keys = (kind.key,) if kind.key else ()
+    return Command(kind.name, f"Go to the {kind.name} view", run, keys, at_once=True)
+
+
+async def _quit(app: "ScreenApp", _argument: str) -> None:
+    await app.action_quit()
+
+
+async def _alarms(app: "ScreenApp", _argument: str) -> None:
+    now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
+    items = [
+        (
+            alarm.subject,
+            Content.assemble(
+                (fitted(safe(alarm.subject), 26), "bold"),
+                (fitted(alarm.kind.value, 26), "$text-error" if alarm.serious else "$text-warning"),
+                (f" for {age(now - alarm.since)}", "dim"),
+            ),
+        )
+        for alarm in app.watched.alarms
+    ]
+    chosen = await app.push_screen_wait(Chooser("What calls for a person", items))
+    if chosen is not None:
+        await app.show_view("fleet", chosen)
+
+
+def _no_alarm(app: "ScreenApp") -> str:
+    return "" if any(True for _ in app.watched.alarms) else "nothing is the matter"
+
+
+def _pause(app: "ScreenApp", _argument: str) -> None:
+    if app.paused:
+        app.paused = False
+        app.draw()
+    else:
+        app.draw_status(paused=True)
+        app.paused = True
+
+
+def _command_line(app: "ScreenApp", _argument: str) -> None:
+    _type_command(app, "")
+
+
+def _type_command(app: "ScreenApp", begun: str) -> None:
+    async def submitted(line: str) -> None:
+        command, argument = app.registry.parse(line, app.stage.current)
+        if command is None:
+            app.say(app.registry.not_found(line) if line.strip() else "", bad=True)
+        else:
+            await app.calls.call(command, argument)
+
+    names = tuple(command.name for command in app.registry)
+    app.prompt.ask(Asking(": a command", submitted), begun, names, app.focus_view)
+
+
+def _filter_line(app: "ScreenApp", argument: str) -> None:
+    view = app.view
+    if view is None:
+        return
+    before = view.filter_text
+
+    def typed(text: str) -> None:
+        why_not = view.filter(text)
+        if why_not:
+            app.say(why_not, bad=True)
+        else:
+            app.hush()  # of what was wrong with it on the way
+
+    if argument:
+        typed(argument)
+    else:
+        asking = Asking("/ a filter", typed, typed, lambda: typed(before))
+        app.prompt.ask(asking, before, return_to=app.focus_view)
+
+
+def _no_filter(app: "ScreenApp") -> str:
+    return "" if app.view is not None and app.view.FILTER else "this view has no filter"
+
+
+def _back(app: "ScreenApp", _argument: str) -> None:
+    if app.view is not None and not app.view.back():
+        app.go_back()
+
+
+async def _find(app: "ScreenApp", _argument: str) -> None:
+    commands = [*app.registry, *preset_commands()]
+    chosen = await app.push_screen_wait(Finder(commands, app.calls.why_not))
+    if chosen is None:
+        return
+    if chosen.needs_argument and not app.calls.why_not(chosen):
+        _type_command(app, chosen.name + " ")
+    else:
+        await app.calls.call(chosen)
+
+
+async def _help(app: "ScreenApp", _argument: str) -> None:
+    if (view := app.view) is not None:
+        await app.push_screen_wait(Help(tuple(app.registry), view.NAME, view.FILTER))
+
+
+def _redraw(app: "ScreenApp", _argument: str) -> None:
+    signal.raise_signal(signal.SIGWINCH)  # after which nothing on the terminal is taken for granted
+    app.refresh()
+
+
+def _theme(app: "ScreenApp", argument: str) -> None:
+    if argument and argument not in app.available_themes:
+        app.say(f"no theme {argument}; there are {', '.join(THEMES)}", bad=True)
+        return
+    place = THEMES.index(app.theme) if app.theme in THEMES else -1
+    app.theme = argument or THEMES[(place + 1) % len(THEMES)]
+    app.prefer(theme=app.theme)
+    app.say(app.theme)
+
+
+def _copy(app: "ScreenApp", _argument: str) -> None:
+    text = " ".join(app.view.targets()) if app.view else ""
+    if text:
+        app.copy_to_clipboard(text)
+        app.say(f"copied: {text}")
+
+
+def _screenshot(app: "ScreenApp", argument: str) -> None:
+    path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
+    try:
+        app.say(app.save_screenshot(path.name, str(path.parent)))
+    except OSError as error:
+        app.say(f"{path}: {error.strerror}", bad=True)
+
+
+COMMANDS = (
+    *(_visit(kind) for kind in VIEWS),
+    Command(
+        "filter",
+        "Show only what matches",
+        _filter_line,
+        ("slash",),
+        usage="FILTER",
+        hint="filter",
+        unavailable=_no_filter,
+    ),
+    Command("command", "Type a command", _command_line, ("colon",), hint="command"),
+    Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
+    Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
+    Command(
+        "alarms",
+        "Go to what calls for a person",
+        _alarms,
+        ("exclamation_mark",),
+        unavailable=_no_alarm,
+    ),
+    Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
+    Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
+    Command("redraw", "Draw all of the terminal anew", _redraw, ("ctrl+l",)),
+    Command(
+        "theme",
+        "Change the colours",
+        _theme,
+        ("T",),
+        usage="[NAME]",
+        unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
+    ),
+    Command("copy", "Copy the names that are marked", _copy, ("y",)),
+    Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),
+    Command(
+        "answer",
+        "Answer the questions that were put off",
+        lambda app, _: app.person.ask_again(),
+        ("A",),
+        changes=True,
+        unavailable=lambda app: "" if app.watched.questions else "no question is open",
+    ),
+    Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
+)

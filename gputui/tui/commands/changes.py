@@ -1,0 +1,274 @@
+"""The commands that change the cluster: each shows what it would do, and asks before it does.
+
+They work on what was typed after their name, else on what is marked or under the cursor.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gputui.errors import HeadError
+from gputui.protocol.frontend import (
+    Adapt,
+    AddWorkers,
+    ChangeHosts,
+    Done,
+    Previewed,
+    Restart,
+    RetireWorkers,
+    RetryHosts,
+    Scale,
+    Stop,
+)
+from gputui.snapshot import HostState, Snapshot
+from gputui.tui.commands.registry import Command
+from gputui.tui.commands.targets import (
+    at_stake,
+    by_host,
+    free_seats,
+    preview_lines,
+    wanted_workers,
+    workers_named,
+)
+from gputui.tui.dialogs.questions import ScaleDialog
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
+
+
+async def change(app: "ScreenApp", request: Change, title: str) -> None:
+    """Show what a request would do, ask, and have it done."""
+    if await app.person.confirm(title, await _preview(app, request)):
+        await _do(app, request)
+
+
+async def _preview(app: "ScreenApp", request: Change) -> tuple[str, ...]:
+    previewed = await app.head.request(replace(request, preview=True))
+    assert isinstance(previewed, Previewed)
+    return preview_lines(previewed)
+
+
+async def _do(
+    app: "ScreenApp", request: Change | Adapt | Restart | RetryHosts, text: str = ""
+) -> None:
+    done = await app.head.request(request)
+    app.say(text or (done.text if isinstance(done, Done) else ""))
+
+
+async def _scale(app: "ScreenApp", argument: str) -> None:
+    words = argument.split()
+    host = words.pop(0) if len(words) > 1 else None
+    if not words:
+        await _scale_by(app, 0)
+        return
+    title = f"Scale {host or 'the cluster'} to {words[0]}"
+    await change(app, Scale(0, _number(words[0]), host), title)
+
+
+def _number(word: str) -> int | None:
+    """Return how many are meant; None for as many as the hosts give."""
+    if word in ("max", "all"):
+        return None
+    if not (word.isdecimal() and word.isascii()):
+        raise HeadError(f"{word}: write a number of workers, or max")
+    return int(word)
+
+
+async def _scale_by(app: "ScreenApp", more: int) -> None:
+    async def preview(workers: int) -> Sequence[str]:
+        try:
+            return await _preview(app, Scale(0, workers))
+        except HeadError as error:
+            return (str(error),)
+
+    begin = max(0, wanted_workers(app.watched.snapshot) + more)
+    chosen = await app.push_screen_wait(ScaleDialog(begin, preview, "Scale the cluster"))
+    if chosen is not None:
+        await _do(app, Scale(0, int(chosen)))
+
+
+async def _adaptive(app: "ScreenApp", argument: str) -> None:
+    if argument == "off":
+        await _do(app, Adapt(0, 0, 0, on=False))
+        return
+    words = argument.split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        raise HeadError("write the fewest and the most workers, or off")
+    fewest, most = map(int, words)
+    if fewest > most:
+        raise HeadError("write the fewest workers first, then the most")
+    lines = (
+        *(f"without work: {line}" for line in await _preview(app, Scale(0, fewest))),
+        *(f"with much work: {line}" for line in await _preview(app, Scale(0, most))),
+    )
+    if await app.person.confirm(f"From {fewest} to {most} workers, as the work asks?", lines):
+        await _do(app, Adapt(0, fewest, most))
+
+
+def _targets(app: "ScreenApp", argument: str) -> tuple[str, ...]:
+    return tuple(argument.split()) or (app.view.targets() if app.view else ())
+
+
+async def _retire(app: "ScreenApp", argument: str) -> None:
+    targets = _targets(app, argument)
+    names = workers_named(_snapshot(app), targets)
+    if not names:
+        raise HeadError("no worker there")
+    await change(app, RetireWorkers(0, names), f"Retire {by_host(names)}")
+
+
+async def _add_workers(app: "ScreenApp", argument: str) -> None:
+    names = free_seats(app.watched.slots, _targets(app, argument))
+    if not names:
+        raise HeadError("no GPU without a worker there")
+    await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
+
+
+async def _restart(app: "ScreenApp", argument: str) -> None:
+    everything = argument == "all"
+    names = () if everything else workers_named(_snapshot(app), _targets(app, argument))
+    if not names and not everything:
+        raise HeadError("no worker there; :restart all for all of them")
+    whom = "all workers" if everything else by_host(names)
+    if await app.person.confirm(f"Restart {whom}?", (at_stake(_snapshot(app), names),)):
+        await _do(app, Restart(0, names))
+
+
+async def _add_hosts(app: "ScreenApp", argument: str) -> None:
+    text = "\n".join(part.strip() for part in argument.split(";"))
+    if not text:
+        raise HeadError("write a host as in hosts.txt: gpu-d gpus=0,1")
+    await change(app, ChangeHosts(0, text=text), f"Add {argument}")
+
+
+async def _remove_hosts(app: "ScreenApp", argument: str) -> None:
+    names = tuple(argument.replace(",", " ").split())
+    if not names:
+        raise HeadError("write the hosts to remove")
+    await change(app, ChangeHosts(0, remove=names), f"Remove {', '.join(names)}")
+
+
+async def _reload(app: "ScreenApp", _argument: str) -> None:
+    source = _hosts_source(app)
+    try:
+        text = Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HeadError(f"{source}: {error}") from error
+    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {source} again")
+
+
+def _hosts_source(app: "ScreenApp") -> str:
+    return app.head.link.attached.hosts_source if app.head.link else ""
+
+
+async def _retry(app: "ScreenApp", argument: str) -> None:
+    await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
+
+
+async def _stop(app: "ScreenApp", _argument: str) -> None:
+    lines = ("Every worker ends, and what they hold is lost.",)
+    if await app.person.confirm("Stop the cluster?", lines, dangerous=True):
+        await app.head.request(Stop(0))
+
+
+def _snapshot(app: "ScreenApp") -> Snapshot:
+    if app.watched.snapshot is None:
+        raise HeadError("nothing is known of the cluster yet")
+    return app.watched.snapshot
+
+
+def _no_cluster(app: "ScreenApp") -> str:
+    return "" if app.watched.snapshot else "nothing is known of the cluster yet"
+
+
+def _no_source(app: "ScreenApp") -> str:
+    return "" if _hosts_source(app) else "this cluster was not started from a file"
+
+
+def _nobody_refused(app: "ScreenApp") -> str:
+    snapshot = app.watched.snapshot
+    failed = (HostState.REFUSED, HostState.SILENT)
+    if snapshot and any(host.state in failed for host in snapshot.hosts):
+        return ""
+    return "no host was refused or is silent"
+
+
+COMMANDS = (
+    Command(
+        "scale",
+        "Want so many workers, on all hosts or on one",
+        _scale,
+        usage="[HOST] N|max",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "more",
+        "Add a worker, after a look at where",
+        lambda app, _: _scale_by(app, 1),
+        ("plus",),
+        hint="scale",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "fewer",
+        "Take a worker away, after a look at which",
+        lambda app, _: _scale_by(app, -1),
+        ("minus",),
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "adaptive",
+        "Let the number of workers follow the work",
+        _adaptive,
+        usage="FEWEST MOST|off",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "retire",
+        "Stop workers, after what they hold has moved",
+        _retire,
+        ("x",),
+        usage="[NAME…]",
+        hint="stop",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "start",
+        "Start workers on GPUs that have none",
+        _add_workers,
+        ("a",),
+        usage="[NAME…]",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command(
+        "restart",
+        "Restart workers, those of a host, or all",
+        _restart,
+        ("R",),
+        usage="[NAME…|all]",
+        hint="restart",
+        changes=True,
+        unavailable=_no_cluster,
+    ),
+    Command("add", "Add hosts", _add_hosts, usage="HOST [key=value…]", changes=True),
+    Command("remove", "Remove hosts", _remove_hosts, usage="HOST…", changes=True),
+    Command("reload", "Read the hosts file again", _reload, changes=True, unavailable=_no_source),
+    Command(
+        "retry",
+        "Try refused and silent hosts again",
+        _retry,
+        usage="[HOST…]",
+        changes=True,
+        unavailable=_nobody_refused,
+    ),
+    Command("stop", "Stop the cluster", _stop, changes=True),
+)

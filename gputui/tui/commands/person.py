@@ -1,0 +1,105 @@
+"""What a person is asked: whether to go on, how to leave, and what the head wants to know.
+
+The head's questions are shown one at a time, the oldest first; escape puts one off for this
+screen, and an answer given on another screen takes the dialog away here.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gputui.errors import ExitCode, HeadError
+from gputui.protocol.frontend import Answer, Asked, Stop
+from gputui.tui.dialogs.questions import Choice, Dialog, QuestionDialog
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+
+class Person:
+    """Whoever sits at the screen."""
+
+    def __init__(self, app: "ScreenApp") -> None:
+        self._app = app
+        self._leaving = False
+        self._shown: QuestionDialog | None = None
+        self._put_off: set[int] = set()
+
+    async def confirm(self, title: str, lines: Sequence[str], *, dangerous: bool = False) -> bool:
+        """Ask whether to go on; for use in a command that is awaited."""
+        choices = (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous))
+        return await self._app.push_screen_wait(Dialog(title, lines, choices)) == "y"
+
+    async def leave(self) -> None:
+        """Leave the cluster running, stop it, or stay; asked once, however often it is called."""
+        if self._leaving:
+            return
+        self._leaving = True
+        try:
+            await self._leave()
+        except HeadError as error:
+            self._app.say(str(error), bad=True)
+        finally:
+            self._leaving = False
+
+    async def _leave(self) -> None:
+        app = self._app
+        if app.head.link is None:
+            app.exit(ExitCode.NO_CLUSTER)
+            return
+        name = app.head.link.attached.name
+        chosen = await app.push_screen_wait(self._farewell(name))
+        if chosen == "l":
+            app.exit(ExitCode.DONE)
+        elif chosen == "s":
+            app.warn("stopping the cluster …")
+            await app.head.request(Stop(0))
+
+    def _farewell(self, name: str) -> Dialog:
+        """Return the question how to leave; what is simulated lives as long as its screen."""
+        snapshot = self._app.watched.snapshot
+        ways = [Choice("l", "leave it running")]
+        line = f"gputui attach {name} comes back to it."
+        if snapshot is not None and snapshot.simulated:
+            ways = [Choice("l", "leave")]
+            line = "It is simulated, and ends with this screen."
+        elif not self._app.readonly:
+            ways.append(Choice("s", "stop it", dangerous=True))
+        return Dialog(f"Leave {name}?", (line,), [*ways, Choice("c", "cancel")])
+
+    # What the head asks
+
+    def hear(self, asked: Asked) -> None:
+        """Take in a question, or that one was withdrawn, and show what is to be answered."""
+        shown = self._shown
+        meant = shown is not None and shown.number == asked.question
+        if asked.withdrawn and meant and shown is self._app.screen:
+            shown.dismiss(None)
+        self.show_question()
+
+    def show_question(self) -> None:
+        """Show the oldest open question, unless something else is being asked or typed."""
+        app = self._app
+        if app.readonly or app.busy_asking:
+            return
+        asked = next((q for q in self._open if q.question not in self._put_off), None)
+        if asked is not None:
+            self._shown = QuestionDialog(asked)
+            app.push_screen(self._shown, self._answered)
+
+    @property
+    def _open(self) -> Iterable[Asked]:
+        return self._app.watched.questions.values()
+
+    def _answered(self, text: str | None) -> None:
+        shown, self._shown = self._shown, None
+        if shown is not None and text is None:
+            self._put_off.add(shown.number)
+        elif shown is not None and shown.number in self._app.watched.questions:
+            del self._app.watched.questions[shown.number]
+            self._app.head.send(Answer(shown.number, text or None))
+        self.show_question()
+
+    def ask_again(self) -> None:
+        """Show what was put off."""
+        self._put_off.clear()
+        self.show_question()

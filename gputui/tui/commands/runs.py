@@ -1,0 +1,91 @@
+"""The command that starts runs: from a form, or at once with all that it takes typed after it."""
+
+import shlex
+from typing import TYPE_CHECKING
+
+from gputui import presets
+from gputui.errors import HeadError, PresetError
+from gputui.protocol.frontend import Done, StartRun
+from gputui.tui.commands.registry import Command
+from gputui.tui.dialogs.form import machine_of
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+
+def parse_run(argument: str) -> StartRun:
+    """Return the run that `svd rows=20000` asks for; raises HeadError with what is wrong.
+
+    >>> parse_run("svd rows=20000 cols=100").parameters
+    (('rows', '20000'), ('cols', '100'))
+    """
+    try:
+        name, *words = shlex.split(argument)
+        pairs = [tuple(word.split("=", 1)) for word in words]
+        if not all(len(pair) == 2 for pair in pairs):
+            raise HeadError("write parameters as name=value")
+        parameters = {pair[0]: pair[1] for pair in pairs}
+        presets.parse_parameters(presets.get(name), parameters)
+    except (ValueError, PresetError) as error:
+        raise HeadError(str(error)) from error
+    return StartRun(0, presets.located(name), tuple(parameters.items()))
+
+
+async def start_run(app: "ScreenApp", request: StartRun) -> None:
+    """Have the head start a run, and go where it is seen."""
+    done = await app.head.request(request)
+    key = done.text if isinstance(done, Done) else ""
+    await app.show_view("runs", key)
+    app.say(f"{request.preset} started")
+
+
+async def _run(app: "ScreenApp", argument: str) -> None:
+    if len(argument.split()) > 1:
+        await start_run(app, parse_run(argument))
+        return
+    from gputui.tui.dialogs.run import RunDialog
+
+    snapshot = app.watched.snapshot
+    assert snapshot is not None
+    dialog = RunDialog(snapshot.name, machine_of(snapshot), argument.strip())
+    request = await app.push_screen_wait(dialog)
+    if request is not None:
+        await start_run(app, request)
+
+
+def _no_workers(app: "ScreenApp") -> str:
+    snapshot = app.watched.snapshot
+    return "" if snapshot and snapshot.workers_up else "no worker is up yet"
+
+
+def preset_commands() -> list[Command]:
+    """Return a command for each preset, for the palette: it opens the preset's form."""
+    return [_preset_command(name) for name in presets.names()]
+
+
+def _preset_command(name: str) -> Command:
+    try:
+        does = presets.get(name).summary
+    except (PresetError, ImportError) as error:
+        does = str(error)
+    return Command(
+        f"run {name}",
+        does,
+        lambda app, _: _run(app, name),
+        changes=True,
+        unavailable=_no_workers,
+    )
+
+
+COMMANDS = (
+    Command(
+        "run",
+        "Run a preset: choose it and set its parameters",
+        _run,
+        ("c",),
+        usage="[PRESET [name=value…]]",
+        hint="run",
+        changes=True,
+        unavailable=_no_workers,
+    ),
+)

@@ -1,0 +1,1 @@
+"""What opens over the screen: questions, the run form, lists, the palette, the help."""

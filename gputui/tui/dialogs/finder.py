@@ -1,0 +1,141 @@
+"""The command palette, made from the registry."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.dialogs.modal import Modal
+from gputui.tui.widgets.pane import fitted
+
+WIDTH = 78
+NAME_CELLS, KEY_CELLS = 15, 5
+
+
+def score(wanted: str, command: Command) -> int:
+    """Return how well a command fits what was typed; 0 is not at all.
+
+    >>> run = Command("run", "Run a preset: choose it and set its parameters", print)
+    >>> [score(wanted, run) for wanted in ("run", "r", "preset", "rn", "reset", "xyz")]
+    [4, 3, 2, 1, 1, 0]
+    """
+    wanted, name, does = wanted.lower().strip(), command.name, command.does.lower()
+    if wanted == name:
+        return 4
+    if any(word.startswith(wanted) for word in name.replace("-", " ").split()):
+        return 3
+    if any(word.startswith(wanted) for word in does.split()):
+        return 2
+    letters = iter(name)
+    return int(wanted in does or wanted in name or all(letter in letters for letter in wanted))
+
+
+def found(
+    commands: Iterable[Command], wanted: str, why_not: Callable[[Command], str]
+) -> list[Command]:
+    """Return the commands that fit what was typed: those to be had first, the best of them first.
+
+    With nothing typed they are in their own order.
+    """
+    scored = [(score(wanted, each) if wanted else 1, each) for each in commands]
+    order = sorted(scored, key=lambda pair: (bool(why_not(pair[1])), -pair[0]))
+    return [command for points, command in order if points]
+
+
+class Finder(Modal[Command | None]):
+    """All commands, narrowed by typing; its result is the one chosen.
+
+    `why_not` says why a command is not to be had now; such ones come last, dimmed, and the line
+    below the list says the reason.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p", "dismiss(None)", show=False, priority=True),
+        Binding("down", "move(1)", show=False, priority=True),
+        Binding("up", "move(-1)", show=False, priority=True),
+        Binding("pagedown", "move(10)", show=False, priority=True),
+        Binding("pageup", "move(-10)", show=False, priority=True),
+    ]
+    DEFAULT_CSS = f"""
+    Finder {{ align: center top; }}
+    Finder > Vertical {{ width: {WIDTH}; max-width: 100%; margin-top: 2; }}
+    Finder OptionList {{ height: auto; max-height: 14; border: none; padding: 0; }}
+    Finder OptionList > .option-list--option {{ text-wrap: nowrap; text-overflow: ellipsis; }}
+    Finder .told {{ height: 1; margin-top: 1; color: $text-muted; }}
+    """
+
+    def __init__(self, commands: Sequence[Command], why_not: Callable[[Command], str]) -> None:
+        super().__init__()
+        self._commands = commands
+        self._why_not = why_not
+        self._found: list[Command] = []
+        self._options = OptionList(compact=True)
+        self._options.can_focus = False
+        self._told = Static(markup=False, classes="told")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the line to type into, what fits, and what is to be known of it."""
+        with Vertical():
+            yield Input(placeholder="what to do", compact=True, max_length=80)
+            yield self._options
+            yield self._told
+
+    def on_mount(self) -> None:
+        """Show all commands."""
+        self._narrow("")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what fits."""
+        self._narrow(event.value)
+
+    def _narrow(self, wanted: str) -> None:
+        self._found = found(self._commands, wanted, self._why_not)
+        self._options.clear_options()
+        self._options.add_options([self._option(command) for command in self._found])
+        self._options.highlighted = 0 if self._found else None
+        self._tell()
+
+    def _option(self, command: Command) -> Option:
+        keys = " ".join(map(key_name, command.keys))
+        room = WIDTH - NAME_CELLS - KEY_CELLS - 6
+        name, does = fitted(command.name, NAME_CELLS), fitted(command.does, room)
+        text = Content.assemble((name, "bold"), f" {does} ", (fitted(keys, KEY_CELLS), "bold"))
+        return Option(text.stylize("dim") if self._why_not(command) else text)
+
+    def _tell(self) -> None:
+        """Say of the one that is highlighted how it is typed, or why it is not to be had."""
+        highlighted = self._options.highlighted
+        if highlighted is None:
+            self._told.update("no command is called so or does that")
+            return
+        command = self._found[highlighted]
+        why_not = self._why_not(command)
+        typed = f":{command.name} {command.usage}".rstrip()
+        self._told.update(f"not now: {why_not}" if why_not else typed)
+
+    def action_move(self, rows: int) -> None:
+        """Move among what fits."""
+        if self._found:
+            highlighted = (self._options.highlighted or 0) + rows
+            last = len(self._found) - 1
+            within = 0 <= highlighted <= last or abs(rows) == 1
+            place = highlighted % (last + 1) if within else max(0, min(highlighted, last))
+            self._options.highlighted = place
+            self._tell()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """End with the command that is highlighted."""
+        event.stop()
+        highlighted = self._options.highlighted
+        self.dismiss(None if highlighted is None else self._found[highlighted])
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """End with the command that was clicked."""
+        event.stop()
+        self.dismiss(self._found[event.option_index])

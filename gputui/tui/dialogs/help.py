@@ -1,0 +1,138 @@
+"""The help: every command that is to be had in a view, its keys and how it is typed; filters.
+
+It is made from the registry; `layout` is pure.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Static
+
+from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.dialogs.modal import Modal
+from gputui.tui.filter import Fields
+from gputui.tui.widgets.pane import Line, Pane, fitted
+
+WIDEST = 100
+KEYS, CALL = 7, 28
+"""Cells of the keys, and of how a command is typed."""
+NARROWEST_TEXT = 12
+STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
+ENDS = {"home": 0, "g": 0, "end": 1, "G": 1}
+"""Keys that move the text: by so many lines; to its beginning or its end."""
+MOVING = (
+    ("j k ↑ ↓", "Move, as the wheel does; g and G to either end"),
+    ("enter", "Look closer at what is under the cursor, as a second click does"),
+)
+
+
+def layout(
+    commands: Iterable[Command], view: str, width: int, filtered: Fields[Any] | None = None
+) -> list[Line]:
+    """Return the help for a view, in lines of that width: its own commands, then the others.
+
+    `filtered` is what its filter can ask for.
+
+    >>> quit = Command("quit", "Leave the screen", print, ("q",))
+    >>> [part for part, _ in layout([quit], "logs", 120)[5]]
+    ['q      ', ':quit                       ', 'Leave the screen']
+    """
+    commands = list(commands)
+    own = [command for command in commands if command.view == view]
+    general = [command for command in commands if not command.view]
+    lines: list[Line] = [[(f"In the {view} view", "title")]]
+    lines += [line for each in own for line in _command(each, width)]
+    lines += [line for keys, does in MOVING for line in _entry(keys, "", does, width)]
+    lines += [(), [("Everywhere", "title")]]
+    lines += [line for each in general for line in _command(each, width)]
+    if filtered is not None:
+        lines += [(), [("Filters, after /", "title")]]
+        lines += [line for each in _filters(filtered) for line in _entry("", *each, width)]
+    return lines
+
+
+def _filters(fields: Fields[Any]) -> Iterator[tuple[str, str]]:
+    """Give each kind of term of a filter, and what it asks for."""
+    yield "idle !node-02", "with idle anywhere in its row, and node-02 nowhere"
+    yield "node-0?:gpu*", "by its name"
+    if fields.words:
+        yield f"{next(iter(fields.words))}:TEXT", f"by a word: {' '.join(fields.words)}"
+    if fields.numbers:
+        first, last = next(iter(fields.numbers)), list(fields.numbers)[-1]
+        yield f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
+
+
+def _command(command: Command, width: int) -> Iterator[Line]:
+    keys = " ".join(map(key_name, command.keys))
+    yield from _entry(keys, f":{command.name} {command.usage}".rstrip(), command.does, width)
+
+
+def _entry(keys: str, call: str, does: str, width: int) -> Iterator[Line]:
+    """Give a row of three columns; what is too long for its own goes on below itself."""
+    name, _, usage = call.partition(" ")
+    calls: Sequence[str] = (call,) if len(call) < CALL else (name, f" {usage}")
+    texts = wrap(does, max(NARROWEST_TEXT, width - KEYS - CALL))
+    for first, (typed, text) in enumerate(zip_longest(calls, texts, fillvalue="")):
+        wide = max(KEYS, len(keys) + 1) if not first else KEYS
+        shown = fitted(typed, KEYS + CALL - wide)
+        yield [(fitted("" if first else keys, wide), "key"), (shown, "accent"), (text, "")]
+
+
+class Help(Modal[None]):
+    """What can be pressed and typed; any key that does not move it closes it."""
+
+    DEFAULT_CSS = f"""
+    Help > Vertical {{ width: 96%; max-width: {WIDEST}; height: 90%; padding: 0 2; }}
+    Help VerticalScroll {{ height: 1fr; scrollbar-size-vertical: 1; }}
+    Help .told {{ color: $text-muted; }}
+    """
+
+    def __init__(
+        self, commands: Sequence[Command], view: str, filtered: Fields[Any] | None
+    ) -> None:
+        super().__init__()
+        self._commands, self._view, self._filtered = commands, view, filtered
+        self._pane = Pane()
+        self._pane.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the text, which may be longer than the screen."""
+        with Vertical():
+            with VerticalScroll(can_focus=False):
+                yield self._pane
+            yield Static("↑ ↓ more   esc closes", classes="told", markup=False)
+
+    def on_mount(self) -> None:
+        """Write the help as wide as there is room."""
+        self._write()
+
+    def on_resize(self) -> None:
+        """Write it anew for another width."""
+        self._write()
+
+    def _write(self) -> None:
+        width = min(WIDEST, self.app.size.width * 96 // 100) - 7  # frame, padding and scroll bar
+        lines = layout(self._commands, self._view, width, self._filtered)
+        self._pane.styles.height = len(lines)
+        self._pane.put(lines)
+
+    def on_key(self, event: events.Key) -> None:
+        """Move through the text, or close it."""
+        event.stop()
+        scroll = self.query_one(VerticalScroll)
+        if event.key in STEPS:
+            scroll.scroll_relative(y=STEPS[event.key], animate=False)
+        elif event.key in ENDS:
+            scroll.scroll_to(y=ENDS[event.key] * scroll.max_scroll_y, animate=False)
+        else:
+            self.dismiss(None)
+
+    def on_click(self, event: events.Click) -> None:
+        """Close with a click beside it."""
+        if event.widget is self:
+            self.dismiss(None)

@@ -1,0 +1,227 @@
+"""What the screen asks a person: a choice, a number of workers, an answer to the head's question.
+
+Each is a modal screen whose result is what was chosen, None for nothing. Escape always changes
+nothing. Texts are shown as they are, without markup, and made harmless.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from textual import events, work
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Button, Input, Static
+
+from gputui.protocol.frontend import Asked
+from gputui.tui.dialogs.modal import Modal
+from gputui.tui.rendering.format import safe
+
+SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
+"""Keys that move a long text, and by how many lines."""
+
+
+UNASKED_S = 0.5
+"""For how long a question that comes unasked takes no key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to answer; `key` is its letter and the dialog's result."""
+
+    key: str
+    label: str
+    dangerous: bool = False
+
+
+class Dialog(Modal[str | None]):
+    """A title, some lines, and choices, of which the first has the focus."""
+
+    DEFAULT_CSS = """
+    Dialog > Vertical { width: auto; min-width: 40; max-width: 96%; max-height: 90%; padding: 0 2; }
+    Dialog .title { width: auto; }
+    Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
+    Dialog .text { width: auto; max-width: 100%; }
+    Dialog Horizontal { height: 1; margin-top: 1; width: auto; }
+    Dialog Button { margin-right: 2; }
+    Dialog Input { width: 48; margin-top: 1; }
+    """
+
+    def __init__(self, title: str, lines: Sequence[str], choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self._title, self._choices = title, tuple(choices)
+        self._text = Static(safe_lines(lines), markup=False, classes="text")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the frame."""
+        with Vertical():
+            yield Static(safe(self._title), markup=False, classes="title")
+            with VerticalScroll(can_focus=False):
+                yield self._text
+            yield from self.middle()
+            with Horizontal():
+                for choice in self._choices:
+                    yield Button(
+                        Content(f"[{choice.key}] {choice.label}"),
+                        variant="error" if choice.dangerous else "default",
+                        name=choice.key,
+                        compact=True,
+                    )
+
+    def middle(self) -> ComposeResult:
+        """Give what stands between the text and the choices."""
+        yield from ()
+
+    def on_mount(self) -> None:
+        """Begin; what each kind of dialog does then is its own."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Put the focus on the first choice."""
+        self.query(Button).focus()
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Replace the text."""
+        self._text.update(safe_lines(lines))
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take a choice by its letter; move among them; leave with escape."""
+        event.stop()
+        if event.key == "escape":
+            self.dismiss(None)
+        elif event.key in {choice.key for choice in self._choices}:
+            self.choose(event.key)
+        elif event.key in ("left", "right"):
+            move = self.focus_next if event.key == "right" else self.focus_previous
+            move(Button)
+        elif event.key in SCROLL:
+            scroll = self.query_one(VerticalScroll)
+            scroll.scroll_relative(y=SCROLL[event.key], animate=False)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Take a choice by its button."""
+        self.choose(event.button.name or "")
+
+    def choose(self, key: str) -> None:
+        """End with this choice."""
+        self.dismiss(key)
+
+
+def safe_lines(lines: Sequence[str]) -> str:
+    """Return harmless lines as one text."""
+    return "\n".join(map(safe, lines))
+
+
+class ScaleDialog(Dialog):
+    """How many workers, with what that would do; `+ -` and digits change the number.
+
+    Its result is the number as text. `preview` says what a number would do.
+    """
+
+    def __init__(
+        self, workers: int, preview: Callable[[int], Awaitable[Sequence[str]]], title: str
+    ) -> None:
+        choices = (Choice("y", "do it"), Choice("n", "cancel"))
+        super().__init__(title, ("",), choices)
+        self.wanted = workers
+        self._preview = preview
+        self._typed = ""
+
+    def begin(self) -> None:
+        """Show what the first number would do."""
+        super().begin()
+        self._look()
+
+    async def on_key(self, event: events.Key) -> None:
+        """Change the number; other keys are for the dialog's own handler, which comes next."""
+        digits = event.character or ""
+        if event.key in ("plus", "up", "equals_sign"):
+            self._change(self.wanted + 1)
+        elif event.key in ("minus", "down"):
+            self._change(max(0, self.wanted - 1))
+        elif digits.isdecimal() and digits.isascii() and len(self._typed) < 5:
+            self._typed += digits
+            self._change(int(self._typed), typed=True)
+        elif event.key == "backspace":
+            self._typed = self._typed[:-1]
+            self._change(int(self._typed or 0), typed=True)
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+    def _change(self, workers: int, *, typed: bool = False) -> None:
+        self.wanted = workers
+        if not typed:
+            self._typed = ""
+        self._look()
+
+    @work(exclusive=True)
+    async def _look(self) -> None:
+        """Show what this number would do; a look that another one follows is given up."""
+        workers = self.wanted
+        lines = await self._preview(workers)
+        self.say((f"{workers} workers   (+ - or type a number)", *lines))
+
+    def choose(self, key: str) -> None:
+        """End with the number."""
+        self.dismiss(str(self.wanted) if key == "y" else None)
+
+
+class QuestionDialog(Dialog):
+    """A question of the head: a host key (yes or no), a password, a passphrase.
+
+    Its result is the answer's text, "" for a no; None puts it off. It comes unasked, so that it
+    takes no key at first: what somebody was typing must not answer it.
+    """
+
+    def __init__(self, asked: Asked) -> None:
+        self.number = asked.question
+        self._secret = asked.secret
+        self._yes_or_no = asked.kind == "host-key"
+        choices = (
+            (Choice("n", "no"), Choice("y", "yes, and remember it"))
+            if self._yes_or_no
+            else (Choice("enter", "answer"), Choice("escape", "later"))
+        )
+        title = f"{asked.host}: {asked.kind.replace('-', ' ')}"
+        super().__init__(title, asked.text.splitlines(), choices)
+
+    def middle(self) -> ComposeResult:
+        """Give a line to type a secret into."""
+        if not self._yes_or_no:
+            yield Input(password=self._secret, compact=True)
+
+    def begin(self) -> None:
+        """Show the choices once the question can have been seen."""
+        self._hold(True)
+        self.set_timer(UNASKED_S, self._take_answers)
+
+    def _take_answers(self) -> None:
+        self._hold(False)
+        if self._yes_or_no:
+            super().begin()
+        else:
+            self.query(Input).focus()
+
+    def _hold(self, held: bool) -> None:
+        self._held = held
+        for widget in self.query("Horizontal, Input"):
+            widget.visible = not held
+
+    async def on_key(self, event: events.Key) -> None:
+        """Take no key that was typed before the question can have been seen."""
+        if self._held:
+            event.stop()
+            event.prevent_default()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Answer with what was typed."""
+        self.dismiss(event.value)
+
+    def choose(self, key: str) -> None:
+        """Answer."""
+        if self._yes_or_no:
+            self.dismiss("yes" if key == "y" else "")
+        else:
+            self.dismiss(self.query_one(Input).value if key == "enter" else None)

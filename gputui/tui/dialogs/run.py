@@ -1,0 +1,241 @@
+"""Starting a run: the presets at the left, at the right a form made from the chosen one.
+
+The form says with every key what is wrong, what the run would take and whether it fits. The
+result is the run's request; the dialog starts nothing itself.
+"""
+
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widget import Widget
+from textual.widgets import Button, Input, OptionList, Select, Static
+from textual.widgets.option_list import Option
+
+from gputui import presets
+from gputui.errors import PresetError
+from gputui.presets import Machine, Parameter, Preset
+from gputui.protocol.frontend import StartRun
+from gputui.tui.dialogs.form import Estimate, Fit, Form, headless_command
+from gputui.tui.dialogs.modal import Modal
+from gputui.tui.rendering import format as fmt
+
+BACKENDS = ("auto", "cupy", "numpy")
+
+
+class ParameterRow(Horizontal):
+    """One parameter: its name, what is typed, its unit or what is wrong, and what it is for."""
+
+    def __init__(self, parameter: Parameter, default: str, value: str) -> None:
+        super().__init__()
+        self.parameter = parameter
+        self._default = default
+        self._value = value or default
+        self._help = Static(markup=False, classes="help")
+
+    def compose(self) -> ComposeResult:
+        """Lay out the row; choices and truths are chosen, the rest is typed."""
+        parameter = self.parameter
+        choices = ("false", "true") if parameter.type is bool else parameter.choices
+        yield Static(parameter.name, markup=False, classes="name")
+        if choices:
+            options = [(choice, choice) for choice in choices]
+            yield Select(options, value=self._value, allow_blank=False, compact=True)
+        else:
+            yield Input(self._value, placeholder=self._default, compact=True, max_length=200)
+        yield self._help
+
+    def on_mount(self) -> None:
+        """Say what the parameter is for."""
+        self.explain("")
+
+    def explain(self, mistake: str) -> None:
+        """Show what is wrong, or what the parameter is for."""
+        unit, text = self.parameter.unit, self.parameter.help
+        told = text if not unit or unit in text else f"{text} [{unit}]"
+        self._help.update(mistake or told)
+        self._help.set_class(bool(mistake), "wrong")
+
+
+class RunDialog(Modal[StartRun | None]):
+    """Choose a preset, set its parameters, run it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", show=False),
+        Binding("ctrl+r", "run", show=False),
+        Binding("ctrl+y", "copy", show=False),
+    ]
+    DEFAULT_CSS = """
+    RunDialog > Vertical { width: 96%; max-width: 120; height: 90%; max-height: 34; }
+    RunDialog #presets { width: 16; height: 1fr; border: none; padding: 0; }
+    RunDialog #form { height: 1fr; padding: 0 1; }
+    RunDialog ParameterRow { height: 1; }
+    RunDialog ParameterRow .name { width: 14; color: $text-accent; }
+    RunDialog ParameterRow Input { width: 20; background: $panel; }
+    RunDialog ParameterRow Select { width: 20; height: 1; background: $panel; }
+    RunDialog ParameterRow .help { width: 1fr; color: $text-muted; margin-left: 1; height: 1; }
+    RunDialog ParameterRow .wrong { color: $text-error; }
+    RunDialog #hint { height: auto; min-height: 1; color: $text-muted; }
+    RunDialog #memory { height: auto; }
+    RunDialog #command { height: auto; color: $text-muted; }
+    RunDialog #buttons { height: 1; margin-top: 1; }
+    RunDialog #buttons Button { margin-right: 2; }
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        machine: Machine | None,
+        preset: str = "",
+        texts: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__()
+        self._cluster = cluster
+        self._machine = machine
+        self._names = presets.names()
+        self._first = preset if preset in self._names else self._names[0]
+        self._first_texts = dict(texts)
+        self._form: Form | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list, the form and what it comes to."""
+        with Vertical():
+            with Horizontal():
+                yield OptionList(*(Option(name, id=name) for name in self._names), id="presets")
+                yield VerticalScroll(id="form", can_focus=False)
+            yield Static(markup=False, id="hint")
+            yield Static(markup=False, id="memory")
+            yield Static(markup=False, id="command")
+            with Horizontal(id="buttons"):
+                yield Button("run ^r", variant="success", name="run", compact=True)
+                yield Button("copy command ^y", name="copy", compact=True)
+                yield Button("cancel esc", name="leave", compact=True)
+
+    async def on_mount(self) -> None:
+        """Show the form of the first preset."""
+        options = self.query_one("#presets", OptionList)
+        options.highlighted = self._names.index(self._first)
+        options.focus()
+        await self._show_form(self._first, self._first_texts)
+
+    @on(OptionList.OptionHighlighted)
+    async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        name = event.option.id or ""
+        if event.option_index != event.option_list.highlighted:
+            return  # it was highlighted before another one was
+        if self._form is None or self._form.preset.name != name:
+            await self._show_form(name, {})
+
+    @on(OptionList.OptionSelected)
+    def _preset_selected(self) -> None:
+        for widget in self.query("ParameterRow Input, ParameterRow Select"):
+            widget.focus()
+            return
+
+    async def _show_form(self, name: str, texts: dict[str, str]) -> None:
+        form = self.query_one("#form")
+        await form.remove_children()
+        try:
+            preset: Preset = presets.get(name)
+        except (PresetError, ImportError) as error:
+            self._form = None
+            await form.mount(Static(fmt.safe(str(error)), markup=False, classes="wrong"))
+            return
+        self._form = Form(preset, self._machine, texts)
+        rows = [
+            ParameterRow(each, self._form.default_text(each), texts.get(each.name, ""))
+            for each in preset.parameters
+        ]
+        await form.mount(Static(preset.summary, markup=False, classes="title"), *rows)
+        self._show_outcome()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        self._take(event.input, event.value)
+
+    @on(Select.Changed)
+    def _selected(self, event: Select.Changed) -> None:
+        self._take(event.select, str(event.value))
+
+    def _take(self, widget: Widget, text: str) -> None:
+        row = widget.parent
+        if self._form is not None and isinstance(row, ParameterRow):
+            self._form = self._form.typed(row.parameter.name, text)
+            self._show_outcome()
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Say all there is to say of the parameter that has the focus."""
+        row = event.widget.parent
+        told = ""
+        if isinstance(row, ParameterRow) and self._form is not None:
+            parameter = row.parameter
+            default = self._form.default_text(parameter)
+            told = f"{parameter.name}: {parameter.help}; {parameter.bounds}, {default} by default"
+        self.query_one("#hint", Static).update(told)
+
+    def _show_outcome(self) -> None:
+        """Show what is wrong, what it would take, and the command that does the same."""
+        form = self._form
+        if form is None:
+            return
+        mistakes = form.mistakes()
+        for row in self.query(ParameterRow):
+            row.explain(mistakes.get(row.parameter.name, ""))
+        memory = self.query_one("#memory", Static)
+        try:
+            estimate = form.estimate()
+        except Exception as error:  # the border of one preset: whatever its own reckoning raises
+            mistakes[""] = f"{form.preset.name}: {type(error).__name__}: {error}"
+            estimate = Estimate(Fit.UNKNOWN)
+        memory.update(fmt.safe(mistakes.get("") or estimate_text(estimate, form.machine)))
+        memory.set_class(estimate.fit is Fit.TOO_LARGE or "" in mistakes, "wrong")
+        self.query_one("#command", Static).update(self._command())
+
+    def _command(self) -> str:
+        form = self._form
+        if form is None:
+            return ""
+        return headless_command(self._cluster, form.preset.name, form.parameters())
+
+    @on(Button.Pressed)
+    async def _pressed(self, event: Button.Pressed) -> None:
+        await self.run_action(event.button.name or "")
+
+    @on(Input.Submitted)
+    def _submitted(self) -> None:
+        self.action_run()
+
+    def action_run(self) -> None:
+        """End with the run, unless something is wrong with it."""
+        form = self._form
+        if form is not None and not form.mistakes() and form.machine is not None:
+            self.dismiss(StartRun(0, form.preset.name, form.parameters()))
+        else:
+            self.app.bell()
+
+    def action_copy(self) -> None:
+        """Copy the command that does the same without a screen."""
+        self.app.copy_to_clipboard(self._command())
+
+    def action_leave(self) -> None:
+        """End with nothing."""
+        self.dismiss(None)
+
+
+def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
+    """Return in a line what a run would take, and where.
+
+    >>> machine = Machine("cupy", workers=8, threads=8, smallest_bytes=2**37)
+    >>> estimate_text(Estimate(Fit.FITS, 2**33, 2**37), machine)
+    'on 8 workers (cupy): about 8G on each, 128G are there: it fits'
+    """
+    if machine is None:
+        return "no worker is up yet"
+    where = f"on {machine.workers:,} workers ({machine.backend})"
+    if estimate.peak_bytes is None:
+        return where
+    need, room = fmt.size(estimate.peak_bytes), fmt.size(estimate.room_bytes)
+    verdict = "it fits" if estimate.fit is Fit.FITS else f"too large; {estimate.change}"
+    return f"{where}: about {need} on each, {room} are there: {verdict}"

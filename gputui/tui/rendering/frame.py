@@ -1,0 +1,130 @@
+"""The lines around a view, as parts: status above, crumbs and keys below. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from statistics import fmean
+
+from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
+from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.marks import MARKS
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line, Part
+
+
+def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
+    """Return the line that says whose cluster this is, how it is, and what calls for a person."""
+    snapshot = watched.snapshot
+    if snapshot is None:
+        return (("gputui", "title"), ("  waiting for the cluster", "dim"))
+    parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
+    if snapshot.simulated:
+        parts.append((" SIMULATED", "warn"))
+    parts += [(" PAUSED", "warn")] if paused else []
+    parts += [(" read-only", "dim")] if readonly else []
+    parts += _state(snapshot)
+    ready = sum(host.state is HostState.READY for host in snapshot.hosts)
+    parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))
+    return [*parts, *_workers(snapshot), *_calls(watched), *_tasks(snapshot)]
+
+
+def _calls(watched: Watched) -> list[Part]:
+    """Return how much calls for a person: alarms, and questions that are open."""
+    alarms, questions = list(watched.alarms), len(watched.questions)
+    parts: list[Part] = []
+    if alarms:
+        role = "bad" if alarms[0].serious else "warn"
+        parts += [("  !", "key"), (fmt.many(len(alarms), "alarm"), role)]
+    if questions:
+        parts += [("  A", "key"), (fmt.many(questions, "question"), "accent")]
+    return parts
+
+
+def _tasks(snapshot: Snapshot) -> list[Part]:
+    tasks = snapshot.scheduler
+    parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
+    if tasks.queued:
+        parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
+    if snapshot.frontends > 1:
+        parts.append((f"  attached {snapshot.frontends}", "dim"))
+    return parts
+
+
+def _workers(snapshot: Snapshot) -> list[Part]:
+    up, wanted = snapshot.workers_up, snapshot.wanted_workers
+    of = wanted if wanted is not None else len(snapshot.workers)
+    parts: list[Part] = [(f"  workers {up}/{of}", _role(up, of))]
+    if snapshot.adaptive:
+        parts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
+    return parts
+
+
+def _role(there: int, wanted: int) -> str:
+    return "" if there >= wanted else "warn"
+
+
+def _state(snapshot: Snapshot) -> list[Part]:
+    scheduler = snapshot.scheduler
+    if snapshot.state is ClusterState.FAILED:
+        return [("  failed", "bad")]
+    if scheduler.state is SchedulerState.LOST:
+        return [("  scheduler lost", "bad")]
+    if scheduler.state is SchedulerState.BUSY:
+        return [(f"  scheduler busy {scheduler.busy_s:.0f}s", "warn")]
+    role = "good" if snapshot.state is ClusterState.RUNNING else "accent"
+    return [(f"  {snapshot.state.value}", role)]
+
+
+def keys_line(
+    commands: Iterable[Command], views: Iterable[tuple[str, str]], current: str, width: int
+) -> Line:
+    """Return the line of keys: the views, the present one marked, then commands that fit whole.
+
+    The last of the commands is shown in any case: it is the way to all others.
+    """
+    parts: list[Part] = []
+    for key, name in views:
+        parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
+    *hints, last = [_hint(each) for each in commands if each.hint and each.keys] or [()]
+    room = width - _width(parts) - _width(last)
+    for hint in hints:
+        if _width(hint) > room:
+            break
+        parts += hint
+        room -= _width(hint)
+    return [*parts, *last]
+
+
+def _hint(command: Command) -> Line:
+    return [(f" {key_name(command.keys[0])}", "key"), (f" {command.hint}", "dim")]
+
+
+def _width(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+def summary(watched: Watched, width: int) -> list[Line]:
+    """Return what matters most, for a terminal too small for a view."""
+    if watched.snapshot is None:
+        return []
+    states = Counter(slot.state for slot in watched.slots)
+    parts: list[Part] = [(f"{len(watched.slots)} GPUs", "title")]
+    for state, mark in MARKS.items():
+        if states[state]:
+            parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
+    devices = [slot.device for slot in watched.slots if slot.device is not None]
+    known = [each.utilization_percent for each in devices if each.utilization_percent is not None]
+    used = sum(device.memory_used_bytes or 0 for device in devices)
+    total = sum(device.memory_total_bytes or 0 for device in devices)
+    average = fmean(known) if known else None
+    lines: list[Line] = [parts]
+    lines.append([(f"util {fmt.number(average)}%  memory {fmt.memory(used, total)}", "")])
+    groups = watched.snapshot.groups
+    if groups:
+        done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)
+        room = max(4, min(40, width - 20))
+        fraction = done / all_of_them if all_of_them else None
+        lines.append([(fmt.bar(fraction, room), "busy"), (f" {fmt.count(done)} done", "")])
+    for subject, kinds in watched.alarms.by_subject().items():
+        lines.append([(f"{fmt.safe(subject)}: {kinds[0].value}", "warn")])
+    return lines

@@ -1,0 +1,177 @@
+"""Which slots of the fleet are shown, and in what order: filter, order, folded hosts, marks.
+
+Pure: it takes in what was watched and answers the fleet's view.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+
+from gputui.alarms import SERIOUS, AlarmKind
+from gputui.slots import Slot
+from gputui.snapshot import HostStatus
+from gputui.tui.filter import Fields, Matches, Row, parse
+from gputui.tui.rendering import format as fmt
+from gputui.tui.views.fleet.gpu_columns import Column, ordered
+from gputui.tui.views.fleet.host_columns import HostColumn
+from gputui.tui.views.fleet.host_columns import ordered as ordered_hosts
+from gputui.tui.views.fleet.slot_fields import HOST_FIELDS, SLOT_FIELDS
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line, Part
+
+
+class Zoom(StrEnum):
+    """How close the fleet is looked at."""
+
+    GPU = "gpu"
+    HOST = "host"
+    HEAT = "heat"
+
+
+class Selection:
+    """The slots that are shown now, and what a person chose of them."""
+
+    def __init__(self) -> None:
+        self.slots: dict[str, Slot] = {}
+        self.by_host: dict[str, list[Slot]] = {}
+        self.hosts: dict[str, HostStatus] = {}
+        self.alarms: dict[str, list[AlarmKind]] = {}
+        self.now = 0.0
+        self.sorted_by: Column | None = None
+        self.backwards = False
+        self.hosts_sorted_by: HostColumn | None = None
+        self.hosts_backwards = False
+        """The order of the host zoom, apart from that of the GPUs."""
+        self.marked: set[str] = set()
+        self.folded: set[str] = set()
+        self.filter_text = ""
+        self._matches: Matches[Slot] | None = None
+        self._host_matches: Matches[HostStatus] | None = None
+        """Of a host that has no slot: it was refused, or is on its way."""
+
+    def look(self, watched: Watched) -> bool:
+        """Take in the newest snapshot; return whether there is one."""
+        snapshot = watched.snapshot
+        if snapshot is None:
+            return False
+        self.now = snapshot.taken_at
+        self.alarms = watched.alarms.by_subject()
+        self.hosts = {host.name: host for host in snapshot.hosts}
+        self._choose(watched.slots)
+        self.marked &= self.slots.keys() | self.hosts.keys()
+        return True
+
+    def _choose(self, slots: Sequence[Slot]) -> None:
+        matches, host_matches = self._matches, self._host_matches
+        chosen = slots if matches is None else [slot for slot in slots if matches(slot)]
+        self.slots = {slot.key: slot for slot in chosen}
+        self.by_host = {name: [] for name in self.hosts}
+        for slot in chosen:
+            self.by_host[slot.host.name].append(slot)
+        if host_matches is not None:
+            with_slots = {slot.host.name for slot in slots}
+            self.by_host = {
+                name: of_host
+                for name, of_host in self.by_host.items()
+                if of_host or (name not in with_slots and host_matches(self.hosts[name]))
+            }
+
+    def filter(self, text: str) -> None:
+        """Show only what matches from the next look on; raises FilterError."""
+        wanted = text.strip()
+        slots = self._and_alarms(SLOT_FIELDS, lambda slot: (slot.key, slot.host.name))
+        hosts = self._and_alarms(HOST_FIELDS, lambda host: (host.name,))
+        self._matches = parse(wanted, slots) if wanted else None
+        self._host_matches = parse(wanted, hosts) if wanted else None
+        self.filter_text = wanted
+
+    def _and_alarms(
+        self, fields: Fields[Row], subjects_of: Callable[[Row], Iterable[str]]
+    ) -> Fields[Row]:
+        """Return what can be asked for, and what is the matter with these subjects."""
+
+        def alarm(row: Row) -> str:
+            return ", ".join(
+                kind for name in subjects_of(row) for kind in self.alarms.get(name, ())
+            )
+
+        return Fields(
+            lambda row: f"{fields.everything(row)} {alarm(row)}",
+            {**fields.words, "alarm": alarm},
+            fields.numbers,
+        )
+
+    def fitting(self, room: int) -> Zoom:
+        """Return the closest zoom at which all rows fit into so many lines."""
+        if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= room:
+            return Zoom.GPU
+        return Zoom.HOST if len(self.by_host) <= room else Zoom.HEAT
+
+    def keys(self) -> list[str]:
+        """Return the rows of the GPU zoom: hosts over their slots, or slots in another order."""
+        if self.sorted_by is not None:
+            return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
+        return list(self._grouped())
+
+    def host_keys(self) -> list[str]:
+        """Return the rows of the host zoom in their order."""
+        return ordered_hosts(self.hosts, self.by_host, self.hosts_sorted_by, self.hosts_backwards)
+
+    def _grouped(self) -> Iterable[str]:
+        for name, slots in self.by_host.items():
+            yield name
+            if name not in self.folded:
+                yield from (slot.key for slot in slots)
+
+    def fold(self, key: str) -> str:
+        """Fold the host that a row is of, or unfold it; return the host's name."""
+        name = self.slots[key].host.name if key in self.slots else key
+        self.folded ^= {name}
+        return name
+
+    def fold_all(self) -> None:
+        """Fold every host, or unfold all when one is folded."""
+        self.folded = set() if self.folded else set(self.by_host)
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether anything shown is a GPU; else they are CPU workers."""
+        return not self.slots or any(slot.device is not None for slot in self.slots.values())
+
+    def told(self, key: str | None) -> Line:
+        """Return what a cell of the heat zoom stands for, in words."""
+        slot = self.slots.get(key or "")
+        if slot is None:
+            return [(f"  {fmt.safe(key)}", "title")] if key else []
+        device = slot.device
+        parts: list[Part] = [(f"  {fmt.safe(slot.key)}", "title"), (f" {slot.state.value}", "")]
+        if device is not None:
+            memory = fmt.memory(device.memory_used_bytes, device.memory_total_bytes)
+            parts.append((f" {fmt.number(device.utilization_percent)}% {memory}", ""))
+        return parts
+
+    def crumbs(self) -> Line:
+        """Say what is shown, what is marked and what calls for a person."""
+        slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")
+        hosts = fmt.many(len(self.by_host), "host")
+        parts: list[Part] = [(f"  {slots} on {hosts}", "dim")]
+        if self.filter_text:
+            parts.append((f"  /{self.filter_text}", "accent"))
+        if self.marked:
+            parts.append((f"  {len(self.marked)} marked", "accent"))
+        if self.alarms:
+            subject, kinds = next(iter(self.alarms.items()))
+            more = f" and {len(self.alarms) - 1} more" if len(self.alarms) > 1 else ""
+            text = f"  {fmt.safe(subject)}: {kinds[0].value}{more}"
+            parts.append((text, alarm_role(kinds)))
+        return parts
+
+
+def alarm_role(kinds: Sequence[AlarmKind]) -> str:
+    """Return the role of what has these alarms, the serious first.
+
+    >>> alarm_role([]), alarm_role([AlarmKind.IDLE]), alarm_role([AlarmKind.ECC, AlarmKind.IDLE])
+    ('', 'warn', 'bad')
+    """
+    if not kinds:
+        return ""
+    return "bad" if kinds[0] in SERIOUS else "warn"

@@ -1,0 +1,86 @@
+"""What the frame asks of a view, and what it gives: the contract of `tui/views/`.
+
+The frame makes a view when it is first visited, calls `show` whenever there is something new to
+draw while it is in sight, and hands it every unasked message whether in sight or not.
+"""
+
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.widget import Widget
+
+from gputui.protocol.frontend import ToFrontend
+from gputui.tui.commands.registry import Command
+from gputui.tui.filter import Fields
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+
+class View(Widget):
+    """One of the screen's views.
+
+    A subclass names its commands; those commands are called with the view. `self.screen_app`
+    is the frame: `ask(request)`, `confirm(…)`, `say(text)`, `go_to(view, key)`, `watched`.
+    """
+
+    DEFAULT_CSS = "View { height: 1fr; width: 1fr; }"
+    NAME: ClassVar[str]
+    COMMANDS: ClassVar[tuple[Command, ...]] = ()
+    FILTER: ClassVar[Fields[Any] | None] = None
+    """What its filter can ask for, where it has one."""
+
+    @property
+    def screen_app(self) -> "ScreenApp":
+        """The frame this view is in."""
+        return cast("ScreenApp", self.app)
+
+    def on_resize(self) -> None:
+        """Draw for the new size, which may let more or less be seen."""
+        self.screen_app.redraw()
+
+    def show(self, watched: Watched) -> None:
+        """Draw what is known now; called when it is in sight and something is new."""
+
+    def take(self, message: ToFrontend) -> None:
+        """Take an unasked message (`LogLines`, `EventHappened`, …), in sight or not."""
+
+    def crumbs(self) -> Line:
+        """Return what is shown, for the line below the body: filter, order, how many."""
+        return ()
+
+    def go_to(self, key: str) -> None:
+        """Show what bears this key: a host, a worker, a run, a GPU's slot."""
+
+    def targets(self) -> tuple[str, ...]:
+        """Return what a change is meant for: keys of workers, slots or hosts that are marked,
+        else the one under the cursor."""
+        return ()
+
+    def filter(self, text: str) -> str:
+        """Take a filter's text; return what is wrong with it, or ""."""
+        return "this view has no filter"
+
+    @property
+    def filter_text(self) -> str:
+        """The filter as it was typed."""
+        return ""
+
+    def back(self) -> bool:
+        """Undo the innermost thing (`esc`); return whether there was one."""
+        return False
+
+    def focus_body(self) -> None:
+        """Put the focus where keys belong."""
+        for child in self.query("*"):
+            if child.can_focus and child.display:
+                self.take_focus(child)
+                return
+
+    def take_focus(self, widget: Widget) -> None:
+        """Give a widget the focus at once, before the next key is looked at.
+
+        Textual's `focus` waits until all that is queued is done (seen in Textual 8.2).
+        """
+        self.screen.set_focus(widget)

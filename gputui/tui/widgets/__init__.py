@@ -1,0 +1,1 @@
+"""What the views are made of: panes drawn by line, tables, logs, bars, plots."""

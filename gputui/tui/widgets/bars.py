@@ -1,0 +1,144 @@
+"""The lines around the body: status and banner above it; below it what is shown, and the keys."""
+
+import time
+from collections.abc import Iterable
+from textwrap import wrap
+
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.message import Message
+
+from gputui.tui.commands.registry import Command
+from gputui.tui.rendering import frame
+from gputui.tui.rendering.format import safe
+from gputui.tui.views import VIEWS
+from gputui.tui.views.view import View
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line, Pane, whole_fields
+
+SAID_FOR_S = 6.0
+MOST_SAID = 4
+"""Lines that what is said may take."""
+
+
+class Bar(Pane):
+    """One line that never has the focus."""
+
+    DEFAULT_CSS = "Bar { height: 1; }"
+    can_focus = False
+
+
+class Keys(Bar):
+    """The line of keys; a click on one of them presses it."""
+
+    _line: Line = ()
+
+    class Pressed(Message):
+        """A key was clicked, by its name as it is printed on a keyboard."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def put_keys(self, line: Line) -> None:
+        """Show these keys."""
+        self._line = line
+        self.put([line])
+
+    def on_click(self, event: events.Click) -> None:
+        """Press the key at or before the place of the click."""
+        event.stop()
+        if key := key_at(self._line, event.x):
+            self.post_message(self.Pressed(key))
+
+
+def key_at(line: Line, x: int) -> str:
+    """Return the key that a cell of a line of keys belongs to, "" for none.
+
+    >>> line = [("1", "key"), ("fleet", "found"), (" ", ""), (" z", "key"), (" zoom", "dim")]
+    >>> key_at(line, 3), key_at(line, 10), key_at(line, 60)
+    ('1', 'z', '')
+    """
+    key, begin = "", 0
+    for text, role in line:
+        key = text.strip() if role == "key" else key
+        begin += len(text)
+        if x < begin:
+            return key
+    return ""
+
+
+class TopBars(Vertical):
+    """How the cluster is, and a banner while something is wrong."""
+
+    DEFAULT_CSS = "TopBars { height: auto; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._status, self._banner = Bar(), Bar()
+        self._banner.display = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out both lines."""
+        yield self._status
+        yield self._banner
+
+    def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
+        """Draw the status."""
+        line = frame.status_line(watched, paused=paused, readonly=readonly)
+        self._status.put([whole_fields(line, self.app.size.width)])
+
+    def warn(self, text: str) -> None:
+        """Show a banner until it is taken back with ""."""
+        self._banner.display = bool(text)
+        self._banner.put([((f" {safe(text)}", "bad"),)])
+
+
+class BottomBars(Vertical):
+    """What the view shows, or what was just said; and the keys that can be pressed."""
+
+    DEFAULT_CSS = "BottomBars { height: auto; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._crumbs, self._keys = Bar(), Keys()
+        self._said: list[Line] = []
+        self._silence_at = 0.0
+        self._high = 1
+
+    def compose(self) -> ComposeResult:
+        """Lay out both lines."""
+        yield self._crumbs
+        yield self._keys
+
+    def show(self, view: View | None, current: str, commands: Iterable[Command]) -> None:
+        """Draw what a view says of itself, and the keys of these commands.
+
+        `view` is None where it is not to be seen.
+        """
+        if time.monotonic() >= self._silence_at:
+            self._said = []
+        self._put(self._said or [view.crumbs() if view else ()])
+        views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
+        keys = frame.keys_line(commands, views, current, self.size.width)
+        self._keys.put_keys(keys)
+
+    def say(self, text: str, *, bad: bool = False) -> None:
+        """Tell of something for some seconds; what is drawn after that takes its place."""
+        role = "warn" if bad else "accent"
+        words = safe(text.replace("\n", "; "))
+        lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
+        self._said = [((line, role),) for line in lines]
+        self._silence_at = time.monotonic() + SAID_FOR_S
+        self._put(self._said or [()])
+
+    def hush(self) -> None:
+        """Let what is drawn next take the place of what was said."""
+        self._silence_at = 0.0
+
+    def _put(self, lines: list[Line]) -> None:
+        """Show lines in a bar that is as high as they are many."""
+        if self._high != len(lines):
+            self._high = self._crumbs.styles.height = len(lines)
+        self._crumbs.put(lines)

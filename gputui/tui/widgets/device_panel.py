@@ -1,0 +1,124 @@
+"""One GPU in full: its readings and history, its processes, its worker and the end of its log.
+
+The device view shows one as large as the screen, the fleet a narrow one beside its rows.
+"""
+
+from collections.abc import Sequence
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from gputui.readings import DeviceProcess, Owner
+from gputui.slots import Slot
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.device_lines import device_lines, worker_lines
+from gputui.tui.rendering.rows import Field, fitting, heading, row
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.log_pane import LogPane
+from gputui.tui.widgets.pane import Line, Pane
+from gputui.tui.widgets.table import HEADING, Table
+
+MOST_PROCESSES = 6
+"""That are seen at once; the list scrolls."""
+OWNER_ROLES = {Owner.OURS: "good", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
+
+PROCESS_FIELDS: tuple[Field[DeviceProcess], ...] = (
+    Field("PID", 8, 0, lambda p: str(p.pid) if p.pid else fmt.MISSING, right=True),
+    Field("WHOSE", 8, 0, lambda p: p.owner.value, lambda p: OWNER_ROLES[p.owner]),
+    Field("USER", 10, 1, lambda p: fmt.safe(p.user) if p.user else fmt.MISSING),
+    Field("MEMORY", 7, 0, lambda p: fmt.size(p.memory_bytes), right=True),
+    Field("COMMAND", 20, 0, lambda p: fmt.safe(p.command) if p.command else fmt.MISSING),
+)
+
+
+class DevicePanel(Vertical):
+    """The parts, one below the other."""
+
+    DEFAULT_CSS = """
+    DevicePanel Pane { height: auto; }
+    DevicePanel Table { height: auto; }
+    DevicePanel .part { height: auto; border-top: solid $panel; }
+    DevicePanel .rest { height: 1fr; border-top: solid $panel; }
+    DevicePanel LogPane { height: 1fr; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.slot: Slot | None = None
+        self.processes = Table()
+        self._listed: dict[str, DeviceProcess] = {}
+        self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
+        for pane in (self._readings, self._worker, self._log):
+            pane.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the parts."""
+        yield self._readings
+        with Vertical(classes="part"):
+            yield self.processes
+        with Vertical(classes="part"):
+            yield self._worker
+        with Vertical(classes="rest"):
+            yield self._log
+
+    def show(self, watched: Watched, key: str) -> None:
+        """Show the slot of this name, or the one that the worker of this name is on."""
+        slot = next((slot for slot in watched.slots if _is(slot, key)), None)
+        self.slot = slot
+        if slot is None or watched.snapshot is None:
+            _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
+            return
+        now = watched.snapshot.taken_at
+        _put(self._readings, device_lines(slot, watched.history, self.size.width, now))
+        self._show_processes(slot)
+        lines = [line for worker in slot.workers for line in worker_lines(worker)]
+        _put(self._worker, lines or [[("no worker", "dim")]])
+        self._show_log(watched, slot, key)
+
+    def _show_processes(self, slot: Slot) -> None:
+        self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
+        fields = fitting(PROCESS_FIELDS, self.size.width - 2, last_grows=True)
+        _be_high(self.processes, HEADING + min(MOST_PROCESSES, max(1, len(self._listed))))
+        self.processes.show(
+            heading(fields), list(self._listed), lambda key: row(fields, self._listed[key])
+        )
+
+    @property
+    def process(self) -> DeviceProcess | None:
+        """The process under the cursor."""
+        return self._listed.get(self.processes.cursor or "")
+
+    def _show_log(self, watched: Watched, slot: Slot, key: str) -> None:
+        """Show the log of the worker that was asked for, else of the first on the slot."""
+        names = [worker.name for worker in slot.workers]
+        name = key if key in names or not names else names[0]
+        if self._log.worker != name:
+            self._log.choose(name, "")
+        self._log.read(watched.logs)
+
+
+def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
+    """Return what holds memory on a slot's device; of a CPU worker, the worker itself."""
+    if slot.device is not None:
+        return slot.device.processes
+    return [
+        DeviceProcess(worker.pid, Owner.OURS, None, f"worker {worker.name}", worker.rss_bytes)
+        for worker in slot.workers
+        if worker.pid is not None
+    ]
+
+
+def _is(slot: Slot, key: str) -> bool:
+    return slot.key == key or any(worker.name == key for worker in slot.workers)
+
+
+def _put(pane: Pane, lines: Sequence[Line]) -> None:
+    """Show lines in a pane that is as high as they are many."""
+    _be_high(pane, len(lines))
+    pane.put(lines)
+
+
+def _be_high(widget: Pane | Table, lines: int) -> None:
+    height = widget.styles.height
+    if height is None or height.value != lines:
+        widget.styles.height = lines

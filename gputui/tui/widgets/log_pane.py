@@ -1,0 +1,161 @@
+"""Lines of a log book on the screen, at the place that a pager keeps; they move only when told."""
+
+from datetime import datetime
+from typing import ClassVar
+
+from rich.cells import chop_cells
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from gputui.tui.filter import Fields, parse
+from gputui.tui.rendering.format import safe
+from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
+from gputui.tui.widgets.pane import Line, Pane, Part, fitted
+
+LEVEL_ROLES = {Level.PLAIN: "", Level.WARNING: "warn", Level.ERROR: "bad"}
+INDENT = 2
+"""Of the rows after the first that a wrapped line takes."""
+WHEEL_LINES = 3
+
+
+LOG_FILTER: Fields[LogLine] = Fields(
+    everything=lambda line: f"{line.worker} {line.text}",
+    words={"worker": lambda line: line.worker, "level": lambda line: line.level.value},
+)
+
+
+class LogPane(Pane):
+    """Lines of a log book, drawn as a pager sees them."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("down,j", "move(1)", show=False),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("home,g", "home", show=False),
+        Binding("end,G", "end", show=False),
+    ]
+
+    class Moved(Message):
+        """The place in the lines, or what is shown of them, is another."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._book = LogBook(safe)
+        self.pager = Pager(self._book)
+        self.worker: str | None = None
+        self.filter_text = ""
+        self.search_text = ""
+        self.wrapped = False
+        self.timed = True
+
+    def read(self, book: LogBook) -> None:
+        """Draw what is new in this book; another one than before is begun anew."""
+        if book is not self._book:
+            self._book, self.pager = book, Pager(book)
+            self.choose(self.worker, self.filter_text)
+        self.draw()
+
+    def choose(self, worker: str | None, filter_text: str) -> None:
+        """Show one worker's lines, or all, that match; raises FilterError."""
+        wanted: Matcher | None = parse(filter_text, LOG_FILTER) if filter_text.strip() else None
+        self.worker, self.filter_text = worker, filter_text.strip()
+        if worker is None:
+            self.pager.filter(wanted)
+        else:
+            self.pager.filter(
+                lambda line: line.worker == worker and (wanted is None or wanted(line))
+            )
+        self.move()
+
+    def move(self) -> None:
+        """Draw another place, and tell of it."""
+        self.draw()
+        self.post_message(self.Moved())
+
+    def draw(self) -> None:
+        """Draw what the pager sees."""
+        height = self.size.height
+        if not height:
+            return
+        self.pager.height = height
+        self.pager.look()
+        lines = self.pager.visible()
+        if not lines:
+            self.put([[("no line matches" if self.filter_text else "no lines yet", "dim")]])
+            return
+        rows = [row for line in lines for row in self._rows(line)]
+        self.put(rows[-height:] if self.pager.following else rows[:height])
+
+    def _rows(self, line: LogLine) -> list[Line]:
+        head = self._head(line)
+        role = LEVEL_ROLES[line.level]
+        if not self.wrapped:
+            return [[*head, *self._marked(line.text, role)]]
+        width = max(20, self.size.width - sum(len(text) for text, _ in head))
+        first, *rest = chop_cells(line.text, width) or [""]
+        others = chop_cells("".join(rest), max(20, self.size.width - INDENT)) if rest else []
+        return [
+            [*head, *self._marked(first, role)],
+            *([(" " * INDENT, ""), *self._marked(text, role)] for text in others),
+        ]
+
+    def _head(self, line: LogLine) -> list[Part]:
+        head: list[Part] = []
+        if self.timed:
+            head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
+        if self.worker is None:
+            width = min(24, max(13, self.size.width // 6))
+            head.append((fitted(safe(line.worker), width) + " ", "accent"))
+        return head
+
+    def _marked(self, text: str, role: str) -> list[Part]:
+        """Return a text with what is searched for standing out."""
+        wanted = self.search_text.lower()
+        place = text.lower().find(wanted) if wanted else -1
+        if place < 0:
+            return [(text, role)]
+        end = place + len(wanted)
+        return [(text[:place], role), (text[place:end], "found"), (text[end:], role)]
+
+    def find(self, forward: bool) -> bool:
+        """Go to the next line that holds what is searched for; return whether there is one."""
+        wanted = self.search_text.lower()
+        found = bool(wanted) and self.pager.seek(lambda one: wanted in one.text.lower(), forward)
+        self.move()
+        return found
+
+    def action_move(self, lines: int) -> None:
+        """Move by lines; up stops following."""
+        self.pager.scroll(lines)
+        self.move()
+
+    def action_page(self, pages: int) -> None:
+        """Move by what is seen at once."""
+        self.action_move(pages * max(1, self.size.height - 1))
+
+    def action_home(self) -> None:
+        """Go to the oldest line."""
+        self.pager.home()
+        self.move()
+
+    def action_end(self) -> None:
+        """Go to the newest line and follow."""
+        self.pager.follow()
+        self.move()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move up with the wheel."""
+        event.stop()
+        self.action_move(-WHEEL_LINES)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move down with the wheel."""
+        event.stop()
+        self.action_move(WHEEL_LINES)
+
+    def on_resize(self) -> None:
+        """Show as many lines as there is room for."""
+        super().on_resize()
+        self.draw()

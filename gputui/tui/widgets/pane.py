@@ -1,0 +1,166 @@
+"""A widget drawn by line: views hand it lines of styled parts, it redraws those that changed.
+
+A part is a text and the name of a role (`dim`, `good`, `warn`, `bad`, `accent`, `title`, …);
+the palette gives each role its style, so that no view knows a colour. Nothing is laid out by
+Textual, and a refresh in which nothing changed sends nothing.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from gputui.tui.rendering.format import safe, to_ascii
+from gputui.tui.rendering.palette import Palette
+
+Part = tuple[str, str]
+"""A text and the role it is written in; "" is plain text."""
+Line = Sequence[Part]
+
+
+class Brush:
+    """Draws lines in a palette's styles on a background."""
+
+    def __init__(self, palette: Palette, background: Style) -> None:
+        self.palette = palette
+        self._background = background
+        self._styles = {"": background}
+
+    def strip(self, line: Line, width: int) -> Strip:
+        """Return a line cut or filled to exactly `width` cells, and harmless, whoever wrote it."""
+        segments: list[Segment] = []
+        room = width
+        for text, role in merged(line):
+            text = safe(text)
+            text = to_ascii(text) if self.palette.ascii_only else text
+            size = cell_len(text)
+            if size > room:
+                text, size = set_cell_size(text, room), room
+            if text:
+                segments.append(Segment(text, self._style(role)))
+            room -= size
+            if room <= 0:
+                break
+        if room > 0:
+            segments.append(Segment(" " * room, self._background))
+        return Strip(segments, width)
+
+    def _style(self, role: str) -> Style:
+        style = self._styles.get(role)
+        if style is None:
+            style = self._styles[role] = self._background + self.palette.style(role)
+        return style
+
+
+class Drawing(Widget):
+    """A widget that draws its lines itself, and each again only when it is another."""
+
+    def __init__(self, *children: Widget, **options: Any) -> None:
+        super().__init__(*children, **options)
+        self._strips: dict[Hashable, Strip] = {}
+        """Lines as they were drawn last."""
+        self._brush: Brush | None = None
+
+    @property
+    def palette(self) -> Palette:
+        """The styles of the roles in the present theme."""
+        return self.brush.palette
+
+    @property
+    def brush(self) -> Brush:
+        """What lines are drawn with, for as long as the widget's style stays."""
+        if self._brush is None:
+            self._brush = Brush(Palette.of(self.app), self.rich_style)
+        return self._brush
+
+    def forget_drawing(self) -> None:
+        """Draw every line anew, as after a change of size or theme."""
+        self._brush = None
+        self._strips.clear()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Draw every line anew in another theme's styles."""
+        super().notify_style_update()
+        self._brush = None
+        self._strips.clear()
+
+
+class Pane(Drawing, can_focus=True):
+    """Lines of styled parts."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self._lines: tuple[Line, ...] = ()
+
+    def put(self, lines: Iterable[Line]) -> None:
+        """Show these lines, and redraw those that are not as they were."""
+        before, self._lines = self._lines, tuple(lines)
+        width, height = self.size
+        for y in range(min(height, max(len(before), len(self._lines)))):
+            old = before[y] if y < len(before) else None
+            new = self._lines[y] if y < len(self._lines) else None
+            if old != new:
+                self._strips.pop(y, None)
+                self.refresh(Region(0, y, width, 1))
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        self.forget_drawing()
+
+    def render_line(self, y: int) -> Strip:
+        """Return a line as the terminal gets it; made once for as long as it stays the same."""
+        strip = self._strips.get(y)
+        if strip is None:
+            line = self._lines[y] if y < len(self._lines) else ()
+            strip = self._strips[y] = self.brush.strip(line, self.size.width)
+        return strip
+
+
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """Return parts with neighbours of one role made one.
+
+    >>> merged([("a", "dim"), ("b", "dim"), ("c", "")])
+    [('ab', 'dim'), ('c', '')]
+    """
+    result: list[Part] = []
+    for text, role in parts:
+        if result and result[-1][1] == role:
+            result[-1] = (result[-1][0] + text, role)
+        else:
+            result.append((text, role))
+    return result
+
+
+def whole_fields(line: Iterable[Part], width: int) -> list[Part]:
+    """Return a line without the fields that do not fit; each begins with two spaces.
+
+    >>> whole_fields([("up", ""), ("  tasks ", "dim"), ("12", "")], 11)
+    [('up', '')]
+    """
+    parts, kept, used = list(line), 0, 0
+    for index, (text, _) in enumerate(parts):
+        if text.startswith("  "):
+            kept = index
+        used += cell_len(text)
+        if used > width:
+            return parts[:kept]
+    return parts
+
+
+def fitted(text: str, width: int, right: bool = False) -> str:
+    """Return a text of exactly `width` cells, cut with an ellipsis where it is longer.
+
+    >>> fitted("node-01:gpu3", 8), fitted("7", 3, right=True)
+    ('node-01…', '  7')
+    """
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+    padding = " " * (width - size)
+    return padding + text if right else text + padding

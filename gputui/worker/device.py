@@ -1,0 +1,87 @@
+"""The GPU of a worker: its CUDA context, what it holds, and how it gets ready for tasks."""
+
+import asyncio
+import fcntl
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gputui.worker.cuda import open_device
+from gputui.worker.memory import DeviceMemory
+
+TURN_S = 0.1
+"""How often a worker looks whether it is its turn to warm up."""
+
+
+class Device:
+    """One GPU or MIG instance, of a worker that sees no other."""
+
+    def __init__(self, spec: Mapping[str, Any], host_bytes: float) -> None:
+        """Take the fields scratch, lock, device_uuid and device_share of a worker's spec."""
+        self._spec = spec
+        self.opened = asyncio.Event()
+        """Set when tasks may run, also where there is no context: they will say so themselves."""
+        self.uuid: str | None = None
+        """Of what the CUDA context is on; None without one."""
+        self.memory = DeviceMemory(spec["scratch"], host_bytes)
+
+    async def make_context(self) -> None:
+        """Make the CUDA context, in turn with the other workers of the host."""
+        try:
+            self.uuid = await asyncio.to_thread(open_device, self._spec["lock"])
+        except OSError as error:
+            print(f"CUDA: no context on {self._spec['device_uuid']}: {error}", flush=True)
+
+    async def open(self, context: asyncio.Task[None]) -> None:
+        """Import what tasks use while the context is made, then set up CuPy."""
+        try:
+            await asyncio.to_thread(importlib.import_module, "dask.array")
+            await context
+            if self.uuid and _has_cupy():
+                await asyncio.to_thread(self._set_up_cupy)
+        finally:
+            self.opened.set()
+
+    async def warm_up(self, until: Callable[[], object]) -> None:
+        """Do now what a first run would wait for, step by step until `until()` is true.
+
+        Workers of one host take turns: what the first compiles the others find on disk.
+        """
+        if self.uuid is None or not _has_cupy():
+            return
+        from gputui.worker.warm_up import steps
+
+        turn = f"{self._spec['lock']}.warm-up"
+        descriptor = os.open(turn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            while not (until() or _locked(descriptor)):
+                await asyncio.sleep(TURN_S)
+            for step in steps():
+                if until():
+                    break
+                await asyncio.to_thread(step)
+        finally:
+            os.close(descriptor)
+
+    def _set_up_cupy(self) -> None:
+        from gputui import cupy_arrays
+        from gputui.worker import cupy_setup
+
+        share = self._spec["device_share"]
+        self.memory.limit_bytes = cupy_setup.use_pool(share, self.memory.make_room)
+        cupy_setup.release_generators_without_gil()
+        cupy_arrays.register()
+
+
+def _has_cupy() -> bool:
+    return importlib.util.find_spec("cupy") is not None
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

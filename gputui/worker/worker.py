@@ -1,0 +1,139 @@
+"""The worker in its forked process: Dask's own, pinned, over TLS, without HTTP.
+
+It tells its agent through a pipe when it has registered and, on a GPU, which device its CUDA
+context is on. Certificates stay in memory. Exit status: 0 closed, 75 no scheduler.
+"""
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import dask.config
+import distributed
+import numpy
+from distributed.worker import DEFAULT_METRICS
+
+from gputui.process.memory import memory_limit
+from gputui.tls import security
+from gputui.worker.device import Device
+
+NO_SCHEDULER = 75
+"""Source: sysexits.h, EX_TEMPFAIL."""
+
+
+class Worker(distributed.Worker):  # type: ignore[misc]
+    """Dask's worker that serves no HTTP, and runs no task before its device is open."""
+
+    device: Device | None = None
+
+    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
+        """Start none: whoever wants to see the worker asks its agent or its scheduler."""
+
+    async def execute(self, key: Any, *, stimulus_id: str) -> Any:
+        """Run a task, as Dask does."""
+        if self.device:
+            await self.device.opened.wait()
+        return await super().execute(key, stimulus_id=stimulus_id)
+
+    async def close(self, **wishes: Any) -> str | None:
+        """Close; a task that runs cannot be ended, and nobody will take its result."""
+        said: str | None = await super().close(**{**wishes, "executor_wait": False})
+        return said
+
+
+def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
+    """Be a worker until it is closed; returns the exit status.
+
+    `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
+    lock (whose turn it is to make a CUDA context) and cpus (near the device; none is any).
+    NumPy's own generator was forked with the rest, and is seeded anew.
+    """
+    for key, value in spec["env"]:
+        os.environ[key] = value
+    if spec["device_uuid"]:
+        os.environ["CUDA_VISIBLE_DEVICES"] = spec["device_uuid"]
+    else:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if spec["cpus"]:
+        os.sched_setaffinity(0, spec["cpus"])
+    numpy.random.seed()
+    try:
+        asyncio.run(_serve(spec, credentials, reports))
+    except (TimeoutError, OSError) as error:
+        print(f"no scheduler at {spec['scheduler_address']}: {error}", flush=True)
+        return NO_SCHEDULER
+    return 0
+
+
+async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
+    """Start, register, report, and serve until closed."""
+    host_bytes = target_bytes(spec["memory_limit_bytes"])
+    device = Device(spec, host_bytes) if spec["device_uuid"] else None
+    worker = Worker(
+        spec["scheduler_address"],
+        name=spec["name"],
+        nthreads=spec["nthreads"],
+        resources={"GPU": 1.0} if device else None,
+        memory_limit=spec["memory_limit_bytes"],
+        data=device.memory if device else None,
+        local_directory=spec["scratch"],
+        host=spec["listen_host"],
+        protocol="tls",
+        security=security(credentials["certificate_pem"], credentials["key_pem"]),
+        metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
+    )
+    worker.device = device
+    loop = asyncio.get_running_loop()
+    closing: set[asyncio.Task[str | None]] = set()
+
+    def close() -> None:
+        closing.add(loop.create_task(worker.close(reason="stopped by gputui")))
+
+    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(each, close)
+    context = loop.create_task(device.make_context()) if device else None
+    await worker
+    _report(reports, address=worker.address)
+    if device and context:
+        await device.open(context)
+        _report(reports, address=worker.address, device_uuid=device.uuid)
+        await device.warm_up(until=lambda: closing or worker.state.tasks)
+    await worker.finished()
+
+
+def _report(descriptor: int, **values: Any) -> None:
+    with contextlib.suppress(OSError):
+        os.write(descriptor, json.dumps(values).encode() + b"\n")
+
+
+class Metrics:
+    """What goes to the scheduler with each heartbeat, for gputui's reporter there."""
+
+    def __init__(self, spec: Mapping[str, Any], device: Device | None) -> None:
+        self._spec = spec
+        self._device = device
+
+    def __call__(self, worker: distributed.Worker) -> dict[str, Any]:
+        """Return what this worker's device holds; meanwhile its limit grows with the host."""
+        self._grow(worker)
+        if self._device is None:
+            return {"device_uuid": None, "device_managed_bytes": None}
+        held = self._device.memory.device_bytes
+        return {"device_uuid": self._device.uuid, "device_managed_bytes": held}
+
+    def _grow(self, worker: distributed.Worker) -> None:
+        limit = memory_limit(self._spec["memory_limit_bytes"], self._spec["memory_share"])
+        if limit > worker.memory_manager.memory_limit:
+            worker.memory_manager.memory_limit = limit
+            if hasattr(worker.data, "fast"):
+                worker.data.fast.n = target_bytes(limit)
+
+
+def target_bytes(limit: int) -> float:
+    """Return how many bytes of values a worker keeps in host memory, by Dask's own setting."""
+    return limit * (dask.config.get("distributed.worker.memory.target") or math.inf)
