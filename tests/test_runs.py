@@ -15,7 +15,7 @@ import pytest
 from gputui import run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
-from gputui.run import arrays
+from gputui.run import arrays, records
 from gputui.run.records import write
 from gputui.snapshot import RunState
 
@@ -43,9 +43,9 @@ def begun(preset: str = "svd") -> run.RunRecord:
 
 def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
     run = recording()
-    assert run.find(run.record.id).state is RunState.RUNNING
+    assert records.find(run.record.id).state is RunState.RUNNING
     run.end(RunState.DONE, result={"result": {"sum": 3}}, restarts=2)
-    found = run.find(run.record.id)
+    found = records.find(run.record.id)
     assert (found.state, found.result, found.restarts) == (
         RunState.DONE, {"result": {"sum": 3}}, 2,
     )  # fmt: skip
@@ -61,7 +61,7 @@ def test_nobody_else_can_read_a_record(state: Path) -> None:
 
 def test_an_error_is_recorded_with_its_type() -> None:
     recording().end(RunState.FAILED, error=RunError("too large", hint="use less"))
-    (found,) = run.recorded()
+    (found,) = records.recorded()
     assert (found.error_type, found.error) == ("RunError", "too large\n  use less")
 
 
@@ -72,45 +72,45 @@ def test_a_run_whose_process_is_gone_is_lost() -> None:
         "print(run.Recording(record, print).record.id)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.find(shown.stdout.strip()).state is RunState.LOST
+    assert records.find(shown.stdout.strip()).state is RunState.LOST
 
 
 def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:
     record = begun()
-    assert run.find(record.id).state is RunState.RUNNING
+    assert records.find(record.id).state is RunState.RUNNING
     write(replace(record, started_at=record.started_at - 86_400))
-    assert run.find(record.id).state is RunState.LOST
+    assert records.find(record.id).state is RunState.LOST
 
 
 def test_the_newest_run_is_listed_first_and_found_as_last() -> None:
     first, second = begun(), begun("mean")
-    assert [each.id for each in run.recorded()] == [second.id, first.id]
-    assert run.find("last").id == second.id
-    assert run.find(first.id[-8:]).id == first.id
+    assert [each.id for each in records.recorded()] == [second.id, first.id]
+    assert records.find("last").id == second.id
+    assert records.find(first.id[-8:]).id == first.id
 
 
 def test_an_id_that_names_no_run_or_several_is_refused() -> None:
     begun(), begun()
     with pytest.raises(UsageError, match="no run is called 'nothing'"):
-        run.find("nothing")
+        records.find("nothing")
     with pytest.raises(UsageError, match="names 2 runs"):
-        run.find("2")
+        records.find("2")
 
 
 def test_of_many_runs_that_an_id_might_mean_some_are_listed() -> None:
     for _ in range(12):
         begun()
     with pytest.raises(UsageError, match=r"names 12 runs:(\n  2\S+){10}\n  …$"):
-        run.find("2")
+        records.find("2")
     with pytest.raises(UsageError, match="no run is called ''"):
-        run.find("")
+        records.find("")
 
 
 def test_a_broken_record_is_passed_over(state: Path) -> None:
     record = begun()
     (state / "broken").mkdir()
     (state / "broken" / "run.json").write_text("{")
-    assert [each.id for each in run.recorded()] == [record.id]
+    assert [each.id for each in records.recorded()] == [record.id]
 
 
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:

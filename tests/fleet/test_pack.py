@@ -39,7 +39,7 @@ def test_nothing_in_it_imports_what_stays_at_home() -> None:
 
 
 def test_two_processes_make_the_same_bytes() -> None:
-    make = "from gputui.fleet import pack; print(pack.load_pack().hash)"
+    make = "from gputui.fleet.deploy import pack; print(pack.load_pack().hash)"
     hashes = {
         subprocess.check_output(
             [sys.executable, "-c", make],

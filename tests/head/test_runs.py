@@ -4,8 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-from gputui import run
 from gputui.protocol.frontend import CancelRun, Done, StartRun
+from gputui.run import records
 from gputui.snapshot import RunState, RunStatus
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
@@ -54,7 +54,7 @@ async def test_a_run_is_one_run_from_its_start_to_its_result(clusters: Clusters)
         "running",
         "done",
     ]
-    assert run.find(id).state is RunState.DONE
+    assert records.find(id).state is RunState.DONE
 
 
 async def test_a_preset_that_raises_while_it_builds_fails_its_run_alone(
@@ -80,7 +80,7 @@ async def test_a_cancelled_run_ends_and_its_workers_stay(
     await cluster.request(CancelRun(0, id))
     await cluster.until(lambda: runs_of(cluster)[0].state.ended)
     assert runs_of(cluster)[0].state is RunState.CANCELLED
-    assert run.find(id).state is RunState.CANCELLED
+    assert records.find(id).state is RunState.CANCELLED
 
 
 async def test_a_killed_head_takes_its_runs_along(clusters: Clusters, tmp_path: Path) -> None:
