@@ -237,6 +237,35 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """An attached frontend, and where it is: what another person needs to know of it."""
+
+    frontend: str
+    """screen, run, python or command."""
+    pid: int = 0
+    user: str = ""
+    terminal: str = ""
+    """`pts/3`; "" without one."""
+    client: str = ""
+    """The address that its SSH connection comes from; "" on this machine itself."""
+    attached_at: float = 0.0
+
+    def __str__(self) -> str:
+        """Return in words who this is.
+
+        >>> str(Session("screen", 7, "alice", "pts/3", "10.0.0.9"))
+        'alice on pts/3 (ssh from 10.0.0.9)'
+        >>> str(Session("python", 7, "alice")), str(Session("run"))
+        ('alice (python)', 'run')
+        """
+        where = f" on {self.terminal}" if self.terminal else ""
+        ssh = f"ssh from {self.client}" if self.client else ""
+        kind = "" if self.frontend == "screen" and self.user else self.frontend
+        how = ", ".join(word for word in (kind if self.user else "", ssh) if word)
+        return f"{self.user or self.frontend}{where}" + (f" ({how})" if how else "")
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpan:
     """One task that ran on a worker, for the task stream."""
 
@@ -267,7 +296,8 @@ class Snapshot:
     """None is: as many as the hosts give."""
     adaptive: tuple[int, int] | None = None
     """The bounds, when the number of workers follows the work."""
-    frontends: int = 0
+    sessions: tuple[Session, ...] = ()
+    """Who is attached, the first to come first."""
     reason: str = ""
     simulated: bool = False
 

@@ -7,6 +7,8 @@ holds no truth of its own.
 import asyncio
 import contextlib
 import itertools
+import os
+import pwd
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -71,7 +73,7 @@ class HeadLink:
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
         try:
-            writer.write(encode(Attach(VERSION, frontend, snapshots)))
+            writer.write(encode(_attach(frontend, snapshots)))
             answer = await _read_message(reader)
             if isinstance(answer, Attached) and answer.version == VERSION:
                 return cls(reader, writer, answer)
@@ -164,6 +166,19 @@ class HeadLink:
             if not reply.done():
                 reply.set_exception(error)
         self._arrived.set()
+
+
+def _attach(frontend: str, snapshots: bool) -> Attach:
+    """Return the first message: who this is, and where."""
+    terminal = ""
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            terminal = terminal or os.ttyname(descriptor).removeprefix("/dev/")
+    user = str(os.getuid())
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(os.getuid()).pw_name
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    return Attach(VERSION, frontend, snapshots, os.getpid(), user, terminal, client)
 
 
 async def _read_message(reader: asyncio.StreamReader) -> ToFrontend | None:

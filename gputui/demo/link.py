@@ -28,6 +28,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines, Refused
+from gputui.snapshot import Session
 
 INTERVAL_S = 1.0
 LAUNCH_INTERVAL_S = 0.25
@@ -75,7 +76,7 @@ class DemoLink:
         self._numbers += 1
         numbered = replace(message, request=self._numbers)
         if isinstance(message, Stop):
-            self._queue.append(Stopped("stopped on request"))
+            self._queue.append(Stopped(f"stopped by {Session('screen')}"))
             self._wake.set()
             return Done(self._numbers, "stopping")
         self.simulator.step(self._clock())

@@ -5,6 +5,7 @@ a head would take then; `event_log` has the events, log lines and questions, and
 carries out what frontends ask. One random generator, used in a fixed order, makes all of it.
 """
 
+import os
 import random
 import re
 from dataclasses import dataclass
@@ -17,7 +18,14 @@ from gputui.demo.population import Population
 from gputui.demo.troubles import Troubles
 from gputui.demo.workload import Workload
 from gputui.errors import UsageError
-from gputui.snapshot import ClusterState, HostState, SchedulerState, SchedulerStatus, Snapshot
+from gputui.snapshot import (
+    ClusterState,
+    HostState,
+    SchedulerState,
+    SchedulerStatus,
+    Session,
+    Snapshot,
+)
 
 MOST_HOSTS, MOST_GPUS = 4096, 64
 """Of a cluster, and of a host."""
@@ -187,7 +195,7 @@ class Simulator:
             spans=workload.take_spans(),
             wanted_workers=self.wanted,
             adaptive=self.adaptive,
-            frontends=1,
+            sessions=(Session("screen", os.getpid()),),
             simulated=True,
         )
 

@@ -64,4 +64,4 @@ class Frontends:
                 logger.warning("a frontend sent %s", type(message).__name__)
 
     async def _reply(self, frontend: FrontendConnection, request: Request) -> None:
-        frontend.send(await carry_out(self._head, request))
+        frontend.send(await carry_out(self._head, request, frontend.session))

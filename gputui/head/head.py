@@ -39,7 +39,7 @@ from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, St
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
-from gputui.snapshot import ClusterState, Event, Severity
+from gputui.snapshot import ClusterState, Event, Session, Severity
 
 MEETING_S = 5.0
 """How long a cluster that failed at its start waits for whoever started it, to say why."""
@@ -106,6 +106,11 @@ class Head:
             for frontend in self.server.frontends:
                 frontend.send(Stopping(reason))
             self.fleet_changed()
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Who is attached."""
+        return [frontend.session for frontend in self.server.frontends]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so; raises HeadError when the cluster ends before that."""

@@ -34,15 +34,17 @@ from gputui.protocol.frontend import (
     Stop,
 )
 from gputui.protocol.shared import Refused
-from gputui.snapshot import HostState, Severity, WorkerState
+from gputui.snapshot import HostState, Session, Severity, WorkerState
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
 
 
-async def carry_out(head: "Head", request: Request) -> Reply | Refused:
-    """Carry out a request, and return the answer to the frontend."""
+async def carry_out(head: "Head", request: Request, session: Session) -> Reply | Refused:
+    """Carry out what a session asks for, and return the answer."""
     try:
+        if isinstance(request, Stop):
+            return _stop(head, request, session)
         return await _HANDLERS[type(request)](head, request)
     except GputuiError as error:
         return Refused(request.request, str(error))
@@ -171,8 +173,8 @@ async def _cancel_run(head: "Head", request: CancelRun) -> Reply:
     return Done(request.request, "cancelled")
 
 
-async def _stop(head: "Head", request: Stop) -> Reply:
-    asyncio.get_running_loop().call_soon(head.stop, "stopped on request")
+def _stop(head: "Head", request: Stop, session: Session) -> Reply:
+    asyncio.get_running_loop().call_soon(head.stop, f"stopped by {session}")
     return Done(request.request, "stopping")
 
 
@@ -272,5 +274,4 @@ _HANDLERS: Mapping[type, Callable[["Head", Any], Awaitable[Reply]]] = {
     RetryHosts: _retry,
     StartRun: _start_run,
     CancelRun: _cancel_run,
-    Stop: _stop,
 }

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import time
 from collections import deque
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +19,7 @@ from gputui.protocol import VERSION
 from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
 from gputui.protocol.shared import Refused
+from gputui.snapshot import Session
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +51,9 @@ class FrontendConnection:
 
     def __init__(self, attach: Attach, writer: asyncio.StreamWriter) -> None:
         self.kind = attach.frontend
+        self.session = Session(
+            attach.frontend, attach.pid, attach.user, attach.terminal, attach.client, time.time()
+        )
         self.snapshots = attach.snapshots
         self.logs = False
         self._writer = writer

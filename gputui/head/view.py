@@ -77,7 +77,7 @@ class View:
             spans=self._new_spans(),
             wanted_workers=head.fleet.demand.workers,
             adaptive=head.adaptive.bounds if head.adaptive else None,
-            frontends=len(self._server.frontends),
+            sessions=tuple(sorted(head.sessions, key=lambda each: each.attached_at)),
             reason=head.end_reason,
         )
 

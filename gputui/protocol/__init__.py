@@ -6,5 +6,5 @@ links that it has. Both ends are always the same version: the agent is sent by h
 and a head compare `VERSION` in their first messages.
 """
 
-VERSION = 1
+VERSION = 2
 """Raised with every change of a message."""

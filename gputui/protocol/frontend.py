@@ -19,6 +19,12 @@ class Attach:
     """screen, run, python or command."""
     snapshots: bool = False
     """Whether to send `SnapshotTaken`, `EventHappened` and `Asked`."""
+    pid: int = 0
+    user: str = ""
+    terminal: str = ""
+    """`pts/3`; "" without one."""
+    client: str = ""
+    """The address its SSH connection comes from, or ""."""
 
 
 @dataclass(frozen=True, slots=True)

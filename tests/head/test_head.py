@@ -64,6 +64,22 @@ async def test_a_stop_leaves_nothing(clusters: Clusters, runtime: Path) -> None:
     assert not list(runtime.glob("gputui/*.sock")) + list(runtime.glob("gputui/*.json"))
 
 
+async def test_everyone_attached_is_known_and_hears_who_stopped_it(
+    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = await clusters.start()
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 4000 10.0.0.1 22")
+    other = await clusters.attach(cluster.head, cluster.socket)
+    await cluster.until(lambda: cluster.snapshot and len(cluster.snapshot.sessions) == 2)
+    assert cluster.snapshot
+    first, second = cluster.snapshot.sessions
+    assert (first.client, second.client) == ("", "10.0.0.9")
+    assert first.pid == os.getpid() and first.user and first.attached_at <= second.attached_at
+    await other.request(Stop(0))
+    await cluster.until(lambda: cluster.stopped)
+    assert cluster.stopped and "ssh from 10.0.0.9" in cluster.stopped.reason
+
+
 async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
     cluster = await clusters.start()
     await cluster.up(2)

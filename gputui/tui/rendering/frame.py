@@ -45,8 +45,8 @@ def _tasks(snapshot: Snapshot) -> list[Part]:
     parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
     if tasks.queued:
         parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
-    if snapshot.frontends > 1:
-        parts.append((f"  attached {snapshot.frontends}", "dim"))
+    if len(snapshot.sessions) > 1:
+        parts.append((f"  attached {len(snapshot.sessions)}", "dim"))
     return parts
 
 
