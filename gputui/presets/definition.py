@@ -6,7 +6,8 @@ The command line and the screen's forms are made from `Parameter`, the check bef
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -66,32 +67,45 @@ class Parameter:
         on_cpu = backend == "numpy" and self.cpu_default is not None
         return self.cpu_default if on_cpu else self.default
 
-    def parse(self, text: str) -> Value:
-        """Return the value that `text` writes.
+    def parse(self, given: object) -> Value:
+        """Return the value that a text writes, or that Python code gives.
 
         Raises:
-            PresetError: it is of another type, or out of bounds.
+            PresetError: it is of another type, out of bounds, or none of the choices.
 
         >>> Parameter("rows", int, 10, "", minimum=1).parse("1e6")
         1000000
+        >>> Parameter("rows", int, 10, "").parse(2.0)
+        2
         """
-        if text == "auto" and self.default is None:
+        if self.default is None and given in (None, "auto"):
             return None
         try:
-            value = self._convert(text.strip())
-        except (ValueError, OverflowError):
-            raise PresetError(f"{self.name}={text}: must be {self.bounds}") from None
+            value = self._convert(given.strip() if isinstance(given, str) else given)
+        except (TypeError, ValueError, OverflowError):
+            shown = given if isinstance(given, str) else repr(given)
+            raise PresetError(f"{self.name}={shown}: must be {self.bounds}") from None
         self._check(value)
         return value
 
-    def _convert(self, text: str) -> Value:
+    def _convert(self, given: object) -> Value:
+        if isinstance(given, str):
+            return given if self.type is str else self._read(given)
+        value = given.item() if hasattr(given, "item") else given  # NumPy's numbers
+        if isinstance(value, bool) or self.type in (bool, str):
+            if type(value) is not self.type:
+                raise TypeError(value)
+            return value
+        if not isinstance(value, int | float):
+            raise TypeError(value)
+        return float(value) if self.type is float else _whole(value)
+
+    def _read(self, text: str) -> Value:
         if self.type is bool:
             if text.lower() not in _TRUE | _FALSE:
                 raise ValueError(text)
             return text.lower() in _TRUE
-        if self.type is int:
-            return _integer(text)
-        return float(text) if self.type is float else text
+        return _integer(text) if self.type is int else float(text)
 
     def _check(self, value: Value) -> None:
         wrong = bool(self.choices) and value not in self.choices
@@ -100,7 +114,20 @@ class Parameter:
             high = self.maximum is not None and not value <= self.maximum
             wrong = wrong or low or high or value != value
         if wrong:
-            raise PresetError(f"{self.name}={value}: must be {self.bounds}")
+            close = close_names(str(value), self.choices)
+            hint = f" (did you mean {close}?)" if close else ""
+            raise PresetError(f"{self.name}={value}: must be {self.bounds}{hint}")
+
+
+def close_names(name: str, known: Iterable[str]) -> str:
+    """Return the names like this one, quoted; "" where none is.
+
+    >>> close_names("Mean", ["mean", "sum", "median"])
+    "'mean' or 'median'"
+    """
+    by_case = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), by_case, n=3, cutoff=0.6)
+    return " or ".join(f"'{by_case[each]}'" for each in close)
 
 
 def refuse_too_many(preset: str, rows: int, cols: int) -> None:
@@ -117,9 +144,13 @@ def _integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        value = float(text)
+        return _whole(float(text))
+
+
+def _whole(value: float) -> int:
+    """Return a number as an integer; raises ValueError or OverflowError where it is not one."""
     if value != int(value):
-        raise ValueError(text)
+        raise ValueError(value)
     return int(value)
 
 

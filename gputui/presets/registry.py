@@ -5,7 +5,6 @@ file may import what lies beside it, as a script may; `gputui.run.execution` giv
 workers.
 """
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gputui.errors import PresetError
-from gputui.presets.definition import Preset, Value
+from gputui.presets.definition import Preset, Value, close_names
 
 BUILT_IN = (
     "smoke",
@@ -65,22 +64,22 @@ def located(name: str) -> str:
     return f"{path.resolve()}:{attribute}"
 
 
-def parse_parameters(preset: Preset, given: Mapping[str, str]) -> dict[str, Value]:
-    """Return the typed values of the parameters that were given.
+def parse_parameters(preset: Preset, given: Mapping[str, object]) -> dict[str, Value]:
+    """Return the typed values of the parameters that were given, as texts or by Python code.
 
     Raises:
         PresetError: with one line for each that is unknown, of the wrong type or out of bounds.
     """
     problems = []
     values: dict[str, Value] = {}
-    for key, text in given.items():
+    for key, one in given.items():
         parameter = preset.parameter(key)
         if parameter is None:
             known = [each.name for each in preset.parameters]
             problems.append(f"{preset.name} has no parameter '{key}'{nearest(key, known)}")
             continue
         try:
-            values[key] = parameter.parse(text)
+            values[key] = parameter.parse(one)
         except PresetError as error:
             problems.append(f"{preset.name}: {error}")
     if problems:
@@ -88,18 +87,14 @@ def parse_parameters(preset: Preset, given: Mapping[str, str]) -> dict[str, Valu
     return values
 
 
-def complete(preset: Preset, values: Mapping[str, Value], backend: str) -> dict[str, Value]:
+def complete(preset: Preset, given: Mapping[str, object], backend: str) -> dict[str, Value]:
     """Return the values of all parameters, with this backend's defaults for those not given.
 
     Raises:
-        PresetError: parameters do not go together.
+        PresetError: as `parse_parameters`, and where parameters do not go together.
     """
     defaults = {each.name: each.default_for(backend) for each in preset.parameters}
-    unknown = sorted(set(values) - set(defaults))
-    if unknown:
-        hint = nearest(unknown[0], defaults)
-        raise PresetError(f"{preset.name} has no parameter '{unknown[0]}'{hint}")
-    completed = defaults | dict(values)
+    completed = defaults | parse_parameters(preset, given)
     if preset.check:
         preset.check(completed)
     return completed
@@ -127,9 +122,8 @@ def checked(preset: Preset, given: Mapping[str, str], backend: str) -> dict[str,
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
-    if close:
-        return " (did you mean " + " or ".join(f"'{each}'" for each in close) + "?)"
+    if close := close_names(name, known):
+        return f" (did you mean {close}?)"
     if len(known) < 2:
         return f": there is {known[0] if known else 'none'}"
     return f": there are {', '.join(known)}"

@@ -1,11 +1,15 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from distributed import Client
 
 from gputui import presets
 from gputui.errors import PresetError
+from gputui.run import execution
 
 
 def test_every_listed_preset_is_there_under_its_name() -> None:
@@ -113,3 +117,31 @@ def test_parameters_that_go_together_nowhere_are_refused_before_any_worker_is_kn
         with pytest.raises(PresetError, match="at most"):
             presets.checked(preset, given, "auto")
     assert presets.checked(preset, {"rows": "1e10"}, "auto") == {"rows": 10**10}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"reduction": "Mean"}, r"reduction=Mean: must be one of .*did you mean 'mean'"),
+        ({"axis": 0}, "axis=0: must be one of none, 0, 1"),
+        ({"rows": 1.5}, "rows=1.5: must be an integer"),
+        ({"rows": True}, "rows=True: must be an integer"),
+        ({"rows": None}, "rows=None: must be an integer"),
+        ({"rows": 0}, "rows=0: must be an integer of at least 1"),
+        ({"rows": [1]}, r"rows=\[1\]: must be an integer"),
+        ({"seed": float("inf")}, "seed=inf: must be an integer"),
+        ({"rowz": 5}, "no parameter 'rowz'.*'rows'"),
+    ],
+)
+def test_values_given_by_python_code_are_checked_as_typed_ones_are(
+    client: Client, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PresetError, match=said):
+        execution.execute(client, presets.get("mean"), given, backend="numpy")
+
+
+def test_numbers_of_numpy_and_texts_are_taken_from_python_code() -> None:
+    given = {"rows": np.int64(5), "cols": "1e2", "tasks": None, "seed": np.float32(3)}
+    found = presets.complete(presets.get("mean"), given, "numpy")
+    assert [found[name] for name in given] == [5, 100, None, 3]
+    assert all(type(found[name]) is int for name in ("rows", "cols", "seed"))
