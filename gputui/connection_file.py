@@ -4,22 +4,18 @@ A head writes its file and holds a lock on it as long as it lives; whoever looks
 that nobody holds. Nothing secret is in them: the TLS material goes over the socket.
 """
 
-import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
-import stat
-import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from gputui.errors import HeadError, UsageError
+from gputui.folders import runtime_folder, scheduler_scratch_folder
 
 MAX_NAME_BYTES = 100
-MAX_SOCKET_PATH_BYTES = 100
-"""Linux takes 107."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +85,6 @@ def find_cluster(name: str) -> ConnectionFile | None:
     )
 
 
-def scratch_folder(cluster_id: str) -> Path:
-    """Return where a cluster's scheduler keeps what clients upload; it is made when one does.
-
-    Source: distributed 2026.8 wants these words in the name of such a folder.
-    """
-    return runtime_folder() / f"{cluster_id}.dask-scratch-space"
-
-
 def check_name(name: str) -> str:
     """Return a cluster's name; raises UsageError where it cannot name a file.
 
@@ -116,28 +104,6 @@ at most 100 bytes, and no dot in front
     return name
 
 
-def runtime_folder() -> Path:
-    """Return this user's folder for sockets and connection files, 0700; raises HeadError."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    own = Path(tempfile.gettempdir()) / f"gputui-{os.getuid()}"
-    for folder in [Path(runtime) / "gputui"] * bool(runtime) + [own]:
-        if len(os.fsencode(folder)) < MAX_SOCKET_PATH_BYTES - len("/0123456789abcdef.sock"):
-            with contextlib.suppress(OSError):
-                folder.mkdir(mode=0o700, exist_ok=True)
-                return _checked(folder)
-    raise HeadError(f"no folder for sockets: neither XDG_RUNTIME_DIR nor {own} can be used")
-
-
-def _checked(folder: Path) -> Path:
-    """Return a folder that is this user's own and nobody else's to enter."""
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise HeadError(f"{folder} is not a folder of this user")
-    if stat.S_IMODE(status.st_mode) != 0o700:
-        folder.chmod(0o700)
-    return folder
-
-
 def _sweep(folder: Path) -> list[ConnectionFile]:
     """Return the contacts of those that run, and remove what the others left."""
     running = []
@@ -149,7 +115,7 @@ def _sweep(folder: Path) -> list[ConnectionFile]:
             continue
         if connection_file is not None:
             Path(connection_file.socket).unlink(missing_ok=True)
-            shutil.rmtree(scratch_folder(connection_file.cluster_id), ignore_errors=True)
+            shutil.rmtree(scheduler_scratch_folder(connection_file.cluster_id), ignore_errors=True)
         path.unlink(missing_ok=True)
         os.close(descriptor)
     return running

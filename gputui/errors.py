@@ -7,6 +7,7 @@ GputuiError
  +-- ClusterError          no cluster to run it on (exit 3)
  |    +-- HostError        one host could not be used; evidence as attributes
  |    +-- HeadError        the head died, refused, or speaks another version
+ |    +-- FolderError      this user has no folder for sockets, packs or scratch files
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
  +-- DevicesError          the GPUs of a host cannot be seen: why, and what mends it
@@ -85,6 +86,10 @@ class HostError(ClusterError):
 
 class HeadError(ClusterError):
     """The head of a cluster died, refused, or speaks another version of the protocol."""
+
+
+class FolderError(ClusterError):
+    """There is no folder of this user's own to keep sockets or files in; names those tried."""
 
 
 class RunError(GputuiError):

@@ -13,10 +13,10 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 from pathlib import Path
 
-from gputui.errors import ProtocolError
+from gputui.errors import FolderError, ProtocolError
+from gputui.folders import make_scratch_folder
 from gputui.process.lifetime import END_SIGNALS, Place
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
@@ -32,11 +32,11 @@ def relay() -> int:
     line = _read_line(0)
     try:
         configure = decode(line, Configure)
-    except ProtocolError as error:
+        place = Place.of(configure.cluster_id, configure.host)
+        agent, scratch = _agent_of(place, configure, out)
+    except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1
-    place = Place.of(configure.cluster_id, configure.host)
-    agent, scratch = _agent_of(place, configure, out)
     with contextlib.suppress(OSError):
         agent.sendall(line)
         _pump(agent, out)
@@ -50,7 +50,7 @@ def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.sock
     with place.alone() as lock:
         if agent := place.connect():
             return agent, None
-        scratch = Path(tempfile.mkdtemp(prefix="gputui-", dir=dict(configure.env).get("TMPDIR")))
+        scratch = make_scratch_folder(dict(configure.env).get("TMPDIR"))
         listener = place.listen()
         _fork_agent(configure, place, listener, scratch, (out, lock))
         agent = place.connect()

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from typing import Any
 
 from gputui import __version__
-from gputui.connection_file import ConnectionFile, NameLock, runtime_folder
+from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
+from gputui.folders import runtime_folder
 from gputui.head.adaptive import Adaptive
 from gputui.head.alarms import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate

@@ -16,8 +16,8 @@ import time
 from collections import deque
 from typing import Protocol
 
-from gputui.connection_file import scratch_folder
 from gputui.errors import HeadError
+from gputui.folders import scheduler_scratch_folder
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 from gputui.protocol.scheduler import (
@@ -189,7 +189,7 @@ class SchedulerProcess:
             logger.info("scheduler: %s", text)
 
     def _end(self, status: int) -> None:
-        shutil.rmtree(scratch_folder(self._cluster_id), ignore_errors=True)
+        shutil.rmtree(scheduler_scratch_folder(self._cluster_id), ignore_errors=True)
         last_log_lines = f": {self._stderr[-1]}" if self._stderr and status else ""
         self._end_reason = f"the scheduler {ending(status)}{last_log_lines}"
         for answer in self._waiting.values():

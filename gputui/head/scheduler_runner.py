@@ -7,7 +7,7 @@ whoever waits for them is told why.
 import time
 from typing import Protocol
 
-from gputui.connection_file import scratch_folder
+from gputui.folders import scheduler_scratch_folder
 from gputui.head.certificate import Certificate
 from gputui.head.scheduler_process import SchedulerProcess
 from gputui.protocol import VERSION
@@ -86,7 +86,7 @@ class SchedulerRunner:
                 key_pem=certificate.key_pem,
                 dask_config_json=self._dask_settings,
                 report_interval_s=REPORT_INTERVAL_S,
-                scratch=str(scratch_folder(self._cluster_id)),
+                scratch=str(scheduler_scratch_folder(self._cluster_id)),
                 dashboard_address=self._config.dashboard_address,
             )
         )

@@ -12,13 +12,12 @@ import hashlib
 import os
 import signal
 import socket
-import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gputui.folders import runtime_folder
 from gputui.process import procfs
 
 PR_SET_PDEATHSIG = 1
@@ -100,23 +99,6 @@ def own_command() -> list[str]:
     return [sys.executable, "-m", "gputui.agent"]
 
 
-def runtime_folder() -> Path:
-    """Return this user's folder for sockets, 0700; raises OSError where it cannot be had."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    own = Path(tempfile.gettempdir()) / f"gputui-{os.getuid()}"
-    candidates = [Path(runtime) / "gputui"] * bool(runtime and len(runtime) < 60) + [own]
-    for folder in candidates:
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            status = folder.lstat()
-        except OSError:
-            continue
-        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
-            folder.chmod(0o700)
-            return folder
-    raise OSError(f"no folder for sockets: neither XDG_RUNTIME_DIR nor {own} can be used")
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where the agent of one host of one cluster is found: a socket, and a lock beside it."""
@@ -125,7 +107,7 @@ class Place:
 
     @classmethod
     def of(cls, cluster_id: str, host: str) -> "Place":
-        """Return the place of a host's agent; raises OSError where no folder can be had."""
+        """Return the place of a host's agent; raises FolderError where no folder can be had."""
         name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
         return cls(runtime_folder() / f"agent-{name}.sock")
 

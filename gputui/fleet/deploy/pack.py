@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import gputui
+from gputui.errors import FolderError
+from gputui.folders import cache_folders, own_folder, read_own_file
 
 LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "tui"})
 """What stays at home: the rest is the agent, and what tasks import (presets, run, cluster)."""
@@ -53,13 +55,13 @@ class Pack:
 def load_pack() -> Pack:
     """Return the pack of this gputui, from the cache where it is there.
 
-    Raises OSError when there is no folder to write it to.
+    Raises FolderError when there is no folder to write it to.
     """
     sources = tuple(_sources())
     name = f"pack-{_fingerprint(sources)}.pyz"
-    for folder in folders():
+    for folder in cache_folders():
         with contextlib.suppress(OSError):
-            return _read(folder / name)
+            return Pack(read_own_file(folder / name), folder / name)
     return _write(name, build(sources))
 
 
@@ -73,13 +75,6 @@ def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
             _add(archive, name, source)
             _add(archive, f"{name}c", _compiled(source, name))
     return buffer.getvalue()
-
-
-def folders() -> tuple[Path, Path]:
-    """Return where the pack may lie, the user's cache first; `loader.py` has the same on hosts."""
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    temporary = os.environ.get("TMPDIR") or "/tmp"
-    return Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"
 
 
 def _sources() -> Iterator[tuple[str, Path]]:
@@ -129,30 +124,19 @@ def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
     archive.writestr(entry, data)
 
 
-def _read(path: Path) -> Pack:
-    """Return a pack from the cache; raises OSError where it is not there, or somebody else's."""
-    if path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to somebody else")
-    data = path.read_bytes()
-    os.utime(path)
-    return Pack(data, path)
-
-
 def _write(name: str, data: bytes) -> Pack:
     """Write the pack to the first folder that takes it, and sweep old ones from there."""
-    problem: OSError | None = None
-    for folder in folders():
+    problems = []
+    for folder in cache_folders():
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _sweep(folder)
+            _sweep(own_folder(folder))
             handle, temporary = tempfile.mkstemp(dir=folder, prefix=".pack-")
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
             return Pack(data, Path(temporary).rename(folder / name))
         except OSError as error:
-            problem = error
-    assert problem
-    raise problem
+            problems.append(f"{folder}: {error.strerror}")
+    raise FolderError(f"no folder to keep the agent in: {'; '.join(problems)}")
 
 
 def _sweep(folder: Path) -> None:

@@ -1,0 +1,115 @@
+"""The folders that gputui keeps files in: runtime, cache and scratch, for every process.
+
+Each is this user's own. A folder that exists is opened without following a link, and its owner and
+mode are checked on the open descriptor, so that nobody can swap it in between. Where one cannot be
+used, the next is tried; when none can, the error names each with its reason.
+"""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from gputui.errors import FolderError
+
+MAX_SOCKET_PATH_BYTES = 107
+"""Source: unix(7), without the NUL at the end."""
+
+LONGEST_SOCKET_NAME = "/agent-0123456789abcdef.sock"
+
+
+def runtime_folder() -> Path:
+    """Return this user's folder for sockets, locks and connection files.
+
+    Raises FolderError where there is no usable one.
+    """
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    return _first_usable([Path(runtime, "gputui")] * bool(runtime) + [_temporary()], _for_sockets)
+
+
+def cache_folders() -> tuple[Path, ...]:
+    """Return where packed agents may lie, the user's cache first; not made and not checked.
+
+    `fleet/deploy/loader.py`, which runs on a host before anything of gputui is there, has the same.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "gputui", _temporary()
+
+
+def make_scratch_folder(parent: str | None = None) -> Path:
+    """Make a new folder for what an agent and its workers write, in `parent` or the usual place.
+
+    Raises FolderError where it cannot be made.
+    """
+    try:
+        return Path(tempfile.mkdtemp(prefix="gputui-", dir=parent))
+    except OSError as error:
+        where = parent or tempfile.gettempdir()
+        raise FolderError(f"no scratch folder in {where}: {error.strerror}") from error
+
+
+def scheduler_scratch_folder(cluster_id: str) -> Path:
+    """Return where a cluster's scheduler keeps what clients upload; it is made when one does.
+
+    Source: distributed 2026.8 wants these words in the name of such a folder.
+    """
+    return runtime_folder() / f"{cluster_id}.dask-scratch-space"
+
+
+def own_folder(path: Path, *, parents: bool = True) -> Path:
+    """Make a folder that only this user may enter, or check that it is one.
+
+    Raises OSError for a link, for another user's folder, and where it cannot be made.
+    """
+    path.mkdir(mode=0o700, parents=parents, exist_ok=True)
+    # With O_NOFOLLOW a link is "Not a directory".
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid():
+            raise OSError(0, f"it belongs to user {status.st_uid}")
+        if stat.S_IMODE(status.st_mode) != 0o700:
+            os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+    return path
+
+
+def read_own_file(path: Path) -> bytes:
+    """Return what a file holds, and note that it was used.
+
+    Raises OSError for a link, and for a file that another user has or may write.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise OSError(0, f"{path} is not a file of this user")
+        if status.st_mode & 0o022:
+            raise OSError(0, f"{path} may be written by others")
+        os.utime(descriptor)
+        return file.read()
+
+
+def _temporary() -> Path:
+    """Return this user's folder in TMPDIR, or in /tmp."""
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"gputui-{os.getuid()}"
+
+
+def _for_sockets(path: Path) -> Path:
+    """Return a folder whose sockets have paths that the kernel takes; raises OSError."""
+    if len(os.fsencode(path)) + len(LONGEST_SOCKET_NAME) > MAX_SOCKET_PATH_BYTES:
+        raise OSError(0, "its path is too long for a socket")
+    return own_folder(path, parents=False)
+
+
+def _first_usable(paths: Iterable[Path], check: Callable[[Path], Path]) -> Path:
+    """Return the first folder that passes; raises FolderError with what is wrong with each."""
+    problems = []
+    for path in paths:
+        try:
+            return check(path)
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+    raise FolderError(f"no folder can be used: {'; '.join(problems)}")

@@ -1,0 +1,86 @@
+"""Folders that belong to this user alone."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui import folders
+from gputui.errors import FolderError
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a path short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="gt-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(autouse=True)
+def _environment(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (short / "run").mkdir()
+    (short / "tmp").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short / "run"))
+    monkeypatch.setenv("TMPDIR", str(short / "tmp"))
+
+
+def own(short: Path) -> Path:
+    return short / "tmp" / f"gputui-{os.getuid()}"
+
+
+def test_the_runtime_folder_is_for_this_user_only(short: Path) -> None:
+    assert folders.runtime_folder() == short / "run" / "gputui"
+    assert (short / "run" / "gputui").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_may_enter_is_closed_to_them(short: Path) -> None:
+    (short / "run" / "gputui").mkdir(mode=0o777)
+    (short / "run" / "gputui").chmod(0o777)
+    assert folders.runtime_folder().stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_is_not_followed(short: Path) -> None:
+    (short / "elsewhere").mkdir(mode=0o755)
+    (short / "run" / "gputui").symlink_to(short / "elsewhere")
+    assert folders.runtime_folder() == own(short)
+    assert (short / "elsewhere").stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to give a folder away")
+def test_another_users_folder_is_not_used(short: Path) -> None:
+    (short / "run" / "gputui").mkdir(mode=0o700)
+    os.chown(short / "run" / "gputui", 12345, -1)
+    assert folders.runtime_folder() == own(short)
+    (own(short)).chmod(0o700)
+    os.chown(own(short), 12345, -1)
+    with pytest.raises(FolderError, match=r"gputui: it belongs to user 12345; .*it belongs"):
+        folders.runtime_folder()
+
+
+def test_a_path_too_long_for_a_socket_is_said(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (short / ("x" * 80)).mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short / ("x" * 80)))
+    assert folders.runtime_folder() == own(short)
+    monkeypatch.setenv("TMPDIR", str(short / ("x" * 80)))
+    with pytest.raises(FolderError, match="too long for a socket"):
+        folders.runtime_folder()
+
+
+def test_a_scratch_folder_that_cannot_be_made_names_where(short: Path) -> None:
+    with pytest.raises(FolderError, match=f"no scratch folder in {short}/absent: No such file"):
+        folders.make_scratch_folder(str(short / "absent"))
+
+
+def test_a_file_that_others_may_write_is_not_read(short: Path) -> None:
+    path = short / "file"
+    path.write_bytes(b"x")
+    path.chmod(0o600)
+    assert folders.read_own_file(path) == b"x"
+    path.chmod(0o622)
+    with pytest.raises(OSError, match="may be written by others"):
+        folders.read_own_file(path)
+    (short / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic"):
+        folders.read_own_file(short / "link")
