@@ -1,6 +1,7 @@
 """A certificate for one cluster: made when it starts, kept in memory, trusted by its parts only."""
 
 import datetime
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,9 +28,11 @@ class Certificate:
 def make_certificate() -> Certificate:
     """Return a new certificate on the curve P-256: made in a millisecond, where RSA takes 100.
 
-    To be called in a thread: cryptography is imported here, so that no host waits for it.
+    To be called in a thread: cryptography is imported here, so that no host waits for it. That
+    includes the backend, which `sign` would import outside the lock (cryptography 48).
     """
     with importing.alone:
+        importlib.import_module("cryptography.hazmat.backends.openssl.backend")
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec

@@ -142,22 +142,41 @@ class Head:
         self._publish()
 
     async def _end(self, stopped: Stopped) -> None:
-        """End agents, scheduler and runs at the same time, then tell the frontends."""
+        """End agents, scheduler and runs at the same time, then tell the frontends.
+
+        Where one of them cannot be ended the others are, and the name is free afterwards.
+        """
         for task in list(self._tasks):
             task.cancel()
-        self.view.show()
-        left, _, _ = await asyncio.gather(
-            self.fleet.stop(), self.scheduler_runner.process.stop(), self.runs.stop()
+        try:
+            self.view.show()
+            await self._end_parts()
+        finally:
+            if stopped.failed:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._met.wait(), MEETING_S)
+            self._claim.release()
+            await self.server.close(stopped)
+
+    async def _end_parts(self) -> None:
+        """End agents, scheduler and runs; raises the first error once all of them came to an end.
+
+        An agent that could not be reached ends by its lease.
+        """
+        left, scheduler, runs = await asyncio.gather(
+            self.fleet.stop(),
+            self.scheduler_runner.process.stop(),
+            self.runs.stop(),
+            return_exceptions=True,
         )
+        for failure in (scheduler, runs, left):
+            if isinstance(failure, BaseException):
+                raise failure
+        assert not isinstance(left, BaseException)
         if left:
             lease_s = self.config.lease_s
             text = f"could not be told to stop, and end within {lease_s:g} s by themselves"
             self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
-        if stopped.failed:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._met.wait(), MEETING_S)
-        self._claim.release()
-        await self.server.close(stopped)
 
     async def _watch_idleness(self) -> None:
         """End a cluster that stays, once nobody has used it for long enough."""

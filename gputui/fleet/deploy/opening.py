@@ -5,7 +5,6 @@ What the hosts of one fleet have in common (the pack, the SSH connections to jum
 """
 
 import asyncio
-import ctypes.util
 import json
 import sys
 import time
@@ -53,40 +52,38 @@ class Shared:
         self._connector: asyncio.Task[Connector] | None = None
 
     async def pack(self) -> Pack:
-        """Return the packed agent, made once."""
-        if self._pack is None:
+        """Return the packed agent, made once; after a failure the next call tries again."""
+        if self._pack is None or _failed(self._pack):
             self._pack = asyncio.create_task(asyncio.to_thread(self._make_pack))
         return await asyncio.shield(self._pack)
 
     async def connector(self) -> "Connector":
         """Return what makes SSH connections; the first call imports asyncssh."""
-        if self._connector is None:
+        if self._connector is None or _failed(self._connector):
             self._connector = asyncio.create_task(self._make_connector())
         return await asyncio.shield(self._connector)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
         if self._connector is not None:
-            await (await self._connector).close()
+            await asyncio.wait([self._connector])
+            if not _failed(self._connector):
+                await self._connector.result().close()
 
     async def _make_connector(self) -> "Connector":
         make_connector = await asyncio.to_thread(_import_connector)
         return make_connector(self._settings.ssh_config)
 
 
-def _import_connector() -> "type[Connector]":
-    """Import asyncssh, without its search for liboqs.
+def _failed(task: asyncio.Task[Any]) -> bool:
+    """Whether a task has ended without a result."""
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
-    asyncssh 2.24 looks for that library with ctypes, which runs gcc, ld and ldconfig: a third of
-    the time of its import, for one more key exchange that no server insists on.
-    """
+
+def _import_connector() -> "type[Connector]":
+    """Import asyncssh."""
     with importing.alone:
-        search = ctypes.util.find_library
-        ctypes.util.find_library = lambda name: None if "oqs" in name else search(name)
-        try:
-            from gputui.fleet.ssh.connector import Connector
-        finally:
-            ctypes.util.find_library = search
+        from gputui.fleet.ssh.connector import Connector
     return Connector
 
 
