@@ -87,8 +87,7 @@ class Recorded(DemoLink):
 
 async def draw(scene: Scene) -> str:
     """Return a scene as SVG."""
-    os.environ["TZ"] = "UTC"
-    time.tzset()
+    utc()
     simulator = Simulator(Shape.parse(scene.shape), seed=1, started_at=START)
     link = Recorded(simulator, scene.seconds)
 
@@ -98,14 +97,20 @@ async def draw(scene: Scene) -> str:
     app = ScreenApp(open_link, theme=scene.theme, clock=lambda: START + scene.seconds)
     async with app.run_test(size=scene.size) as pilot:
         await asyncio.wait_for(link.told.wait(), 60)
-        await _still(pilot)
+        await still(pilot)
         for key in scene.keys:
             await pilot.press(key)
-            await _still(pilot)
+            await still(pilot)
         return app.export_screenshot(title="gputui")
 
 
-async def _still(pilot: "Pilot[int]") -> None:
+def utc() -> None:
+    """Let this process tell the time as in Greenwich, wherever it runs."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+async def still(pilot: "Pilot[int]") -> None:
     """Wait until nothing moves any more, and a question shows its answers."""
     app = pilot.app
     same, before = 0, [Strip([])]

@@ -1,0 +1,403 @@
+"""A cluster at work that never was: a snapshot for each second, the same each time.
+
+Hosts of mixed models work on a pipeline; what can be wrong with a GPU, a worker or a host is
+wrong somewhere, as far as the cluster is large enough for it. Readings follow from the second
+and the GPU's number alone.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gputui.protocol.shared import LogLines
+from gputui.readings import DeviceProcess, DeviceReading, HostReading, Owner
+from gputui.snapshot import (
+    ClusterState,
+    Event,
+    HostState,
+    HostStatus,
+    RunState,
+    RunStatus,
+    SchedulerState,
+    SchedulerStatus,
+    Severity,
+    Snapshot,
+    TaskGroupStatus,
+    TaskSpan,
+    WorkerState,
+    WorkerStatus,
+)
+
+START = 1_767_225_600.0
+"""2026-01-01 00:00 UTC."""
+GIB = 2**30
+PREFIXES = ("normal", "qr", "dot", "getitem", "sum")
+RESULT = (
+    '{"result": {"singular_values": ['
+    + ", ".join(f"{4000 * 0.86**n:.4g}" for n in range(40))
+    + '], "residual": 3.1e-14, "numbers_per_s": 687500000000.0}}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A kind of GPU."""
+
+    name: str
+    memory_gib: int
+    power_w: float
+    clock_mhz: float
+
+
+MODELS = (
+    Model("NVIDIA H100 80GB HBM3", 80, 700.0, 1980.0),
+    Model("NVIDIA H100 80GB HBM3", 80, 700.0, 1980.0),
+    Model("NVIDIA A100-SXM4-40GB", 40, 400.0, 1410.0),
+    Model("NVIDIA L40S", 45, 350.0, 2520.0),
+)
+
+
+def noise(*numbers: float) -> float:
+    """Return a number between 0 and 1 that follows from others and looks like none.
+
+    >>> 0 <= noise(3, 7) < 1 and noise(3, 7) == noise(3, 7)
+    True
+    """
+    value = math.sin(
+        sum(number * factor for number, factor in zip(numbers, (12.9, 78.2, 37.7), strict=False))
+    )
+    return (value * 43758.5453) % 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A cluster of so many GPUs, eight to a host."""
+
+    gpus: int
+
+    @property
+    def per_host(self) -> int:
+        """GPUs of a host."""
+        return min(8, self.gpus)
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts there are."""
+        return -(-self.gpus // 8)
+
+    def trouble(self, gpu: int) -> str:
+        """Return what is wrong with a GPU: one of everything, then of each again much later."""
+        kinds = {5: "throttled", 11: "foreign", 19: "crashed", 22: "ecc", 27: "idle", 30: "full"}
+        if self.gpus == 4:
+            return "throttled" if gpu == 2 else ""
+        return kinds.get(gpu % 250 if gpu > 31 else gpu, "")
+
+    def snapshot(self, second: int) -> Snapshot:
+        """Return what the head would say at a second."""
+        hosts = tuple(self._host(number, second) for number in range(self.hosts))
+        workers = tuple(
+            self._worker(host, device, 8 * number + place, second)
+            for number, host in enumerate(hosts)
+            if host.state is not HostState.REFUSED
+            for place, device in enumerate(host.devices)
+            if not (self.gpus > 8 and 8 * number + place == 13)
+        )
+        return Snapshot(
+            second + 1,
+            START + second,
+            "lab",
+            ClusterState.RUNNING,
+            START - 5000,
+            SchedulerStatus(
+                SchedulerState.RUNNING, "tls://10.0.0.1:8786", 4711, tasks=48211, queued=280
+            ),
+            hosts=hosts,
+            workers=workers,
+            groups=groups(second),
+            runs=runs(second),
+            spans=self._spans(workers, second),
+            frontends=1,
+        )
+
+    def _host(self, number: int, second: int) -> HostStatus:
+        name = "localhost" if self.gpus == 1 else f"node-{number + 1:0{len(str(self.hosts))}d}"
+        at = START + second
+        if self.hosts > 8 and number % 60 == 9:
+            return HostStatus(
+                name,
+                HostState.REFUSED,
+                START - 4000,
+                "host key of node-10 is not known: SHA256:t4hX…",
+                "ssh node-10 once, and accept it",
+                failed_stage="authenticating",
+                address="10.0.0.19",
+            )
+        devices = tuple(
+            self._device(number, place, second) for place in range(min(8, self.gpus - 8 * number))
+        )
+        host = HostStatus(
+            name,
+            HostState.READY,
+            START - 4900,
+            address=f"10.0.0.{number + 10}",
+            reading=HostReading(
+                5 + 20 * noise(number, second // 3),
+                128,
+                210 * GIB,
+                2048 * GIB,
+                9 + 4 * noise(number, second // 9),
+                4e7 * (1 + noise(number, second)),
+                3e7,
+            ),
+            read_at=at,
+            devices=devices,
+        )
+        if self.hosts > 3 and number % 40 == 3:
+            return (
+                replace(
+                    host,
+                    state=HostState.SILENT,
+                    state_since=START + 60,
+                    read_at=min(at, START + 60),
+                    reason="no word from its agent" if second > 60 else "",
+                )
+                if second > 60
+                else host
+            )
+        return host
+
+    def _device(self, host: int, place: int, second: int) -> DeviceReading:
+        gpu = 8 * host + place
+        model, trouble = MODELS[host % len(MODELS)], self.trouble(gpu)
+        wave = 0.5 + 0.5 * math.sin(second / 17 + host) * math.sin(second / 5.3 + gpu)
+        util = min(100.0, 62 + 36 * wave + 6 * noise(gpu, second))
+        if (second + 11 * host) % 75 < 7:
+            util = 4 + 12 * noise(gpu, second)
+        if trouble in ("idle", "crashed") or (gpu == 13 and self.gpus > 8):
+            util = 0.0
+        share = util / 100
+        memory = model.memory_gib * (0.52 + 0.2 * wave + (0.0 if util else -0.5))
+        processes = [
+            DeviceProcess(20000 + gpu, Owner.OURS, "you", "gputui worker", int(memory * GIB))
+        ]
+        if trouble == "foreign":
+            processes.append(
+                DeviceProcess(911, Owner.OTHER, "mira", "python train.py --epochs 90", 9 * GIB)
+            )
+        if trouble in ("idle", "crashed"):
+            processes = processes[:0] if trouble == "crashed" else processes
+        if trouble == "full":
+            memory = model.memory_gib * 0.973
+        return DeviceReading(
+            f"GPU-{gpu:08x}-5be1-4a50-9d8e-{gpu:012x}",
+            str(place),
+            model.name,
+            memory_total_bytes=model.memory_gib * GIB,
+            memory_used_bytes=int(max(0.4, memory) * GIB),
+            utilization_percent=util,
+            temperature_c=None
+            if gpu == 6
+            else 34 + 30 * share + 3 * noise(gpu) + (22 if trouble == "throttled" else 0),
+            power_w=model.power_w
+            * (0.12 + 0.76 * share)
+            * (0.6 if trouble == "throttled" else 1.0),
+            power_limit_w=model.power_w,
+            sm_clock_mhz=model.clock_mhz * (0.64 if trouble == "throttled" else 1.0),
+            throttle_reasons=("thermal",) if trouble == "throttled" else (),
+            ecc_errors=3 if trouble == "ecc" else 0,
+            processes=tuple(processes),
+        )
+
+    def _worker(
+        self, host: HostStatus, device: DeviceReading, gpu: int, second: int
+    ) -> WorkerStatus:
+        name = f"{host.name}:gpu{device.label}"
+        worker = WorkerStatus(
+            name,
+            host.name,
+            WorkerState.BUSY,
+            device.uuid,
+            device.uuid,
+            20000 + gpu,
+            f"tls://{host.address}:{40000 + gpu}",
+            cpu_percent=88 + 16 * noise(gpu, second),
+            rss_bytes=537 * 2**20,
+            memory_limit_bytes=256 * GIB,
+            open_files=94,
+            executing=1,
+            ready=int(3 * noise(gpu, second // 2)),
+            in_memory=int(5 * noise(gpu, second // 4)),
+            managed_bytes=int(3.4 * GIB),
+            device_managed_bytes=int(3.1 * GIB),
+            spilled_bytes=2 * GIB if gpu % 37 == 17 else 0,
+            current_task=PREFIXES[int(4.9 * noise(gpu, second // 5))],
+        )
+        if self.trouble(gpu) == "idle":
+            return replace(
+                worker,
+                state=WorkerState.IDLE,
+                executing=0,
+                ready=0,
+                cpu_percent=1.0,
+                current_task=None,
+            )
+        if self.trouble(gpu) == "crashed":
+            return replace(
+                worker,
+                state=WorkerState.PARKED,
+                pid=None,
+                address=None,
+                restarts=5,
+                cpu_percent=None,
+                rss_bytes=None,
+                executing=None,
+                ready=None,
+                in_memory=None,
+                current_task=None,
+                reason="ended 5 times in a row: cudaErrorIllegalAddress in qr",
+            )
+        return worker
+
+    def _spans(self, workers: tuple[WorkerStatus, ...], second: int) -> tuple[TaskSpan, ...]:
+        return tuple(
+            TaskSpan(
+                worker.name,
+                worker.current_task,
+                START + second - 1,
+                0.4 + 0.6 * noise(number, second),
+                erred=noise(number, second, 5) > 0.996,
+            )
+            for number, worker in enumerate(workers)
+            if worker.current_task and noise(number, second, 9) > 0.08
+        )
+
+
+def groups(second: int) -> tuple[TaskGroupStatus, ...]:
+    """Return the task groups at a second: each begins when the one before is on its way."""
+    found = []
+    for number, prefix in enumerate(PREFIXES):
+        total = 9000 - 1500 * number
+        done = max(0, min(total, int(total * (second / 130 - 0.12 * number))))
+        running = min(total - done, 12) if done else 0
+        found.append(
+            TaskGroupStatus(
+                f"{prefix}-{number}",
+                prefix,
+                waiting=total - done - running,
+                processing=running,
+                memory=done // 5,
+                released=done - done // 5 - (3 if prefix == "qr" and done > 50 else 0),
+                erred=3 if prefix == "qr" and done > 50 else 0,
+                compute_s=done * 0.8,
+                nbytes=done * 2**23,
+            )
+        )
+    return tuple(found)
+
+
+def runs(second: int) -> tuple[RunStatus, ...]:
+    """Return a run of every kind: done, failed, cancelled and under way."""
+    begun = START - 900
+    return (
+        RunStatus(
+            "r1",
+            "random-sum",
+            (("size", "500000"),),
+            RunState.DONE,
+            begun,
+            begun + 3.4,
+            2500,
+            2500,
+            summary="sum 6.25e+11, 1.2 standard errors off, 6.9e+11 numbers/s",
+        ),
+        RunStatus(
+            "r2",
+            "svd",
+            (("rows", "16000000"), ("check", "true")),
+            RunState.DONE,
+            begun + 60,
+            begun + 64.9,
+            960,
+            960,
+            summary="40 singular values, residual 3.1e-14",
+            result_json=RESULT,
+        ),
+        RunStatus(
+            "r3",
+            "matmul",
+            (("n", "400000"),),
+            RunState.FAILED,
+            begun + 200,
+            begun + 231,
+            411,
+            1200,
+            summary="worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held; "
+            "smaller chunks (chunk=5000) fit",
+            error_type="OutOfMemoryError",
+            restarts=1,
+        ),
+        RunStatus(
+            "r4",
+            "gridsearch",
+            (("models", "512"),),
+            RunState.CANCELLED,
+            begun + 400,
+            begun + 440,
+            120,
+            512,
+        ),
+        RunStatus(
+            "r5",
+            "svd",
+            (("rows", "64000000"),),
+            RunState.RUNNING,
+            START - 20,
+            None,
+            min(3000, 20 * second),
+            3000,
+            stage="computing",
+        ),
+    )
+
+
+@lru_cache(maxsize=1)
+def events() -> tuple[Event, ...]:
+    """Return what happened before."""
+    told = (
+        (Severity.INFO, "cluster", "started", "lab: 4 hosts, 32 GPUs"),
+        (Severity.INFO, "node-1", "connected", "8 × NVIDIA H100 80GB HBM3"),
+        (Severity.WARNING, "node-1:gpu5", "throttled", "thermal slowdown at 88 °C"),
+        (Severity.INFO, "r2", "done", "svd: 40 singular values, residual 3.1e-14"),
+        (
+            Severity.ERROR,
+            "node-3:gpu3",
+            "crashed",
+            "cudaErrorIllegalAddress in qr; restarted (5 of 5)",
+        ),
+        (
+            Severity.ERROR,
+            "r3",
+            "failed",
+            "OutOfMemoryError: worker node-3:gpu3 ran out of GPU memory",
+        ),
+        (Severity.WARNING, "node-4", "silent", "no word from its agent for 10 s"),
+    )
+    return tuple(
+        Event(number, START - 900 + 120 * number, severity, subject, kind, text)
+        for number, (severity, subject, kind, text) in enumerate(told, 1)
+    )
+
+
+def log_lines(lab: Lab) -> tuple[LogLines, ...]:
+    """Return what workers printed."""
+    workers = lab.snapshot(0).workers
+    said = (
+        "2026-01-01 00:00:{:02d},120 - distributed.worker - INFO - Starting qr, 512 MiB",
+        "2026-01-01 00:00:{:02d},480 - distributed.worker - INFO - Sent 256 MiB in 3.1 ms",
+        "2026-01-01 00:00:{:02d},910 - distributed.worker.memory - WARNING - 71% of memory held",
+        "step {}: loss 0.4132",
+    )
+    return tuple(
+        LogLines(workers[n % len(workers)].name, (said[n % len(said)].format(n % 60),), START + n)
+        for n in range(80)
+    )
