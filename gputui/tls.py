@@ -1,15 +1,24 @@
 """The cluster's mutual TLS, as Dask takes it: one certificate for scheduler, workers and clients.
 
-Imports distributed. The private key stays in memory.
+Imports distributed. The private key stays in memory. A port that strangers can reach bounds how
+many handshakes it waits for, and how long.
 """
 
+import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from ssl import Purpose, SSLContext
 from typing import Any
 
+from distributed.comm import registry
+from distributed.comm.tcp import TLSBackend, TLSListener
 from distributed.security import Security
+
+HANDSHAKE_S = 10.0
+"""A peer that has not finished TLS's handshake by then is closed."""
+HANDSHAKES = 256
+"""Handshakes that a port waits for at once; one more closes the oldest, which is the slowest."""
 
 
 class MemorySecurity(Security):  # type: ignore[misc]
@@ -38,6 +47,43 @@ def security(certificate_pem: str, key_pem: str) -> Security:
             for part, pem in (("cert", certificate_pem), ("key", key_pem))
         },
     )
+
+
+class GuardedListener(TLSListener):  # type: ignore[misc]
+    """A port whose unfinished handshakes are bounded in number and time.
+
+    distributed 2026.8 waits for each of them without a bound: those of a flood take all file
+    descriptors, and asyncio then logs every connection that it cannot accept.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._handshakes: dict[int, Any] = {}
+        """Streams by id, the oldest first."""
+
+    async def _prepare_stream(self, stream: Any, address: str) -> Any:
+        if len(self._handshakes) >= HANDSHAKES:
+            self._handshakes.pop(next(iter(self._handshakes))).close()
+        self._handshakes[id(stream)] = stream
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                return await super()._prepare_stream(stream, address)
+        except TimeoutError:
+            stream.close()
+            return None
+        finally:
+            self._handshakes.pop(id(stream), None)
+
+
+class GuardedBackend(TLSBackend):  # type: ignore[misc]
+    """Dask's `tls://` with guarded ports."""
+
+    _listener_class = GuardedListener
+
+
+def guard_ports() -> None:
+    """Guard the ports that Dask opens in this process from now on."""
+    registry.backends["tls"] = GuardedBackend()
 
 
 @contextmanager

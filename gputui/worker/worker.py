@@ -19,7 +19,7 @@ import numpy
 from distributed.worker import DEFAULT_METRICS
 
 from gputui.process.memory import memory_limit
-from gputui.tls import security
+from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 
 NO_SCHEDULER = 75
@@ -72,6 +72,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
     """Start, register, report, and serve until closed."""
+    guard_ports()
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
     worker = Worker(

@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import os
+import resource
 
 from gputui.process.lifetime import die_with
 
@@ -28,6 +29,7 @@ async def _run(output_descriptor: int) -> None:
     gc.disable()
     import dask
 
+    from gputui import tls
     from gputui.head.scheduler.reporter import Reporter, close_quickly, open_input, open_output
     from gputui.head.scheduler.scheduler import ClusterScheduler
     from gputui.protocol.codec import decode
@@ -44,6 +46,8 @@ async def _run(output_descriptor: int) -> None:
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
     dask.config.update_defaults(json.loads(config.dask_config_json))
+    tls.guard_ports()
+    _raise_file_limit()
     scheduler = await ClusterScheduler(config)
     reporter = Reporter(scheduler, output)
     dashboard = scheduler.services.get("dashboard")
@@ -64,6 +68,12 @@ async def _run(output_descriptor: int) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await reporting
     await close_quickly(scheduler)
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as this user may have: each worker and client takes some."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+"""Connections that never finish their handshake: a scheduler has room for clients all the same."""
+
+import asyncio
+import resource
+import socket
+from pathlib import Path
+
+from distributed import Client
+
+from gputui.cluster.link import security
+from gputui.head.__main__ import log_folder
+from tests.clusters import Clusters
+from tests.system.parts import parts_of
+
+HALF_OPEN = 2_000
+FILES = 1_024
+
+
+async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
+    clusters: Clusters, runtime: Path
+) -> None:
+    cluster = await clusters.start()
+    await cluster.up(1)
+    (scheduler,) = parts_of(cluster.id)["scheduler"]
+    resource.prlimit(scheduler, resource.RLIMIT_NOFILE, (FILES, FILES))
+    with flood(cluster.link.address, HALF_OPEN):
+        async with asyncio.timeout(20):
+            async with Client(
+                cluster.link.address,
+                security=security(cluster.link),
+                asynchronous=True,
+            ) as client:
+                assert await client.submit(sum, [1, 2]) == 3
+        assert len(list(Path(f"/proc/{scheduler}/fd").iterdir())) < FILES
+    written = sum(path.stat().st_size for path in log_folder().iterdir())
+    assert written < 1_000_000
+
+
+class flood:  # noqa: N801 - used as a function
+    """Connections that say nothing, held open."""
+
+    def __init__(self, address: str, count: int) -> None:
+        host, _, port = address.removeprefix("tls://").rpartition(":")
+        self._address, self._count = (host, int(port)), count
+        self._sockets: list[socket.socket] = []
+
+    def __enter__(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, self._count + 500), hard))
+        for _ in range(self._count):
+            connection = socket.socket()
+            connection.setblocking(False)
+            connection.connect_ex(self._address)
+            self._sockets.append(connection)
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._sockets:
+            connection.close()
