@@ -23,6 +23,7 @@ class AlarmKind(StrEnum):
 
     LOST = "GPU lost"
     SILENT = "host silent"
+    WORKER_SILENT = "worker silent"
     MISPLACED = "worker on another GPU"
     PARKED = "worker parked"
     ECC = "ECC errors"
@@ -39,7 +40,15 @@ RAISED_AFTER_S = {
     AlarmKind.IDLE: 10.0,
 }
 """How long a condition holds before it is an alarm; at once where it is not named."""
-SERIOUS = frozenset({AlarmKind.LOST, AlarmKind.MISPLACED, AlarmKind.PARKED, AlarmKind.ECC})
+SERIOUS = frozenset(
+    {
+        AlarmKind.LOST,
+        AlarmKind.WORKER_SILENT,
+        AlarmKind.MISPLACED,
+        AlarmKind.PARKED,
+        AlarmKind.ECC,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +127,7 @@ def _conditions(
             yield host.name, AlarmKind.SILENT
     queued = snapshot.scheduler.queued > 0
     for slot in slots:
-        if slot.state is SlotState.SILENT:
+        if slot.host_silent:
             continue
         if slot.state in _OF_STATE:
             yield slot.key, _OF_STATE[slot.state]
@@ -130,6 +139,7 @@ def _conditions(
 
 _OF_STATE = {
     SlotState.LOST: AlarmKind.LOST,
+    SlotState.SILENT: AlarmKind.WORKER_SILENT,
     SlotState.MISPLACED: AlarmKind.MISPLACED,
     SlotState.PARKED: AlarmKind.PARKED,
 }

@@ -37,6 +37,7 @@ _BY_WORKER = {
     WorkerState.IDLE: SlotState.IDLE,
     WorkerState.REGISTERED: SlotState.IDLE,
     WorkerState.PAUSED: SlotState.PAUSED,
+    WorkerState.SILENT: SlotState.SILENT,
     WorkerState.STARTING: SlotState.STARTING,
     WorkerState.WANTED: SlotState.STARTING,
     WorkerState.RETIRING: SlotState.RETIRING,
@@ -63,8 +64,13 @@ class Slot:
 
     @property
     def dead(self) -> bool:
-        """Whether its readings are old ones."""
-        return self.state in (SlotState.LOST, SlotState.SILENT)
+        """Whether its readings are old ones; those of a silent worker's device are not."""
+        return self.state is SlotState.LOST or self.host_silent
+
+    @property
+    def host_silent(self) -> bool:
+        """Whether its host does not answer."""
+        return self.host.state in (HostState.SILENT, HostState.RECONNECTING)
 
     @property
     def foreign(self) -> bool:

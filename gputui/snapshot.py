@@ -31,7 +31,10 @@ class HostState(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """A worker's life: wanted → starting → registered → busy/idle → retiring → gone."""
+    """A worker's life: wanted → starting → registered → busy/idle → retiring → gone.
+
+    One that does not answer is silent, whatever it was before.
+    """
 
     WANTED = "wanted"
     STARTING = "starting"
@@ -39,6 +42,7 @@ class WorkerState(StrEnum):
     BUSY = "busy"
     IDLE = "idle"
     PAUSED = "paused"
+    SILENT = "silent"
     RETIRING = "retiring"
     CRASHED = "crashed"
     PARKED = "parked"
@@ -140,6 +144,10 @@ class WorkerStatus:
     nthreads: int = 1
     current_task: str | None = None
     """The prefix of a task it executes now."""
+    silent_for_s: float = 0.0
+    """How long its heartbeats to the scheduler have been missing; 0 while they come."""
+    stopped: bool = False
+    """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -186,8 +186,22 @@ def _status(
         open_files=reading.open_files if reading else None,
         restarts=worker.restarts,
         nthreads=spec.nthreads,
+        stopped=reading is not None and reading.stopped,
     )
-    return _counted(status, counts) if counts is not None else status
+    if counts is not None:
+        status = _counted(status, counts)
+    return _silent(status) if worker.address is not None else status
+
+
+def _silent(status: WorkerStatus) -> WorkerStatus:
+    """Return the status of a worker that registered, silent where it does not answer."""
+    if status.stopped:
+        why = f"its process is stopped: kill -CONT {status.pid} on {status.host} lets it go on"
+    elif status.silent_for_s:
+        why = f"no heartbeat for {status.silent_for_s:.0f} s"
+    else:
+        return status
+    return replace(status, state=WorkerState.SILENT, reason=why)
 
 
 def _counted(status: WorkerStatus, counts: WorkerCounts) -> WorkerStatus:
@@ -200,6 +214,7 @@ def _counted(status: WorkerStatus, counts: WorkerCounts) -> WorkerStatus:
         device_managed_bytes=counts.device_managed_bytes,
         spilled_bytes=counts.spilled_bytes,
         current_task=counts.current_task,
+        silent_for_s=counts.silent_s,
         seen_device_uuid=counts.device_uuid or status.seen_device_uuid,
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gputui.alarms import SERIOUS, AlarmKind, Alarms
 from gputui.readings import Owner
 from gputui.slots import Slot, slots_of
-from gputui.snapshot import Severity, Snapshot
+from gputui.snapshot import Severity, Snapshot, WorkerState
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
@@ -64,8 +64,13 @@ class AlarmWatch:
 
 def described(kind: AlarmKind, slot: Slot | None) -> str:
     """Return an alarm in words: what is the matter, and what is known of it."""
-    device = slot.device if slot is not None else None
-    if slot is None or device is None:
+    if slot is None:
+        return kind.value
+    if kind is AlarmKind.WORKER_SILENT:
+        silent = [worker for worker in slot.workers if worker.state is WorkerState.SILENT]
+        return f"{kind}: " + ", ".join(f"{worker.name}: {worker.reason}" for worker in silent)
+    device = slot.device
+    if device is None:
         return kind.value
     details = {
         AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),

@@ -37,6 +37,8 @@ class ProcessStat:
     cpu_ticks: int
     start_ticks: int
     rss_bytes: int
+    stopped: bool
+    """Whether a signal has stopped it (SIGSTOP); a debugger that holds it does not count."""
 
 
 def parse_cpu_times(stat: str) -> CpuTimes:
@@ -100,6 +102,7 @@ def parse_process_stat(stat: str) -> ProcessStat:
         cpu_ticks=int(fields[11]) + int(fields[12]),
         start_ticks=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
+        stopped=fields[0] == "T",
     )
 
 

@@ -167,6 +167,8 @@ class WorkerReading:
     cpu_percent: float | None
     rss_bytes: int | None
     open_files: int | None
+    stopped: bool = False
+    """Whether a signal has stopped its process."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What agents and the scheduler tell of workers, joined."""
 
+from dataclasses import replace
+
 import pytest
 
 from gputui.fleet.worker_table import WorkerTable
@@ -100,3 +102,29 @@ def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
     workers = (*busy.workers, *full.workers, *light.workers)
     worker_table.count(Counts(0.0, workers, (), 0, 0, 0, 0))
     assert worker_table.ranked == ("a:gpu3", "a:gpu2", "a:gpu1", "a:gpu0")
+
+
+def test_a_worker_without_heartbeats_is_silent_whatever_it_was(worker_table: WorkerTable) -> None:
+    (quiet,) = counts("a:gpu0", executing=1).workers
+    worker_table.count(Counts(0.0, (replace(quiet, silent_s=7.2),), (), 0, 0, 0, 0))
+    (status,) = worker_table.statuses({})
+    assert (status.state, status.silent_for_s) == (WorkerState.SILENT, 7.2)
+    assert status.reason == "no heartbeat for 7 s"
+    worker_table.count(counts("a:gpu0", executing=1))
+    assert state(worker_table) is WorkerState.BUSY
+
+
+def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
+    worker_table: WorkerTable,
+) -> None:
+    reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
+    (status,) = worker_table.statuses({"a:gpu0": reading})
+    assert status.state is WorkerState.SILENT and status.stopped
+    assert "kill -CONT 7 on a" in status.reason
+
+
+def test_a_worker_that_has_not_registered_is_not_silent_but_starting() -> None:
+    worker_table = WorkerTable()
+    worker_table.start(spec(), sent=True)
+    reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
+    assert worker_table.statuses({"a:gpu0": reading})[0].state is WorkerState.STARTING

@@ -60,3 +60,11 @@ def test_what_a_worker_tells_itself_is_not_told_again() -> None:
     parked = worker(state=WorkerState.PARKED)
     look(range(0, 10, 2), snapshot(host("h", device()), workers=(parked,)), watch)
     assert not teller.told
+
+
+def test_a_silent_worker_is_an_alarm_with_its_reason_though_its_device_is_read() -> None:
+    teller, watch = watching()
+    silent = worker(state=WorkerState.SILENT, reason="no heartbeat for 7 s", silent_for_s=7.0)
+    look(range(0, 2, 2), snapshot(host("h", device()), workers=(silent,)), watch)
+    text = "worker silent: h:gpu0: no heartbeat for 7 s"
+    assert teller.told == [(Severity.ERROR, "h:gpu0", "alarm", text)]

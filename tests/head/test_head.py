@@ -262,3 +262,27 @@ async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clus
 async def test_a_link_to_no_head_says_so() -> None:
     with pytest.raises(HeadError, match="no head answers"):
         await HeadLink.open("/nonexistent.sock", frontend="screen")
+
+
+async def test_a_stopped_worker_is_silent_within_ten_seconds_and_goes_on(
+    clusters: Clusters,
+) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    pid = cluster.workers["localhost:cpu0"].pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await cluster.until(
+            lambda: (
+                cluster.workers["localhost:cpu0"].state is WorkerState.SILENT
+                and any(e.text.startswith("worker silent") for e in cluster.events)
+            ),
+            bound_s=10,
+        )
+        await cluster.until(lambda: cluster.workers["localhost:cpu0"].silent_for_s > 5)
+        assert cluster.workers["localhost:cpu0"].stopped
+        assert cluster.workers["localhost:cpu1"].state is WorkerState.IDLE
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    await cluster.until(lambda: cluster.workers["localhost:cpu0"].state is WorkerState.IDLE)

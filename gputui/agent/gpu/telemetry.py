@@ -141,7 +141,8 @@ class WorkerMeter:
             return WorkerReading(name, None, None, None)
         percent = self._cpu_percent(stat, now_s)
         self._last = (now_s, stat)
-        return WorkerReading(name, percent, stat.rss_bytes, procfs.open_files(self._pid))
+        files = procfs.open_files(self._pid)
+        return WorkerReading(name, percent, stat.rss_bytes, files, stat.stopped)
 
     def _cpu_percent(self, stat: procfs.ProcessStat, now_s: float) -> float | None:
         if self._last is None:

@@ -2,7 +2,7 @@
 
 import time
 
-from distributed.scheduler import TaskGroup, WorkerState
+from distributed.scheduler import TaskGroup, WorkerState, heartbeat_interval
 
 from gputui.head.scheduler.scheduler import ClusterScheduler
 from gputui.protocol.scheduler import Counts, WorkerCounts
@@ -10,13 +10,25 @@ from gputui.snapshot import TaskGroupStatus
 
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""
+SILENT_AFTER_S = 6.0
+SILENT_AFTER_HEARTBEATS = 3
+"""Workers of large clusters send few heartbeats: 200 in a second, all workers together."""
 
 
-def count(scheduler: ClusterScheduler) -> Counts:
-    """Return the counts now, with the tasks sampled since the last call."""
+def count(scheduler: ClusterScheduler, listening_since: float = 0.0) -> Counts:
+    """Return the counts now, with the tasks sampled since the last call.
+
+    `listening_since` is when the scheduler's loop was last held up: what it did not read then
+    is no worker's silence.
+    """
+    now, states = time.time(), scheduler.workers.values()
+    bound_s = max(SILENT_AFTER_S, SILENT_AFTER_HEARTBEATS * heartbeat_interval(len(states)))
     return Counts(
-        at=time.time(),
-        workers=tuple(_worker(state) for state in scheduler.workers.values()),
+        at=now,
+        workers=tuple(
+            _worker(state, silence_s(now - max(state.last_seen, listening_since), bound_s))
+            for state in states
+        ),
         groups=_groups(scheduler),
         tasks=len(scheduler.tasks),
         queued=len(scheduler.queued),
@@ -26,7 +38,16 @@ def count(scheduler: ClusterScheduler) -> Counts:
     )
 
 
-def _worker(state: WorkerState) -> WorkerCounts:
+def silence_s(quiet_s: float, bound_s: float) -> float:
+    """Return for how long a worker has been silent; less than the bound is no silence.
+
+    >>> silence_s(5.0, 6.0), silence_s(7.0, 6.0)
+    (0.0, 7.0)
+    """
+    return quiet_s if quiet_s >= bound_s else 0.0
+
+
+def _worker(state: WorkerState, silent_s: float) -> WorkerCounts:
     metrics = state.metrics
     device = metrics.get("gputui", {})
     processing = len(state.processing)
@@ -46,6 +67,7 @@ def _worker(state: WorkerState) -> WorkerCounts:
         device_managed_bytes=device.get("device_managed_bytes"),
         device_uuid=device.get("device_uuid"),
         current_task=at_work.prefix.name if at_work is not None else None,
+        silent_s=silent_s,
     )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import time
 
 from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.scheduler import ClusterScheduler
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 MAX_UNREAD_BYTES = 2**20
 """No counts are added for a head that has not read this much."""
+HELD_UP_S = 1.0
+"""A loop that was busy for longer has read no heartbeat meanwhile."""
 
 
 class Reporter:
@@ -41,15 +44,19 @@ class Reporter:
 
     async def report(self, interval_s: float) -> None:
         """Send the counts for ever."""
+        listening_since = 0.0
         while True:
             if self._output.get_write_buffer_size() < MAX_UNREAD_BYTES:
-                self._report()
+                self._report(listening_since)
+            due = time.monotonic() + interval_s
             await asyncio.sleep(interval_s)
+            if time.monotonic() - due > HELD_UP_S:
+                listening_since = time.time()
 
-    def _report(self) -> None:
+    def _report(self, listening_since: float) -> None:
         """Send the counts; a mistake in counting is logged, and never the scheduler's end."""
         try:
-            self.send(count(self._scheduler))
+            self.send(count(self._scheduler, listening_since))
         except Exception:
             logger.exception("the scheduler could not be counted")
 
