@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputui.errors import ExitCode, GputuiError, UsageError
+from gputui.process.search_path import ignore_working_directory
 
 __all__ = ["main"]
 
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     All is over then, and Python is spared its own tidying up: a tenth of a second after Dask, or
     for ever, after a mistake of ours that left threads behind.
     """
+    ignore_working_directory()
     _open_streams()
     try:
         status = run_command(list(sys.argv[1:] if argv is None else argv))

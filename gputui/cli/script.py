@@ -23,6 +23,7 @@ from gputui.cli.tasks import Tasks
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.workers import device_label
+from gputui.process.search_path import own_python
 from gputui.run.script import Handover
 from gputui.snapshot import RunState, Snapshot
 
@@ -64,9 +65,7 @@ async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Proc
     reads, writes = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gputui.run.script",
+            *own_python("gputui.run.script"),
             str(reads),
             str(path),
             *arguments,

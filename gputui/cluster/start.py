@@ -9,13 +9,12 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from gputui.cluster.link import HeadLink
 from gputui.errors import ClusterError, HeadError, ProtocolError
+from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import AwaitWorkers, Settled
 from gputui.protocol.shared import Refused
@@ -72,15 +71,11 @@ def spawn_head(config: ConfigureHead) -> HeadProcess:
     """Start a head in a session of its own; it begins to reach its hosts at once."""
     config = replace(config, cluster_id=secrets.token_hex(8))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gputui.head"],
+        own_python("gputui.head"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={
-            **os.environ,
-            "PYTHONPATH": _python_path(),
-            "GPUTUI_CLUSTER": config.cluster_id,
-        },
+        env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
         start_new_session=True,
     )
     assert process.stdin
@@ -162,18 +157,3 @@ def _socket(line: bytes) -> str:
     if isinstance(message, Refused):
         raise HeadError(message.reason)
     return message.socket
-
-
-def _python_path() -> str:
-    """Return a PYTHONPATH with which modules beside a script are found on this machine, too.
-
-    The scheduler and the local workers unpickle functions of such modules by name.
-    """
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    prefixes = (Path(sys.prefix), Path(sys.base_prefix))
-    own = [
-        path
-        for path in map(os.path.abspath, sys.path)
-        if Path(path).is_dir() and not any(Path(path).is_relative_to(p) for p in prefixes)
-    ]
-    return os.pathsep.join(dict.fromkeys(path for path in (*given, *own) if path))

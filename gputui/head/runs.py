@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from gputui.errors import HeadError
 from gputui.head.event_log import EventLog
 from gputui.head.scheduler_process import ending
 from gputui.head.server import FrontendConnection
+from gputui.process.search_path import own_python
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
 from gputui.run import RUN_VARIABLE, new_id
 from gputui.snapshot import RunState, RunStatus, Severity
@@ -102,7 +102,7 @@ class Runs:
     async def start(self, request: StartRun) -> str:
         """Start a preset as a command of its own, and return the run's id."""
         id = new_id(request.preset)
-        command = [sys.executable, "-m", "gputui", "--attach", self._name, "--run", request.preset]
+        command = [*own_python("gputui"), "--attach", self._name, "--run", request.preset]
         for key, value in request.parameters:
             command += ["-p", f"{key}={value}"]
         process = await asyncio.create_subprocess_exec(

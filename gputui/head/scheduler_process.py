@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import time
 from collections import deque
 from typing import Protocol
@@ -19,6 +18,7 @@ from typing import Protocol
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
 from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.process.search_path import own_python
 from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -78,9 +78,7 @@ class SchedulerProcess:
     async def start(self) -> None:
         """Start the process, which imports while it waits for its configuration."""
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gputui.head.scheduler",
+            *own_python("gputui.head.scheduler"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

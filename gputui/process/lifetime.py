@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gputui.folders import runtime_folder
 from gputui.process import procfs
+from gputui.process.search_path import own_python
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -96,7 +97,7 @@ def own_command() -> list[str]:
     packed = __file__.partition(".pyz")
     if packed[1]:
         return [sys.executable, packed[0] + packed[1]]
-    return [sys.executable, "-m", "gputui.agent"]
+    return own_python("gputui.agent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import numpy
 from distributed.worker import DEFAULT_METRICS
 
 from gputui.process.memory import memory_limit
+from gputui.process.search_path import add_task_path
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 
@@ -62,6 +63,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     if spec["cpus"]:
         os.sched_setaffinity(0, spec["cpus"])
     numpy.random.seed()
+    add_task_path()
     try:
         asyncio.run(_serve(spec, credentials, reports))
     except (TimeoutError, OSError) as error:

@@ -21,6 +21,7 @@ from gputui.fleet.link import AgentLink, LocalStream
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
+from gputui.process.search_path import own_python
 from gputui.protocol.agent import MARKER
 from gputui.snapshot import HostState
 
@@ -115,7 +116,7 @@ async def _open_local(
     host: Host, settings: FleetSettings, shared: Shared, stages: Stages
 ) -> Opened:
     """Start the relay as a child, from the installed package or, with python=, from the pack."""
-    command = [sys.executable, "-m", "gputui.agent", "relay"]
+    command = [*own_python("gputui.agent"), "relay"]
     async with stages.enter(HostState.PROBING, "its agent did not start"):
         if host.python:
             pack = await shared.pack()

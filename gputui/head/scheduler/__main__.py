@@ -13,6 +13,7 @@ import os
 import resource
 
 from gputui.process.lifetime import die_with
+from gputui.process.search_path import add_task_path
 
 
 def main() -> None:
@@ -37,6 +38,7 @@ async def _run(output_descriptor: int) -> None:
 
     gc.freeze()
     gc.enable()
+    add_task_path()
     orders, output = await open_input(0), await open_output(output_descriptor)
     line = await orders.readline()
     if not line:

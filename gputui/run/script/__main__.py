@@ -20,7 +20,7 @@ def main() -> None:
     handover = Handover.read(int(descriptor))
     die_with(handover.parent)
     handover.take()
-    sys.path[0] = handover.folder
+    sys.path.insert(0, handover.folder)
     try:
         _execute(sys.argv[0])
     except SystemExit:
