@@ -15,6 +15,7 @@ import pytest
 from gputui import run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
+from gputui.presets.plain import json_text
 from gputui.run import arrays, records
 from gputui.run.records import write
 from gputui.snapshot import RunState
@@ -216,3 +217,47 @@ def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
 def test_rows_are_printed_as_a_table() -> None:
     rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
     assert run.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"
+
+
+ODD = (float("nan"), float("inf"), -float("inf"))
+ODD_FIGURES = [
+    Figure("line", "a line", x=(0.0, 1.0, 2.0, 3.0), y=(*ODD, 2.0), logarithmic=True),
+    Figure("line", "a line", x=(0.0, 1.0, 2.0), y=ODD),
+    Figure("bar", "bars", labels=("nan", "two", "three"), y=(ODD[0], 2.0, -1.0), logarithmic=True),
+    Figure("heat", "a map", labels=("nan", "b"), matrix=((ODD[1], 1.5), (None, ODD[0]))),
+    Figure("heat", "a map", matrix=((ODD[1], ODD[0]),)),
+    Figure("line", "nothing at all"),
+]
+
+
+@pytest.mark.parametrize("figure", ODD_FIGURES)
+def test_numbers_that_are_not_finite_stand_in_the_way_of_no_figure(
+    figure: Figure, tmp_path: Path
+) -> None:
+    kept = json.loads(json_text(asdict(figure)), parse_constant=pytest.fail)
+    for made in (figure, kept):
+        assert run.shown(made).startswith(figure.title) or figure.title in run.shown(made)
+        assert "cannot be drawn" not in run.shown(made)
+    run.draw_file(figure, tmp_path / "figure.png")
+
+
+def test_a_figure_of_a_record_that_cannot_be_drawn_says_so_and_nothing_more() -> None:
+    said = run.shown({"kind": "bar", "title": "x", "labels": ["a"], "y": ["?"]})
+    assert said.startswith("its figure cannot be drawn (ValueError: ")
+    assert "\n" not in said
+
+
+def test_what_is_not_finite_stays_valid_json_in_a_record() -> None:
+    run = recording()
+    run.keep({"result": {"worst": ODD[0]}, "figure": asdict(ODD_FIGURES[0])})
+    run.end(RunState.DONE, result={"parameters": {"least": ODD[1]}})
+    text = (run.record.folder / "run.json").read_text()
+    kept = json.loads(text, parse_constant=pytest.fail)
+    assert kept["result"]["parameters"]["least"] == "inf"
+
+
+def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
+    run = recording()
+    run.keep({"result": {"sum": 3}})
+    run.end(RunState.FAILED, error=RunError("the disk is full"))
+    assert records.find(run.record.id).result == {"result": {"sum": 3}}

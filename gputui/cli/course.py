@@ -6,7 +6,6 @@ told; the log is. In return the head tells of workers that crash, of restarts, a
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from gputui.cli.progress import Progress, Silence
 from gputui.cluster import HeadLink, failures
 from gputui.errors import GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
 from gputui.protocol.frontend import (
     AwaitWorkers,
     Cancelled,
@@ -248,7 +248,7 @@ def told(result: Mapping[str, Any]) -> str:
     """
     without_figure = {key: value for key, value in result.items() if key != "figure"}
     for each in (result, without_figure):
-        text = json.dumps(each)
+        text = json_text(each)
         if len(text) <= MOST_TOLD:
             return text if each else ""
     return ""

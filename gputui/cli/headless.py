@@ -7,7 +7,6 @@ written against Dask's synchronous client.
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import Preset, Value
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
 from gputui.snapshot import RunState
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ def _put_out(
 ) -> Outcome:
     """Print, draw and save what a run came to; where that fails, the record has the result."""
     told = result.to_json(failed_hosts(course.settled), course.heard.restarts)
+    course.recording.keep(told | result.extras())
     saved: list[Path] = []
     error = None
     course.quieten()
@@ -192,7 +193,7 @@ def _put_out(
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)
     if course.work.as_json:
-        _print(json.dumps(failure(course.work, error) if error else told))
+        _print(json_text(failure(course.work, error) if error else told))
     return Outcome(
         kept=told | result.extras(),
         summary=str(error) if error else _summary(result),
@@ -217,7 +218,7 @@ def _for_people(result: "RunResult", *, draws: bool) -> str:
     """Return a result, its figure, and where it was computed."""
     lines = [run.text(result.result, result.units)]
     if draws and result.figure:
-        lines.append(f"\n{run.draw(result.figure)}\n")
+        lines.append(f"\n{run.shown(result.figure)}\n")
     where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
     lines.append(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s")
     return "\n".join(lines)

@@ -1,6 +1,5 @@
 """`runs`: what was run, and one run with all that is recorded of it."""
 
-import json
 import shutil
 import sys
 import time
@@ -8,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gputui.presets import Figure
-from gputui.run import RunRecord, draw, find, has_plotext, recorded, text
+from gputui.presets.plain import json_text
+from gputui.run import RunRecord, find, has_plotext, recorded, shown, text
 
 SHOWN = 30
 """Runs that are listed for people; `--json` has them all."""
@@ -19,7 +18,7 @@ def list_runs(as_json: bool) -> int:
     """Print the recorded runs, the newest first."""
     found = recorded()
     if as_json:
-        print(json.dumps([asdict(record) for record in found], indent=1))
+        print(json_text([asdict(record) for record in found], indent=1))
         return 0
     if not found:
         print("no run yet; gputui --run svd makes one", file=sys.stderr)
@@ -45,7 +44,7 @@ def show_run(id_: str, as_json: bool) -> int:
     """Print one run; raises UsageError when the id names none, or several."""
     record = find(id_)
     if as_json:
-        print(json.dumps(asdict(record), indent=1))
+        print(json_text(asdict(record), indent=1))
     else:
         print("\n\n".join(_parts(record)))
     return 0
@@ -58,7 +57,7 @@ def _parts(record: RunRecord) -> list[str]:
     if result := kept.get("result"):
         parts.append(text(result, kept.get("units")))
     if kept.get("figure") and has_plotext():
-        parts.append(draw(Figure(**kept["figure"])))
+        parts.append(shown(kept["figure"]))
     return parts
 
 

@@ -1,6 +1,5 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
-import json
 import re
 import shlex
 import sys
@@ -42,8 +41,9 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     except GputuiError as error:
         if options["as_json"]:
             from gputui.cli.recorded import failure
+            from gputui.presets.plain import json_text
 
-            print(json.dumps(failure(_work(options, {}, ()), error)))
+            print(json_text(failure(_work(options, {}, ()), error)))
         raise
     return run_until_interrupted(running)
 

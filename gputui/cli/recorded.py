@@ -6,7 +6,6 @@ state in its record and, with `--json`, an object on stdout.
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,6 +18,7 @@ from gputui.cli.progress import progress
 from gputui.cluster import HeadLink, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
 from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
 from gputui.snapshot import HostStatus, RunState
 
@@ -66,7 +66,7 @@ async def recorded(work: Work, hold: Hold, do: Doing) -> int:
     except GputuiError as error:
         recording.end(_state(error), error=error)
         if work.as_json:
-            print(json.dumps(failure(work, error)), flush=True)
+            print(json_text(failure(work, error)), flush=True)
         raise
 
 

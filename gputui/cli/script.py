@@ -6,7 +6,6 @@ and exits with is what it would be with `python`.
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
 from gputui.cli.tasks import Tasks
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError
 from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
 from gputui.presets.workers import device_label
 from gputui.process.search_path import own_python
 from gputui.run.script import Handover
@@ -152,7 +152,7 @@ def _outcome(course: Course, path: Path, status: int, elapsed_s: float) -> Outco
     if error and status < 0:
         _say(error)
     if course.work.as_json:
-        print(json.dumps(failure(course.work, error) if error else told), flush=True)
+        print(json_text(failure(course.work, error) if error else told), flush=True)
     interrupted = code == ExitCode.INTERRUPTED
     failed = RunState.CANCELLED if interrupted else RunState.FAILED
     return Outcome(

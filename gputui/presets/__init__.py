@@ -27,7 +27,6 @@ a preset imports what it computes with inside its functions.
 
 from gputui.presets.backends import array_module, module_of, to_host
 from gputui.presets.definition import (
-    Figure,
     Library,
     Machine,
     Memory,
@@ -37,6 +36,7 @@ from gputui.presets.definition import (
     Value,
     refuse_too_many,
 )
+from gputui.presets.figure import Figure
 from gputui.presets.registry import (
     BUILT_IN,
     checked,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import PresetError
+from gputui.presets.figure import Figure
 
 if TYPE_CHECKING:
     from gputui.presets.job import Job
@@ -200,38 +201,6 @@ class Memory:
     peak_bytes: int
     change: str = ""
     """As in "use chunk_rows ≤ 40,000"; "" where nothing helps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """Data of one picture; drawn by `gputui.run.execution` in the terminal and as PNG."""
-
-    kind: str
-    """line (x and y), bar (labels and y), or heat (labels and matrix)."""
-    title: str
-    y_label: str = ""
-    x_label: str = ""
-    x: tuple[float, ...] = ()
-    y: tuple[float, ...] = ()
-    labels: tuple[str, ...] = ()
-    matrix: tuple[tuple[float | None, ...], ...] = ()
-    logarithmic: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise ValueError where nothing can draw it, so that an author's first run says so."""
-        sides = {
-            "line": (len(self.x), len(self.y)),
-            "bar": (len(self.labels), len(self.y)),
-            "heat": (len(self.labels) or len(self.matrix), len(self.matrix)),
-        }
-        if self.kind not in sides:
-            raise ValueError(f"a figure is one of {', '.join(sides)}, not {self.kind!r}")
-        if sides[self.kind][0] != sides[self.kind][1]:
-            first = "x" if self.kind == "line" else "labels"
-            second = "matrix" if self.kind == "heat" else "y"
-            raise ValueError(
-                f"a {self.kind} has as many {first} as {second}, not {sides[self.kind]}"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ No Dask is imported here, and each drawing library only where it draws.
 from typing import TYPE_CHECKING, Any
 
 from gputui.run.arrays import save_arrays
-from gputui.run.figures import FIGURE_SUFFIXES, draw, draw_file, has_matplotlib, has_plotext
+from gputui.run.figures import FIGURE_SUFFIXES, draw, draw_file, has_matplotlib, has_plotext, shown
 from gputui.run.recording import Recording
 from gputui.run.records import RUN_VARIABLE, RunRecord, find, new_id, new_record, recorded, runs_dir
 from gputui.run.text import brief, text
@@ -34,6 +34,7 @@ __all__ = [
     "recorded",
     "runs_dir",
     "save_arrays",
+    "shown",
     "text",
 ]
 

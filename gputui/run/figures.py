@@ -1,6 +1,7 @@
 """A figure → text for the terminal (plotext) or a file (matplotlib)."""
 
 import importlib.util
+from collections.abc import Mapping
 from math import ceil, log10
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from gputui.errors import UsageError
 from gputui.presets import Figure
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
+
+NOTHING = "nothing to draw, no number is finite"
 
 
 def has_plotext() -> bool:
@@ -21,6 +24,14 @@ def has_matplotlib() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
+def shown(made: Figure | Mapping[str, Any]) -> str:
+    """Return the figure, or that of a record, as text; or why it cannot be drawn."""
+    try:
+        return draw(made if isinstance(made, Figure) else Figure.from_json(made))
+    except Exception as error:  # of a library, or of a record that others wrote
+        return f"its figure cannot be drawn ({type(error).__name__}: {error})"
+
+
 def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
     """Return the figure as text without colours, at most so many cells wide and high.
 
@@ -31,6 +42,13 @@ def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
         import plotext
     except ImportError:
         raise UsageError("a figure in the terminal: pip install 'gputui[plot]'") from None
+    drawable = figure.finite()
+    if drawable is None:
+        return f"{figure.title}: {NOTHING}"
+    return _text(plotext, drawable, width, height)
+
+
+def _text(plotext: Any, figure: Figure, width: int, height: int) -> str:
     if figure.kind == "heat":
         return _heat_lines(figure)
     plotext.clear_figure()
@@ -48,7 +66,7 @@ def _draw_line(plotext: Any, figure: Figure) -> None:
     plotext.xlabel(figure.x_label)
     plotext.ylabel(figure.y_label)
     plotext.plot(list(figure.x), list(figure.y), marker="braille")
-    if figure.logarithmic and min(figure.y, default=0) > 0:
+    if figure.logarithmic:
         plotext.yscale("log")
 
 
@@ -95,8 +113,12 @@ def draw_file(figure: Figure, path: Path) -> None:
     canvas = Canvas(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(canvas)
     axes = canvas.add_subplot()
-    axes.set(title=figure.title, xlabel=figure.x_label, ylabel=figure.y_label)
-    _fill(axes, figure)
+    axes.set(xlabel=figure.x_label, ylabel=figure.y_label)
+    if drawable := figure.finite():
+        axes.set_title(drawable.title)
+        _fill(axes, drawable)
+    else:
+        axes.set_title(f"{figure.title}: {NOTHING}")
     try:
         canvas.savefig(path, dpi=150)
     except OSError as error:
@@ -117,5 +139,5 @@ def _fill(axes: Any, figure: Figure) -> None:
         axes.set(xlabel=figure.y_label, ylabel="", xscale="log" if figure.logarithmic else "linear")
     else:
         axes.plot(figure.x, figure.y)
-        if figure.logarithmic and min(figure.y, default=0) > 0:
+        if figure.logarithmic:
             axes.set_yscale("log")

@@ -6,7 +6,8 @@ the run goes on without.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gputui.run.log import RunLog
@@ -38,6 +39,12 @@ class Recording:
         self._end_stage()
         self._stage, self._stage_from = name, time.monotonic()
         self.note(name)
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        """Record what the run came to, before anything is made of it that may fail."""
+        self.record = replace(self.record, result=dict(result))
+        with self._writing():
+            write(self.record)
 
     def end(self, state: RunState, **outcome: Any) -> None:
         """Record how the run ended, as `records.ended` takes it; what comes after changes nothing.

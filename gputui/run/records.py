@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
+from gputui.presets.plain import json_text
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.snapshot import RunState
 
@@ -128,7 +129,7 @@ def ended(
         record,
         state=state,
         ended_at=time.time(),
-        result=dict(result or {}),
+        result=dict(record.result if result is None else result),
         error_type=type(error).__name__ if error else "",
         error=str(error) if error else "",
         **more,
@@ -141,7 +142,7 @@ def write(record: RunRecord) -> None:
     record.folder.mkdir(mode=0o700, exist_ok=True)
     path = record.folder / FILE
     draft = path.with_suffix(".new")
-    draft.write_text(json.dumps(asdict(record), indent=1))
+    draft.write_text(json_text(asdict(record), indent=1))
     draft.chmod(0o600)
     draft.replace(path)
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
@@ -96,3 +97,31 @@ def test_a_preset_from_a_file_finds_what_lies_beside_it_on_every_host(
     name = openssh_hosts.hosts[0].name
     found = gputui.json(f"{name} gpus=none workers=1", "--run", "elsewhere/mine.py:PRESET")
     assert found["result"] == {"x": [4, 7]}
+
+
+ODD_PRESET = """
+from gputui.presets import Figure, Outcome, Parameter, Preset
+
+def compute(job):
+    odd = float("nan")
+    figure = Figure("line", "odd", x=(0.0, 1.0, 2.0), y=(odd, 1.0, job["least"]))
+    return Outcome({"worst": odd, "least": job["least"], "all": [odd, 1.0]}, figure)
+
+PRESET = Preset("odd", "NaN", (Parameter("least", float, 0.0, "any"),), compute, draws=True)
+"""
+
+
+def test_numbers_that_are_not_finite_stay_valid_json_everywhere(gputui: Command) -> None:
+    (gputui.folder / "odd.py").write_text(ODD_PRESET)
+    words = ("--run", "odd.py:PRESET", "-p", "least=inf", "--backend", "numpy")
+    drawn = gputui("localhost gpus=none workers=1", *words, "--figure", "-")
+    assert (drawn.returncode, "Traceback" in drawn.stderr) == (0, False), drawn.stderr
+    for printed in (
+        gputui("localhost gpus=none workers=1", *words, "--json"),
+        gputui("runs", "--json"),
+        gputui("runs", "show", "last", "--json"),
+    ):
+        assert printed.returncode == 0, printed.stderr
+        assert '"inf"' in printed.stdout
+        json.loads(printed.stdout, parse_constant=pytest.fail)
+    assert "odd (2 not finite)" in gputui("runs", "show", "last").stdout

@@ -31,6 +31,13 @@ def test_a_table_of_numbers_is_bars_and_a_matrix_heat() -> None:
     assert heat is not None and heat.kind == "heat"
 
 
+def test_numbers_that_are_not_finite_are_left_out_of_a_figure() -> None:
+    record = {"kind": "line", "title": "t", "x": [0, 1, 2], "y": ["nan", 2.0, "inf"]}
+    figure = figure_of(json.dumps({"figure": record}))
+    assert figure == Figure("line", "t (2 not finite)", x=(1.0,), y=(2.0,))
+    assert figure_of(json.dumps({"figure": record | {"y": ["nan"] * 3}})) is None
+
+
 @pytest.mark.parametrize("text", ["", "null", "[]", "{", '{"result": 3}', result(sum=3.5, n="x")])
 def test_what_cannot_be_drawn_is_no_figure(text: str) -> None:
     assert figure_of(text) is None

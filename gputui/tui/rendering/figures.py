@@ -6,8 +6,7 @@ result that can be drawn is: singular values and other rows of numbers, tables, 
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import Any
 
 from gputui.presets import Figure
@@ -24,7 +23,7 @@ def figure_of(result_json: str) -> Figure | None:
     try:
         whole = json.loads(result_json)
         if isinstance(whole.get("figure"), dict):
-            return _from_record(whole["figure"])
+            return Figure.from_json(whole["figure"]).finite()
         result = whole.get("result")
     except (ValueError, AttributeError, TypeError):
         return None
@@ -35,13 +34,6 @@ def figure_of(result_json: str) -> Figure | None:
         if figure is not None:
             return figure
     return None
-
-
-def _from_record(record: Mapping[str, Any]) -> Figure:
-    """Return a figure that was written as JSON: its lists were tuples."""
-    known = {each.name for each in fields(Figure)}
-    values = {key: _as_tuples(value) for key, value in record.items() if key in known}
-    return Figure(**values)
 
 
 def _as_tuples(value: Any) -> Any:
