@@ -7,13 +7,12 @@ told to stop.
 
 import asyncio
 import io
-import logging
 import os
 import signal
-from pathlib import Path
 
 from gputui.errors import GputuiError
 from gputui.head.head import Head
+from gputui.head.log_file import LogFile, log_to_file
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
@@ -37,8 +36,9 @@ def main() -> int:
 
 async def _run(config: ConfigureHead) -> int:
     head = Head(config)
+    log = None
     try:
-        _log_to(log_folder() / f"{head.name}.log")
+        log = log_to_file(head.name)
     except OSError as error:  # a cluster is worth more than its log
         head.tell(Severity.WARNING, "cluster", "unlogged", f"the head writes no log: {error}")
     loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ async def _run(config: ConfigureHead) -> int:
         loop.add_signal_handler(number, head.stop, f"the head was sent {number.name}")
     if not config.stays:
         loop.add_reader(0, _heard_starter, head)
-    await head.run(lambda socket: _say(Opened(socket)))
+    await head.run(lambda socket: _say(Opened(socket), log))
     return 0
 
 
@@ -57,40 +57,15 @@ def _heard_starter(head: Head) -> None:
         head.stop("whoever started it is gone")
 
 
-def _say(message: Opened | Refused) -> None:
-    """Tell the starter, then let go of its stdout and stderr: the log takes their place."""
+def _say(message: Opened | Refused, log: LogFile | None = None) -> None:
+    """Answer the starter, then let go of its stdout and stderr: the log takes their place."""
     os.write(1, encode(message))
-    os.dup2(_log_descriptor(), 1)
-    os.dup2(1, 2)
-
-
-def log_folder() -> Path:
-    """Return where heads keep their logs, in the user's state folder; made where it is not."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    folder = Path(state).expanduser() / "gputui" / "log"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
-
-
-def _log_to(path: Path) -> None:
-    """Log to a file that only this user can read; the one before is kept as `.1`."""
-    if path.exists():
-        path.replace(path.with_name(f"{path.name}.1"))
-    path.touch(mode=0o600)
-    logging.basicConfig(
-        filename=path,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("asyncssh").setLevel(logging.WARNING)
-
-
-def _log_descriptor() -> int:
-    """Return the descriptor of the log file, or of /dev/null."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, logging.FileHandler) and handler.stream is not None:
-            return handler.stream.fileno()
-    return os.open(os.devnull, os.O_WRONLY)
+    if log is not None:
+        log.take_output()
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.dup2(null, 2)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 from distributed import Client
 
 from gputui.cluster.link import security
-from gputui.head.__main__ import log_folder
+from gputui.head.log_file import log_folder
 from tests.clusters import Clusters
 from tests.system.parts import parts_of
 

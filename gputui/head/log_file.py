@@ -1,0 +1,87 @@
+"""The head's log: a file for each cluster name, rotated by size and age while the head runs.
+
+What is written to stdout and stderr goes to it, too. Logs that no head has written to for a month
+are removed when the next head starts.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+FILE_BYTES = 5_000_000
+FILE_S = 7 * 86400.0
+"""A file holds so much, and so long, at most."""
+FILES_BEFORE = 2
+"""Rotated files that are kept, as `.1` and `.2`."""
+KEPT_S = 30 * 86400.0
+
+
+def log_folder() -> Path:
+    """Return where heads keep their logs, in the user's state folder; made where it is not."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    folder = Path(state).expanduser() / "gputui" / "log"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def log_to_file(name: str) -> "LogFile":
+    """Log to the file of a cluster's name; the one before is kept. Raises OSError."""
+    folder = log_folder()
+    _sweep(folder)
+    log = LogFile(folder / f"{name}.log")
+    logging.basicConfig(
+        handlers=[log],
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("asyncssh").setLevel(logging.WARNING)
+    return log
+
+
+class LogFile(RotatingFileHandler):
+    """A log that only this user can read, 0600."""
+
+    def __init__(self, path: Path, file_bytes: int = FILE_BYTES, file_s: float = FILE_S) -> None:
+        self._file_s = file_s
+        self._holds_output = False
+        super().__init__(path, maxBytes=file_bytes, backupCount=FILES_BEFORE, delay=True)
+        if path.exists():
+            self.doRollover()
+        else:
+            self._begin()
+
+    def take_output(self) -> None:
+        """Let stdout and stderr of this process go to the file, after rotations, too."""
+        self._holds_output = True
+        assert self.stream
+        os.dup2(self.stream.fileno(), 1)
+        os.dup2(1, 2)
+
+    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802 - logging's name
+        """Return whether the file is full or old."""
+        old = record.created - self._begun_at > self._file_s
+        return old or bool(super().shouldRollover(record))
+
+    def doRollover(self) -> None:  # noqa: N802 - logging's name
+        """Begin a new file, and keep the one before."""
+        super().doRollover()
+        self._begin()
+        if self._holds_output:
+            self.take_output()
+
+    def _begin(self) -> None:
+        Path(self.baseFilename).touch(mode=0o600)
+        if self.stream is None:
+            self.stream = self._open()
+        self._begun_at = time.time()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove logs that nobody has written to for long."""
+    for path in folder.glob("*.log*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > KEPT_S:
+                path.unlink()
