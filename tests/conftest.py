@@ -1,4 +1,8 @@
-"""Fixtures that all tests may use."""
+"""Fixtures that all tests may use, and turns between tests that run at the same time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +15,23 @@ from tests.sshd import (  # noqa: F401
 )
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start what checks the house rules, if it is asked for: it runs beside the other tests."""
-    if not session.config.option.collectonly:
-        for item in session.items:
-            if isinstance(item, pytest.Function) and item.path.name == "test_house.py":
-                item.module.begin(item.callspec.params["rule"])
+@pytest.fixture(autouse=True)
+def _turn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Give a test marked `alone` the machine to itself, under pytest-xdist.
+
+    All others share a lock that such a test takes exclusively. Both pass a gate, so that those
+    that begin later wait for the one that waits.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    alone = request.node.get_closest_marker("alone") is not None
+    common = tmp_path_factory.getbasetemp().parent
+    with (common / "turns").open("a") as turns, (common / "gate").open("a") as gate:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(turns, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        if not alone:
+            fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
