@@ -49,3 +49,50 @@ def _inside(hint: Any) -> set[type]:
     if is_dataclass(hint):
         return {typing.cast(type, hint)}
     return set().union(*map(_inside, typing.get_args(hint)))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b'["Pong", ["seven"]]', "Pong.number is list, not int"),
+        (b'["Pong", true]', "Pong.number is bool, not int"),
+        (b'["Pong", 7.5]', "Pong.number is float, not int"),
+        (b'["Pong", null]', "Pong.number is null, not int"),
+        (b'["Pong", 1' + b"0" * 30 + b"]", "not a message"),
+        (b'["Pong"]', "not a message"),
+        (b'["Trouble", 7]', "Trouble.text is int, not str"),
+        (b'["Trouble", "\\ud800"]', "not a message"),
+        (b'["WorkerReading", "w", NaN, 1, 1]', "not a message"),
+        (b'["ForkserverReady", NaN]', "not a message"),
+        (b'["LogLines", "w", ["a", 7], 0.0, 0, false]', "LogLines.lines is list"),
+        (b'["LogLines", "w", "abc", 0.0, 0, false]', "LogLines.lines is str"),
+        (b'["Telemetry", 0.0, [1, 2], [], []]', "Telemetry.host is list"),
+        (b'["Telemetry", 0.0, null, [], []]', "Telemetry.host is null"),
+        (b'["Telemetry", 0.0, "12345678", [], []]', "Telemetry.host is str"),
+        (b"[" * 100_000, "not a message"),
+        (b'{"Pong": 1}', "not a message"),
+        (b"\xff\xfe", "not a message"),
+    ],
+)
+def test_what_is_not_of_its_declared_type_is_an_error_of_that_peer(line: bytes, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        decode(line, agent.FromAgent)
+
+
+def test_an_integer_may_stand_for_a_float_and_null_where_it_is_declared() -> None:
+    assert decode(b'["ForkserverReady", 3]', agent.FromAgent) == agent.ForkserverReady(3)
+    assert decode(b'["WorkerReady", "w", "a", null]', agent.FromAgent).device_uuid is None
+
+
+def test_a_type_that_was_wrong_once_is_wrong_again() -> None:
+    for _ in range(2):
+        with pytest.raises(ProtocolError):
+            decode(b'["Pong", "7"]', agent.FromAgent)
+        assert decode(b'["Pong", 7]', agent.FromAgent) == agent.Pong(7)
+
+
+def test_text_that_is_no_unicode_is_sent_readable() -> None:
+    sent = encode(agent.Trouble("file \udcff"))
+    assert decode(sent, agent.FromAgent) == agent.Trouble("file ?")
+    emoji = agent.Trouble("all good 👍 99999999999999999999")
+    assert decode(encode(emoji), agent.FromAgent) == emoji

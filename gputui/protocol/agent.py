@@ -5,8 +5,10 @@ with its `Facts`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gputui.plan import WorkerSpec
+from gputui.protocol.delivery import Delivery
 from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceReading, HostReading
 
@@ -83,6 +85,8 @@ class FollowLogs:
 class Ping:
     """Keeps the lease; answered by `Pong` with the same number."""
 
+    delivery: ClassVar[Delivery] = Delivery.LATEST
+
     number: int
 
 
@@ -110,6 +114,8 @@ ToAgent = (
 @dataclass(frozen=True, slots=True)
 class Pong:
     """The answer to a `Ping`."""
+
+    delivery: ClassVar[Delivery] = Delivery.LATEST
 
     number: int
 
@@ -174,6 +180,8 @@ class WorkerReading:
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """Every GPU, the host and each worker, once a second."""
+
+    delivery: ClassVar[Delivery] = Delivery.LATEST
 
     at: float
     host: HostReading

@@ -1,9 +1,12 @@
 """Messages on and off the wire: a frozen dataclass ↔ one JSON line, `["Name", field, field, …]`.
 
-Nested values are arrays of their fields in order. `encode` and `decode` are the only way.
+Nested values are arrays of their fields in order. `encode` and `decode` are the only way. What
+arrives is checked, field by field, against the types that the message declares: nothing behind
+`decode` meets a list where a name should be.
 """
 
 import json
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -16,14 +19,25 @@ from typing import Any
 from gputui.errors import ProtocolError
 
 MAX_LINE_BYTES = 64 * 2**20
-"""No line may be longer; a stream that sends one is broken."""
+"""For the connections that are not channels yet."""
+
+LARGEST_INT = 2**63
+MANY_DIGITS = b"0" * 19
+"""A line without so many digits in a row has no larger integer."""
+DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
+
+MAX_KNOWN_SHAPES = 256
+"""How many combinations of field types are remembered for each kind of message."""
 
 
 def encode(message: object) -> bytes:
     """Return the message as one line, newline included."""
     kind: Any = type(message)
     row = [kind.__name__, *_encoder(kind)(message)]
-    return (json.dumps(row, separators=(",", ":")) + "\n").encode()
+    text = json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def decode(line: bytes, messages: Any) -> Any:
@@ -37,13 +51,44 @@ def decode(line: bytes, messages: Any) -> Any:
     >>> decode(b'["Nonsense", 1]\n', Ping | Pong)
     Traceback (most recent call last):
     gputui.errors.ProtocolError: not a message of this version: ["Nonsense", 1]
+    >>> decode(b'["Ping", ["seven"]]\n', Ping | Pong)
+    Traceback (most recent call last):
+    gputui.errors.ProtocolError: Ping.number is list, not int: ["Ping", ["seven"]]
     """
     try:
-        name, *values = json.loads(line)
+        name, *values = _parse(line)
         return _decoder(_by_name(messages)[name])(values)
+    except WrongTypeError as error:
+        raise ProtocolError(f"{error}: {_shown(line)}") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        shown = line[:80].decode("utf-8", "replace").strip()
-        raise ProtocolError(f"not a message of this version: {shown}") from error
+        raise ProtocolError(f"not a message of this version: {_shown(line)}") from error
+
+
+class WrongTypeError(Exception):
+    """A field that is not of the type which its message declares."""
+
+
+def _parse(line: bytes) -> Any:
+    """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
+    parse_int = _bounded_int if MANY_DIGITS in line.translate(DIGITS_AS_ZEROS) else None
+    value = json.loads(line, parse_int=parse_int, parse_constant=_refuse)
+    if SURROGATE.search(line):
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits) > 20 or abs(number := int(digits)) > LARGEST_INT:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return number
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _shown(line: bytes) -> str:
+    return line[:80].decode("utf-8", "replace").strip()
 
 
 @cache
@@ -92,35 +137,98 @@ def _outward(hint: Any) -> Callable[[Any], Any] | None:
 
 @cache
 def _decoder(kind: Any) -> Decoder:
-    """Return a function from the list of its fields to a value of this dataclass."""
+    """Return a function from the list of its fields to a value of this dataclass.
+
+    Plain fields are checked all at once, by the combination of their types: after the first
+    message of a shape that is one look-up. `_inward` checks the others as it makes them.
+    """
     names = [field.name for field in fields(kind)]
     hints = typing.get_type_hints(kind)
-    nested = [(i, convert) for i, name in enumerate(names) if (convert := _inward(hints[name]))]
+    nested = [
+        (i, name, convert, _may_be_none(hints[name]))
+        for i, name in enumerate(names)
+        if (convert := _inward(hints[name]))
+    ]
+    converted = {i for i, *_ in nested}
+    plain = {i: _plain_types(hints[n]) for i, n in enumerate(names) if i not in converted}
+    known: set[tuple[type, ...]] = set()
 
     def decode_fields(values: list[Any]) -> Any:
-        if len(values) != len(names):
-            raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
-        for i, convert in nested:
-            if values[i] is not None:
+        if type(values) is not list:
+            raise TypeError
+        shape = tuple(map(type, values))
+        if shape not in known:
+            if len(values) != len(names):
+                raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
+            for i, allowed in plain.items():
+                if shape[i] not in allowed:
+                    raise _wrong(kind, names[i], values[i], hints[names[i]])
+            if len(known) < MAX_KNOWN_SHAPES:
+                known.add(shape)
+        for i, name, convert, optional in nested:
+            if values[i] is None and optional:
+                continue
+            try:
                 values[i] = convert(values[i])
+            except (TypeError, KeyError, ValueError):
+                raise _wrong(kind, name, values[i], hints[name]) from None
         return kind(*values)
 
     return decode_fields
 
 
 def _inward(hint: Any) -> Decoder | None:
-    """Return how a field of this type is made from JSON, None where it already is."""
+    """Return how a field of this type is made from JSON, None where it already is.
+
+    What it returns raises TypeError, KeyError or ValueError for a value that does not fit.
+    """
     hint = _without_none(hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return {member.value: member for member in hint}.__getitem__
     if is_dataclass(hint) and isinstance(hint, type):
         return _decoder(hint)
     if typing.get_origin(hint) is tuple:
-        inner = _inward(typing.get_args(hint)[0]) if typing.get_args(hint)[-1] is ... else None
-        if inner is None:
-            return tuple
-        return lambda values: tuple([inner(value) for value in values])
+        return _tuple_of(typing.get_args(hint))
     return None
+
+
+def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
+    """Return the decoder of a tuple: `X, ...` for any number, or one type for each item."""
+    length = None if parts[-1] is ... else len(parts)
+    inner, allowed = _inward(parts[0]), _plain_types(parts[0])
+    if len({part for part in parts if part is not ...}) > 1:
+        raise NotImplementedError(f"a tuple of several types: {parts}")
+
+    def decode_items(values: list[Any]) -> Any:
+        if type(values) is not list:
+            raise TypeError
+        if not values and length is None:
+            return ()
+        if length is not None and len(values) != length:
+            raise ValueError
+        if inner is not None:
+            return tuple([inner(value) for value in values])
+        if not allowed.issuperset(map(type, values)):
+            raise TypeError
+        return tuple(values)
+
+    return decode_items
+
+
+def _plain_types(hint: Any) -> frozenset[type]:
+    """Return the types that JSON may give for a field of a plain type."""
+    allowed = {float, int} if (plain := _without_none(hint)) is float else {plain}
+    return frozenset(allowed | ({type(None)} if _may_be_none(hint) else set()))
+
+
+def _may_be_none(hint: Any) -> bool:
+    return isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
+
+
+def _wrong(kind: type, name: str, value: Any, hint: Any) -> WrongTypeError:
+    expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("gputui.", "")
+    found = type(value).__name__ if value is not None else "null"
+    return WrongTypeError(f"{kind.__name__}.{name} is {found}, not {expected}")
 
 
 def _without_none(hint: Any) -> Any:

@@ -5,7 +5,9 @@ its answer has, too: a `Reply`, or `Refused`.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from gputui.protocol.delivery import Delivery
 from gputui.protocol.shared import LogLines, Refused
 from gputui.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 
@@ -123,6 +125,8 @@ class CancelRun:
 class ReportRun:
     """A `--run` tells how its run goes; the head keeps and shows it."""
 
+    delivery: ClassVar[Delivery] = Delivery.LATEST
+
     id: str
     preset: str
     parameters: tuple[tuple[str, str], ...]
@@ -134,6 +138,11 @@ class ReportRun:
     summary: str = ""
     result_json: str = ""
     error_type: str = ""
+
+    @property
+    def delivery_key(self) -> str:
+        """Each run has a latest report of its own."""
+        return self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +218,8 @@ class SchedulerReady:
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
     """The cluster at this moment; sent once a second, and at once when a state changes."""
+
+    delivery: ClassVar[Delivery] = Delivery.LATEST
 
     snapshot: Snapshot
 

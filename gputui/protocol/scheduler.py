@@ -1,7 +1,9 @@
 """Head ↔ its child, the scheduler: what it counts, and what only it can do to its workers."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from gputui.protocol.delivery import Delivery
 from gputui.snapshot import TaskGroupStatus, TaskSpan
 
 
@@ -82,6 +84,8 @@ class WorkerCounts:
 @dataclass(frozen=True, slots=True)
 class Counts:
     """The scheduler's counts, once a second unless its loop is busy."""
+
+    delivery: ClassVar[Delivery] = Delivery.LATEST
 
     at: float
     workers: tuple[WorkerCounts, ...]

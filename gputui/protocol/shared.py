@@ -1,11 +1,16 @@
 """Messages that go over more than one link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+from gputui.protocol.delivery import Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class LogLines:
     """Lines that workers printed, oldest first: from an agent, then to a frontend."""
+
+    delivery: ClassVar[Delivery] = Delivery.FLOOD
 
     worker: str
     lines: tuple[str, ...]
@@ -14,6 +19,19 @@ class LogLines:
     """Lines left out before these because they came too fast."""
     earlier: bool = False
     """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
+
+    @property
+    def delivery_key(self) -> str:
+        """What is left out is counted for each worker."""
+        return self.worker
+
+    def left_out(self) -> Self:
+        """Return this without its lines, which are counted as dropped."""
+        return replace(self, lines=(), dropped=self.dropped + len(self.lines))
+
+    def after(self, left_out: Self) -> Self:
+        """Return this with the count of what was left out before it."""
+        return replace(self, dropped=self.dropped + left_out.dropped)
 
 
 @dataclass(frozen=True, slots=True)

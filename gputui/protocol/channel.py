@@ -1,0 +1,279 @@
+"""One channel for every connection: messages to and from a peer, over whatever carries bytes.
+
+A channel frames, decodes and sends. What arrives is one JSON line a message, checked by the codec
+and bounded in length and, where wanted, in rate. What is sent waits in a queue that `send` never
+blocks on, and each class of message declares how (`Delivery`): state is never dropped, the latest
+telemetry takes the place of the older, floods of log lines are thinned and counted. A peer that
+reads nothing for so long that state fills the queue is hung up on.
+
+Every connection of gputui is one: `Channel(stream, FromAgent)`. Two ends in one process, which
+carry the same encoded bytes, come from `memory_pair`:
+
+    to_agent, to_head = memory_pair(FromAgent, ToAgent)
+    to_agent.send(Ping(1))
+    assert await to_head.receive() == Ping(1)
+
+`await channel.close()` ends it in order, with what waits sent first; `channel.abort()` cuts it, as
+a lost network would. Either way the peer's `receive` returns None, and what it sends is dropped.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Self, TypeVar
+
+from gputui.errors import GputuiError, ProtocolError
+from gputui.protocol.codec import decode
+from gputui.protocol.outgoing import Outgoing, Prepared
+from gputui.protocol.shared import Refused
+from gputui.protocol.streams import ByteStream, memory_streams
+from gputui.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+LINE_BYTES = 2**20
+"""No line may be longer, unless the channel says so; a peer that sends one is hung up on."""
+
+TRUSTED_LINE_BYTES = 2**26
+"""For what our own processes on this machine send: a snapshot of 8,000 GPUs takes 4 MB."""
+
+QUEUE_BYTES = 2**24
+"""State that may wait for a peer to read."""
+
+MAX_FLOODS = 1000
+"""Messages that may be left out, and wait."""
+
+LONG_LINE_BYTES = 2**20
+"""A line of so much is decoded in a thread, so that the loop goes on meanwhile."""
+
+LINES_AT_ONCE = 64
+"""After so many lines that were there already, other tasks get a turn."""
+
+FLUSH_S = 1.0
+
+Sent = TypeVar("Sent")
+Received = TypeVar("Received")
+
+
+class Channel(Generic[Sent, Received]):
+    """Messages to and from one peer: `Sent` goes out, `Received` comes in.
+
+    It belongs to the running event loop, and begins to send at once.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        receives: Any,
+        *,
+        line_bytes: int = LINE_BYTES,
+        queue_bytes: int = QUEUE_BYTES,
+        lines_per_s: int | None = None,
+    ) -> None:
+        """Take messages of the union `receives`; with `lines_per_s`, no more in a second."""
+        self.stream = stream
+        self._receives = receives
+        self._lines = Lines(stream, line_bytes, lines_per_s)
+        self._outgoing = Outgoing(queue_bytes, MAX_FLOODS)
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.broken = ""
+        """Why nothing is sent any more; "" while it is."""
+        self._tasks = Tasks(self._sending_failed)
+        self._tasks.start(self._write(), name="channel")
+
+    def send(self, message: Sent | Prepared) -> None:
+        """Send a message without waiting; dropped when the channel has ended."""
+        if self.broken:
+            return
+        try:
+            self._outgoing.put(message)
+        except ProtocolError as error:
+            self._end(str(error))
+            logger.warning("hung up on a peer: %s", error)
+            return
+        self._idle.clear()
+        self._wake.set()
+
+    async def receive(self) -> Received | None:
+        """Return the next message; None when the peer is gone.
+
+        Raises ProtocolError for a line that is none: the channel is then to be closed.
+        """
+        line = await self._lines.next()
+        if line is None:
+            return None
+        if len(line) < LONG_LINE_BYTES:
+            message: Received = decode(line, self._receives)
+        else:
+            message = await asyncio.to_thread(decode, line, self._receives)
+        return message
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Received:
+        message = await self.receive()
+        if message is None:
+            raise StopAsyncIteration
+        return message
+
+    async def serve(
+        self, take: Callable[[Received], Coroutine[Any, Any, Sent] | None], tasks: Tasks
+    ) -> None:
+        """Take messages until the peer is gone; every request is answered, by `Refused` if need be.
+
+        `take` carries a message out and returns None or, for a request, the work whose result is
+        the answer. That work belongs to `tasks`, and goes on when the peer is gone.
+        """
+        async for message in self:
+            request: int | None = getattr(message, "request", None)
+            name = type(message).__name__
+            try:
+                work = take(message)
+            except Exception as error:
+                work = _fail(error)
+            if work is None:
+                continue
+            if request is None:
+                tasks.start(work, name)
+            else:
+                tasks.start(self._answer(work, request, name), name)
+
+    async def skip_to(self, marker: bytes, banner: deque[str]) -> bytes | None:
+        """Skip to the line that has the marker, and return what follows it there; None at the end.
+
+        What is skipped goes to `banner`.
+        """
+        while (line := await self._lines.next()) is not None:
+            before, found, after = line.partition(marker)
+            if found:
+                return after
+            banner.append(before.decode("utf-8", "replace").strip())
+        return None
+
+    async def read_line(self) -> bytes | None:
+        """Return the next line as it came; None when the peer is gone."""
+        return await self._lines.next()
+
+    async def flush(self, bound_s: float = FLUSH_S) -> bool:
+        """Wait until all that waits was written; False when the peer did not take it in time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await self._idle.wait()
+        return self._idle.is_set() and not self.broken
+
+    async def close(self, flush_s: float = FLUSH_S) -> None:
+        """Send what waits, for so long at most, and end the connection."""
+        await self.flush(flush_s)
+        self._end("closed", abort=False)
+        await self._tasks.close()
+        await self.stream.close()
+
+    def abort(self) -> None:
+        """Cut the connection at once."""
+        self._end("aborted")
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while (line := self._outgoing.pop()) is not None:
+                self.stream.write(line)
+                try:
+                    await self.stream.drain()
+                except OSError as error:
+                    self._end(str(error) or type(error).__name__, abort=False)
+                    return
+            self._idle.set()
+
+    def _sending_failed(self, name: str, error: Exception) -> None:
+        """Hang up: a message that cannot be encoded is a mistake of ours, not a lost message."""
+        logger.error("a message could not be sent", exc_info=error)
+        self._end(f"{type(error).__name__}: {error}")
+
+    def _end(self, reason: str, *, abort: bool = True) -> None:
+        """Send nothing any more; what waits is dropped."""
+        self.broken = self.broken or reason
+        self._outgoing.clear()
+        self._idle.set()
+        if abort:
+            self.stream.abort()
+
+    async def _answer(self, work: Coroutine[Any, Any, Sent], request: int, name: str) -> None:
+        try:
+            self.send(await work)
+        except GputuiError as error:
+            self.send(Refused(request, str(error)))  # type: ignore[arg-type]
+        except Exception as error:
+            logger.exception("%s failed", name)
+            words = f"{name} failed: {type(error).__name__}: {error}"
+            self.send(Refused(request, words))  # type: ignore[arg-type]
+
+
+class Lines:
+    """The lines of a stream, however its bytes are cut."""
+
+    def __init__(self, stream: ByteStream, max_bytes: int, per_s: int | None) -> None:
+        self._stream = stream
+        self._max_bytes = max_bytes
+        self._per_s = per_s
+        self._lines: deque[bytes] = deque()
+        self._partial: list[bytes] = []
+        self._partial_bytes = 0
+        self._taken = 0
+        self._second = 0.0
+        self._taken_this_second = 0
+
+    async def next(self) -> bytes | None:
+        """Return the next line without its newline; None at the end of the stream.
+
+        Raises ProtocolError for one that is too long.
+        """
+        await self._give_turns()
+        while not self._lines:
+            chunk = await self._stream.read()
+            if not chunk:
+                return None
+            self._add(chunk)
+        return self._lines.popleft()
+
+    def _add(self, chunk: bytes) -> None:
+        head, *rest = chunk.split(b"\n")
+        self._partial.append(head)
+        self._partial_bytes += len(head)
+        if self._partial_bytes > self._max_bytes:
+            raise ProtocolError(f"a line of more than {self._max_bytes} bytes")
+        if rest:
+            self._lines.append(b"".join(self._partial))
+            self._lines.extend(rest[:-1])
+            self._partial, self._partial_bytes = [rest[-1]], len(rest[-1])
+
+    async def _give_turns(self) -> None:
+        """Let other tasks run while a peer sends without end, and keep to the rate."""
+        self._taken += 1
+        if self._taken % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+        if self._per_s is None:
+            return
+        now = asyncio.get_running_loop().time()
+        if now >= self._second + 1.0:
+            self._second, self._taken_this_second = now, 0
+        self._taken_this_second += 1
+        if self._taken_this_second > self._per_s:
+            await asyncio.sleep(self._second + 1.0 - now)
+
+
+def memory_pair(
+    one_receives: Any, other_receives: Any
+) -> tuple["Channel[Any, Any]", "Channel[Any, Any]"]:
+    """Return the two ends of a channel within this process."""
+    one, other = memory_streams()
+    return Channel(one, one_receives), Channel(other, other_receives)
+
+
+async def _fail(error: Exception) -> Any:
+    raise error

@@ -1,0 +1,122 @@
+"""What waits to be sent on a channel, in order and within bounds, by each message's `Delivery`."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from gputui.errors import ProtocolError
+from gputui.protocol.codec import encode
+from gputui.protocol.delivery import Delivery, Flood, delivery_of
+
+
+class Prepared:
+    """A message for several channels: its line is made once, when the first of them sends it."""
+
+    __slots__ = ("_line", "message")
+
+    def __init__(self, message: object) -> None:
+        self.message = message
+        self._line: bytes | None = None
+
+    @property
+    def line(self) -> bytes:
+        """The message as `encode` writes it."""
+        if self._line is None:
+            self._line = encode(self.message)
+        return self._line
+
+
+@dataclass(slots=True)
+class Place:
+    """One place in the queue."""
+
+    prepared: Prepared | None
+    """None when the message was left out."""
+    delivery: Delivery
+    key: Any = None
+
+
+class Outgoing:
+    """A queue of messages; `put` never waits, `pop` gives the lines to send."""
+
+    def __init__(self, max_bytes: int, max_floods: int) -> None:
+        """Hold at most so many bytes of state, and so many messages that may be left out."""
+        self._max_bytes = max_bytes
+        self._max_floods = max_floods
+        self._bytes = 0
+        self._places: deque[Place] = deque()
+        self._latest: dict[Any, Place] = {}
+        self._floods: deque[Place] = deque()
+        self._left_out: dict[Any, Flood] = {}
+
+    def put(self, message: object) -> None:
+        """Add a message, or a `Prepared` one.
+
+        Raises ProtocolError when more state waits than a peer that reads would let wait.
+        """
+        prepared = message if isinstance(message, Prepared) else Prepared(message)
+        match delivery_of(prepared.message):
+            case Delivery.STATE:
+                self._put_state(prepared)
+            case Delivery.LATEST:
+                self._put_latest(prepared)
+            case Delivery.FLOOD:
+                self._put_flood(prepared)
+
+    def pop(self) -> bytes | None:
+        """Return the next line; None when nothing waits."""
+        while self._places:
+            place = self._places.popleft()
+            prepared, place.prepared = place.prepared, None
+            if prepared is None:
+                continue
+            if place.delivery is Delivery.LATEST:
+                del self._latest[place.key]
+            elif place.delivery is Delivery.FLOOD:
+                self._floods.popleft()
+                if left_out := self._left_out.pop(place.key, None):
+                    assert isinstance(prepared.message, Flood)
+                    return encode(prepared.message.after(left_out))
+            else:
+                self._bytes -= len(prepared.line)
+            return prepared.line
+        if self._left_out:
+            return encode(self._left_out.popitem()[1])
+        return None
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        self.__init__(self._max_bytes, self._max_floods)  # type: ignore[misc]
+
+    def _put_state(self, prepared: Prepared) -> None:
+        size = len(prepared.line)
+        if self._bytes and self._bytes + size > self._max_bytes:
+            raise ProtocolError(f"it left {self._bytes} bytes unread")
+        self._bytes += size
+        self._places.append(Place(prepared, Delivery.STATE))
+
+    def _put_latest(self, prepared: Prepared) -> None:
+        message = prepared.message
+        key = type(message), getattr(message, "delivery_key", None)
+        if (place := self._latest.get(key)) is not None:
+            place.prepared = prepared
+            return
+        place = self._latest[key] = Place(prepared, Delivery.LATEST, key)
+        self._places.append(place)
+
+    def _put_flood(self, prepared: Prepared) -> None:
+        assert isinstance(prepared.message, Flood)
+        place = Place(prepared, Delivery.FLOOD, prepared.message.delivery_key)
+        self._places.append(place)
+        self._floods.append(place)
+        if len(self._floods) > self._max_floods:
+            self._leave_out(self._floods.popleft())
+
+    def _leave_out(self, place: Place) -> None:
+        assert place.prepared is not None
+        message = place.prepared.message
+        assert isinstance(message, Flood)
+        place.prepared = None
+        left_out = message.left_out()
+        before = self._left_out.get(place.key)
+        self._left_out[place.key] = left_out.after(before) if before else left_out

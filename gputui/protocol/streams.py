@@ -1,0 +1,154 @@
+"""Bytes both ways, whatever carries them: what a channel stands on.
+
+`SocketStream` is an asyncio reader and writer (Unix socket, pipes); `memory_streams` gives two
+ends in one process, with the same bounds as a socket.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from pathlib import Path
+from typing import Protocol
+
+READ_BYTES = 2**16
+MEMORY_BYTES = 2**16
+"""How much a memory stream takes before `drain` waits, as a socket does."""
+CLOSE_S = 1.0
+
+
+class ByteStream(Protocol):
+    """Two ways of bytes."""
+
+    async def read(self) -> bytes:
+        """Return some bytes; b"" at the end, however it came about."""
+
+    def write(self, data: bytes) -> None:
+        """Send without waiting; what a broken stream cannot take is dropped."""
+
+    async def drain(self) -> None:
+        """Wait until what was written has mostly gone out; raises OSError where it cannot."""
+
+    async def close(self) -> None:
+        """Give the stream up; never waits long."""
+
+    def abort(self) -> None:
+        """Give the stream up at once; what was not sent is dropped."""
+
+
+class SocketStream:
+    """A connection of asyncio's."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, path: str | Path) -> "SocketStream":
+        """Connect to a Unix socket; raises OSError."""
+        return cls(*await asyncio.open_unix_connection(path))
+
+    @classmethod
+    async def of_pipes(cls, input_descriptor: int, output_descriptor: int) -> "SocketStream":
+        """Read one pipe and write another; both descriptors belong to the stream from now on."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(reader)
+        source = os.fdopen(input_descriptor, "rb", buffering=0)
+        await loop.connect_read_pipe(lambda: protocol, source)
+        target = os.fdopen(output_descriptor, "wb", buffering=0)
+        transport, flow = await loop.connect_write_pipe(
+            lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), target
+        )
+        return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
+
+    async def read(self) -> bytes:
+        """Return some bytes; b"" at the end."""
+        try:
+            return await self._reader.read(READ_BYTES)
+        except OSError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Send without waiting."""
+        if not self._writer.is_closing():
+            self._writer.write(data)
+
+    async def drain(self) -> None:
+        """Wait until what was written has mostly gone out."""
+        await self._writer.drain()
+
+    async def close(self) -> None:
+        """Send what was written, and close."""
+        self._writer.close()
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._writer.wait_closed()
+
+    def abort(self) -> None:
+        """Close at once."""
+        transport = self._writer.transport
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.abort()
+
+
+class MemoryStream:
+    """One end of two ways in this process; `memory_streams` makes both."""
+
+    def __init__(self) -> None:
+        self.peer: MemoryStream
+        self._arrived: deque[bytes] = deque()
+        self._size = 0
+        self._changed = asyncio.Event()
+        """Set whenever this end, or what has arrived at it, changes."""
+        self.closed = False
+
+    async def read(self) -> bytes:
+        """Return what has arrived; b"" when the other end closed and all was read."""
+        while not (self._arrived or self.closed or self.peer.closed):
+            self._changed.clear()
+            await self._changed.wait()
+        if self.closed or not self._arrived:
+            return b""
+        data = self._arrived.popleft()
+        self._size -= len(data)
+        self.peer._changed.set()
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Hand bytes to the other end."""
+        self.peer._take(data)
+
+    async def drain(self) -> None:
+        """Wait until the other end has read most of it; raises ConnectionError when it closed."""
+        while self.peer._size > MEMORY_BYTES and not (self.closed or self.peer.closed):
+            self._changed.clear()
+            await self._changed.wait()
+        if self.closed or self.peer.closed:
+            raise ConnectionResetError("the other end is closed")
+
+    async def close(self) -> None:
+        """Close; the other end reads what is there, and then the end."""
+        self.closed = True
+        for end in (self, self.peer):
+            end._changed.set()
+
+    def abort(self) -> None:
+        """Cut the connection: the other end reads nothing more."""
+        self.closed = True
+        self.peer._arrived.clear()
+        for end in (self, self.peer):
+            end._changed.set()
+
+    def _take(self, data: bytes) -> None:
+        if not (self.closed or self.peer.closed):
+            self._arrived.append(data)
+            self._size += len(data)
+            self._changed.set()
+
+
+def memory_streams() -> tuple[MemoryStream, MemoryStream]:
+    """Return the two ends of a connection within this process."""
+    one, other = MemoryStream(), MemoryStream()
+    one.peer, other.peer = other, one
+    return one, other

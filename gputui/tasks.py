@@ -1,0 +1,39 @@
+"""Tasks with an owner: each ends well, is cancelled, or its owner says what its failure means."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class Tasks:
+    """The tasks of one owner.
+
+    `failed` is called with the name and the error of each that ends by one: there the owner says
+    whether that loses a host, fails a request or ends the cluster.
+    """
+
+    def __init__(self, failed: Callable[[str, Exception], None]) -> None:
+        self._failed = failed
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+        """Begin some work; its name appears in what `failed` hears."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def close(self) -> None:
+        """Cancel all that runs, but for the task that calls this, and wait for it."""
+        running = self._running - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._failed(task.get_name(), error)
