@@ -9,6 +9,7 @@ from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
 from gputui import tls
+from gputui.head.scheduler import dashboard
 from gputui.protocol.scheduler import ConfigureScheduler
 from gputui.snapshot import TaskSpan
 
@@ -20,7 +21,8 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
     """A scheduler without an HTTP server, unless a dashboard was asked for."""
 
     def __init__(self, config: ConfigureScheduler) -> None:
-        self._serves_http = bool(config.dashboard_address)
+        address = config.dashboard_address and dashboard.checked_address(config.dashboard_address)
+        self._serves_http = bool(address)
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()
         routes = dask.config.get("distributed.scheduler.http.routes") if self._serves_http else []
@@ -31,7 +33,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
                 protocol="tls",
                 security=tls.security(config.certificate_pem, config.key_pem),
                 dashboard=self._serves_http,
-                dashboard_address=config.dashboard_address or None,
+                dashboard_address=address or None,
                 local_directory=config.scratch,
                 needs_workdir=False,
             )
@@ -46,6 +48,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         """
         if self._serves_http:
             super().start_http_server(*args, **kwargs)
+            self.http_server.request_callback = dashboard.guarded(self.http_application)
 
     async def upload_file(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keep a file that a client uploads, in a folder that the head removes."""
