@@ -1,0 +1,245 @@
+"""A child process from its start to its end: the one class that holds children.
+
+It starts a command with its environment and pipes, keeps the last lines that it writes to stderr,
+and says how it ended. No wait is unbounded and none depends on the child's pipes: a grandchild may
+keep them open, and unread output may fill them. The end comes from a pidfd where the kernel has
+them (Linux 5.3), else from a thread that waits.
+
+A `Child` belongs to the event loop that it was started in; `end` leaves nothing of it.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from gputui.protocol.streams import SocketStream
+
+LOG_LINES = 20
+"""How many of the last lines of stderr are kept."""
+LINE_BYTES = 4000
+"""Of a longer line the end is kept."""
+READ_BYTES = 2**16
+KILLED_S = 5.0
+"""How long the kernel may take to end what was killed."""
+LAST_WORDS_S = 0.2
+"""How long stderr may stay open after the end: a grandchild may have it."""
+
+
+class Child:
+    """A child of this process.
+
+    `status` is its exit status as `subprocess` has it, None while it runs.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: int | IO[bytes] | None = subprocess.DEVNULL,
+        stdout: int | IO[bytes] | None = subprocess.DEVNULL,
+        stderr: int | IO[bytes] | None = subprocess.PIPE,
+        own_session: bool = False,
+        pass_fds: Sequence[int] = (),
+        said: Callable[[str], None] | None = None,
+    ) -> None:
+        """Start a command in `env`; raises OSError when it cannot be.
+
+        With `own_session` the terminal's signals do not reach it, and it leads a process group.
+        `said` hears each line of its stderr.
+        """
+        self._process = subprocess.Popen(
+            list(command),
+            env=env,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=own_session,
+            pass_fds=pass_fds,
+        )
+        self.pid = self._process.pid
+        self._leads_group = own_session
+        self._ended = asyncio.Event()
+        errors = self._process.stderr
+        self._log = LastLines(_take(errors), said) if errors else None
+        self._watch()
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def last_log_lines(self) -> tuple[str, ...]:
+        """The last lines that it wrote to stderr."""
+        return self._log.lines if self._log else ()
+
+    @property
+    def reason(self) -> str:
+        """How it ended, in words, with its last line where it failed; "" while it runs."""
+        if self.status is None:
+            return ""
+        last = f": {self.last_log_lines[-1]}" if self.status and self.last_log_lines else ""
+        return f"{ending(self.status)}{last}"
+
+    async def stream(self) -> SocketStream:
+        """Return its stdin and stdout, both of which must be pipes, as one stream."""
+        assert self._process.stdin and self._process.stdout
+        return await SocketStream.of_pipes(_take(self._process.stdout), _take(self._process.stdin))
+
+    async def wait(self, bound_s: float | None = None) -> int | None:
+        """Return the exit status once it ended and its last lines were read.
+
+        None when it still runs after `bound_s`.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await self._ended.wait()
+        if self.status is not None and self._log:
+            await self._log.finish(LAST_WORDS_S)
+        return self.status
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal, and to its group where it leads one; nothing when it has ended."""
+        if self._ended.is_set():
+            return  # until then its pid is its own: nothing else reaps it
+        with contextlib.suppress(ProcessLookupError):
+            if self._leads_group:
+                os.killpg(self.pid, number)
+            else:
+                os.kill(self.pid, number)
+
+    async def end(self, grace_s: float, ask: signal.Signals | None = signal.SIGTERM) -> int | None:
+        """Ask it to end, kill it after `grace_s`, and return its exit status.
+
+        `ask` is None where it was asked in another way. Where it led a group, nothing of that is
+        left. None is returned for what the kernel cannot end within some seconds.
+        """
+        if ask is not None:
+            self.send_signal(ask)
+        if await self.wait(grace_s) is None:
+            self.send_signal(signal.SIGKILL)
+            await self.wait(KILLED_S)
+        if self._log:
+            self._log.close()
+        return self.status
+
+    def _watch(self) -> None:
+        """Have `_ended` set when it ended."""
+        loop = asyncio.get_running_loop()
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except OSError:
+            thread = threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True)
+            thread.start()
+            return
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+            self._has_ended()
+
+        loop.add_reader(descriptor, ended)
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(RuntimeError):  # the loop has ended before
+            loop.call_soon_threadsafe(self._has_ended)
+
+    def _has_ended(self) -> None:
+        """End its group while the pid is still its own, then reap it."""
+        if self._leads_group:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        self._ended.set()
+
+
+class LastLines:
+    """The last lines that come through a pipe, which is always drained."""
+
+    def __init__(self, descriptor: int, said: Callable[[str], None] | None) -> None:
+        self._descriptor: int | None = descriptor
+        self._said = said
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+        self._partial = b""
+        self._closed = asyncio.Event()
+        os.set_blocking(descriptor, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._read)
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The last lines, one that has no end yet included."""
+        last = [self._partial.decode("utf-8", "replace")] if self._partial else []
+        return (*self._lines, *last)[-LOG_LINES:]
+
+    async def finish(self, bound_s: float) -> None:
+        """Wait until the pipe was closed, for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await self._closed.wait()
+
+    def close(self) -> None:
+        """Read no more."""
+        if self._descriptor is not None:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+        self._closed.set()
+
+    def _read(self) -> None:
+        assert self._descriptor is not None
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        *lines, partial = (self._partial + data).split(b"\n")
+        if not data and partial:
+            lines, partial = [*lines, partial], b""
+        self._partial = partial[-LINE_BYTES:]
+        for line in lines:
+            text = line[-LINE_BYTES:].decode("utf-8", "replace").rstrip()
+            self._lines.append(text)
+            if self._said:
+                self._said(text)
+        if not data:
+            self.close()
+
+
+def last_lines_of(path: Path, count: int = LOG_LINES) -> tuple[str, ...]:
+    """Return the last lines of a log file; none where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - count * LINE_BYTES))
+            return tuple(file.read().decode("utf-8", "replace").splitlines()[-count:])
+    except OSError:
+        return ()
+
+
+def ending(status: int) -> str:
+    """Return in words how a process ended, by its exit status as `subprocess` has it.
+
+    >>> ending(-9), ending(1)
+    ('was killed by SIGKILL', 'ended with exit status 1')
+    """
+    if status >= 0:
+        return f"ended with exit status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def _take(pipe: IO[bytes]) -> int:
+    """Return a descriptor of a pipe's that belongs to the caller alone."""
+    descriptor = os.dup(pipe.fileno())
+    pipe.close()
+    return descriptor

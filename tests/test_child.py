@@ -1,0 +1,130 @@
+"""Child processes: bounded in every way, and always with a reason."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from gputui.process.child import Child
+from tests.processes import lives
+
+BOUND_S = 10.0
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+
+
+def shell(script: str, **settings: object) -> Child:
+    return Child(["sh", "-c", script], **settings)  # type: ignore[arg-type]
+
+
+async def within(bound_s: float, work: object) -> object:
+    async with asyncio.timeout(bound_s):
+        return await work  # type: ignore[misc]
+
+
+async def until_gone(pid: int) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while lives(pid):
+            await asyncio.sleep(0.01)
+
+
+async def test_it_says_how_it_ended_and_what_it_said_last() -> None:
+    heard: list[str] = []
+    child = shell("echo one >&2; printf two >&2; exit 3", said=heard.append)
+    assert child.reason == ""
+    assert await within(BOUND_S, child.wait()) == 3
+    assert child.last_log_lines == ("one", "two") == tuple(heard)
+    assert child.reason == "ended with exit status 3: two"
+
+
+async def test_a_signal_is_named() -> None:
+    child = shell("kill -SEGV $$")
+    assert await within(BOUND_S, child.wait()) == -signal.SIGSEGV
+    assert child.reason == "was killed by SIGSEGV"
+
+
+async def test_one_that_ends_when_asked_is_not_killed() -> None:
+    child = shell("trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done", **PIPES)
+    stream = await child.stream()
+    assert await stream.read() == b"up\n"
+    assert await within(BOUND_S, child.end(BOUND_S)) == 7
+    await stream.close()
+
+
+async def test_one_that_does_not_end_when_asked_is_killed() -> None:
+    child = shell("trap '' TERM; echo up; while :; do sleep 0.01; done", **PIPES)
+    stream = await child.stream()
+    assert await stream.read() == b"up\n"
+    assert await within(BOUND_S, child.end(0.05)) == -signal.SIGKILL
+    await stream.close()
+
+
+async def test_unread_output_holds_up_no_end() -> None:
+    child = Child([sys.executable, "-c", "while True: print('x' * 9999)"], **PIPES)  # type: ignore[arg-type]
+    stream = await child.stream()
+    assert await stream.read()
+    child.send_signal(signal.SIGKILL)
+    assert await within(2.0, child.wait()) == -signal.SIGKILL
+    await stream.close()
+
+
+async def test_a_grandchild_that_keeps_the_pipes_open_holds_up_no_end() -> None:
+    child = shell("sleep 600 & echo $!; exec 1>&-; exit 5", **PIPES)
+    stream = await child.stream()
+    sleeper = int(await stream.read())
+    assert await within(2.0, child.wait()) == 5
+    assert lives(sleeper)
+    os.kill(sleeper, signal.SIGKILL)
+    await stream.close()
+
+
+async def test_nothing_is_left_of_a_group() -> None:
+    child = shell("sleep 600 & echo $!; wait", own_session=True, **PIPES)
+    stream = await child.stream()
+    sleeper = int(await stream.read())
+    await within(BOUND_S, child.end(BOUND_S))
+    await until_gone(sleeper)
+    await stream.close()
+
+
+async def test_a_group_ends_with_the_one_that_leads_it() -> None:
+    child = shell("sleep 600 & echo $!; exit 0", own_session=True, **PIPES)
+    stream = await child.stream()
+    sleeper = int(await stream.read())
+    assert await within(BOUND_S, child.wait()) == 0
+    await until_gone(sleeper)
+    await stream.close()
+
+
+async def test_a_kernel_without_pidfds_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(pid: int) -> int:
+        raise OSError("Function not implemented")
+
+    monkeypatch.setattr(os, "pidfd_open", missing)
+    child = shell("exit 4")
+    assert await within(BOUND_S, child.wait()) == 4
+
+
+async def test_what_cannot_be_started_is_an_error_here() -> None:
+    with pytest.raises(FileNotFoundError):
+        Child(["/nonexistent"])
+
+
+async def test_an_end_after_the_end_signals_nobody() -> None:
+    child = shell("exit 0")
+    await within(BOUND_S, child.wait())
+    child.send_signal(signal.SIGKILL)
+    assert await within(BOUND_S, child.end(0.0)) == 0
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child.pid, 0)
+
+
+async def test_a_long_line_is_kept_by_its_end() -> None:
+    child = Child([sys.executable, "-c", "import sys; sys.stderr.write('x' * 300_000 + 'end')"])
+    await within(BOUND_S, child.wait())
+    (line,) = child.last_log_lines
+    assert line.endswith("xend")
+    assert len(line) <= 4000
