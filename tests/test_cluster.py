@@ -15,10 +15,8 @@ import pytest
 from distributed import Client
 
 import gputui
-from gputui.cluster import GPUCluster, bring_up, read_hosts, running_clusters
+from gputui.cluster import GPUCluster, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
-from gputui.protocol import VERSION
-from gputui.protocol.starter import ConfigureHead
 from tests.clusters import TWO_WORKERS
 from tests.processes import nothing_left
 
@@ -154,15 +152,6 @@ async def test_a_program_that_is_ended_takes_its_cluster_along(number: signal.Si
     os.kill(process.pid, number)
     await process.wait()
     await nothing_left(cluster_id)
-
-
-async def test_a_cluster_is_brought_up_for_a_run() -> None:
-    config = ConfigureHead(VERSION, "run", TWO_WORKERS + "\nlocalhost.invalid")
-    running = await bring_up(config)
-    assert sorted(running.workers) == ["localhost:cpu0", "localhost:cpu1"]
-    assert [host.name for host in running.failed_hosts] == ["localhost.invalid"]
-    await running.link.close()
-    await asyncio.to_thread(running.head.end)
 
 
 def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:

@@ -9,38 +9,43 @@ from shlex import quote
 from typing import Any
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.cluster import ConnectionFile, HeadLink, failures, running_clusters, spawn_head
+from gputui.cluster import ConnectionFile, HeadLink, running_clusters
+from gputui.cluster.start import check_enough, failures, started
 from gputui.errors import ExitCode, GputuiError, UsageError
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
+from gputui.protocol.starter import ConfigureHead
 
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
 
 def up(**options: Any) -> int:
-    """Start a cluster, wait for its workers, and leave it running."""
+    """Start a cluster, wait for its workers, and leave it running; interrupted, leave nothing."""
+    interrupt_on_signals()
     hosts = read_hosts(options["hosts"])
     configuration = head_configuration(
         hosts, options, stays=True, fallback=options["hosts"] is None
     )
+    return run_until_interrupted(_up(configuration))
 
-    async def start() -> int:
-        head = spawn_head(configuration)
-        link = await HeadLink.open(await asyncio.to_thread(head.opened), frontend="command")
-        settled = await link.request(AwaitWorkers(0, options["workers"]))
+
+async def _up(configuration: ConfigureHead) -> int:
+    async with started(configuration, frontend="command") as (head, link):
+        settled = await link.request(AwaitWorkers(0, configuration.workers))
         assert isinstance(settled, Settled)
-        for problem in failures(settled):
-            print(f"gputui: {problem}", file=sys.stderr)
-        name = configuration.name
-        workers = len(settled.workers)
-        print(f"{name}: {workers} worker{'s' * (workers != 1)} at {link.address}")
-        if link.dashboard:
-            print(f"dashboard at {link.dashboard}", file=sys.stderr)
-        print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
-        await link.close()
-        return int(ExitCode.DONE if settled.workers else ExitCode.NO_CLUSTER)
-
-    return asyncio.run(start())
+        check_enough(settled, 1)
+        ignore_signals()  # from here on there is a cluster, and the command says so
+        head.keep()
+    for problem in failures(settled):
+        print(f"gputui: {problem}", file=sys.stderr)
+    name = link.attached.name
+    workers = len(settled.workers)
+    print(f"{name}: {workers} worker{'s' * (workers != 1)} at {link.address}")
+    if link.dashboard:
+        print(f"dashboard at {link.dashboard}", file=sys.stderr)
+    print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
+    return int(ExitCode.DONE)
 
 
 def ls(as_json: bool) -> int:

@@ -20,6 +20,18 @@ def interrupt_on_signals() -> None:
             signal.signal(each, signal.default_int_handler)
 
 
+def ignore_signals() -> None:
+    """Have the signals do nothing from now on: what is left to do takes no time.
+
+    Called in the event loop, which would else give them back their old meaning as it closes.
+    """
+    import asyncio
+
+    for each in SIGNALS:
+        asyncio.get_running_loop().remove_signal_handler(each)
+        signal.signal(each, signal.SIG_IGN)
+
+
 def run_until_interrupted(work: Coroutine[object, object, Result]) -> Result:
     """Run to the end and return its result.
 

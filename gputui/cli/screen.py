@@ -85,7 +85,10 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
         fallback=options["hosts"] is None,
         interactive=True,
     )
-    return Path(await asyncio.to_thread(spawn_head(configuration).opened))
+    head = spawn_head(configuration)
+    socket = await asyncio.to_thread(head.opened)
+    head.keep()
+    return Path(socket)
 
 
 GARBAGE_AFTER = 50_000

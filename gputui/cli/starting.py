@@ -1,12 +1,11 @@
 """From the command line's options to a head: what it is told, and the hold on it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
-from gputui.cluster import HeadLink, spawn_head
+from gputui.cluster import HeadLink, start
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
@@ -47,16 +46,8 @@ def head_configuration(
 @asynccontextmanager
 async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
     """Hold a cluster that lives as long as this does."""
-    head = spawn_head(configuration)
-    try:
-        socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, frontend="run", snapshots=True)
-        try:
-            yield link
-        finally:
-            await link.close()
-    finally:
-        await asyncio.shield(asyncio.to_thread(head.end))
+    async with start.started(configuration, frontend="run", snapshots=True) as (_, link):
+        yield link
 
 
 @asynccontextmanager

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from gputui.cluster.sources import default_name, read_hosts
     from gputui.cluster.start import (
         HeadProcess,
-        Running,
-        bring_up,
         check_enough,
         failures,
         spawn_head,
@@ -27,9 +25,7 @@ __all__ = [
     "GPUCluster",
     "HeadLink",
     "HeadProcess",
-    "Running",
     "RunningCluster",
-    "bring_up",
     "check_enough",
     "connect",
     "default_name",
@@ -48,8 +44,6 @@ _HOMES = {
     "gputui.cluster.sources": ("default_name", "read_hosts"),
     "gputui.cluster.start": (
         "HeadProcess",
-        "Running",
-        "bring_up",
         "check_enough",
         "failures",
         "spawn_head",

@@ -9,28 +9,28 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from gputui.cluster.link import HeadLink
 from gputui.errors import ClusterError, HeadError, ProtocolError
 from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.frontend import AwaitWorkers, Settled
+from gputui.protocol.frontend import Settled
 from gputui.protocol.shared import Refused
-from gputui.protocol.starter import ConfigureHead, ToStarter
-from gputui.snapshot import HostStatus, WorkerStatus
+from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
 
 END_S = 20.0
 """How long a head may take to end everything."""
 
 
 class HeadProcess:
-    """A head that was started here; unless its cluster stays, it ends with this hold on it."""
+    """A head that was started here; it ends with this process, unless it is kept."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", *, stays: bool) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
-        self._stays = stays
+        self.kept = False
+        """Whether it outlives this process."""
 
     @property
     def pid(self) -> int:
@@ -53,82 +53,69 @@ class HeadProcess:
         self._process.stderr.close()
         return _socket(line)
 
+    def keep(self) -> None:
+        """Let the cluster outlive this process."""
+        self.kept = True
+        self._say(encode(Keep()))
+        self._hang_up()
+
     def end(self) -> None:
         """Have the head stop its cluster, and wait until it has; kill it if it does not."""
-        if self._stays:
+        if self.kept:
             self._process.terminate()
-        if self._process.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+        self._hang_up()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
+    def _say(self, line: bytes) -> None:
+        """Send a line; one that ended says so on its stdout."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
 
 def spawn_head(config: ConfigureHead) -> HeadProcess:
     """Start a head in a session of its own; it begins to reach its hosts at once."""
-    config = replace(config, cluster_id=secrets.token_hex(8))
-    process = subprocess.Popen(
-        own_python("gputui.head"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
-        start_new_session=True,
+    config = replace(config, cluster_id=secrets.token_hex(8), starter_pid=os.getpid())
+    head = HeadProcess(
+        subprocess.Popen(
+            own_python("gputui.head"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
+            start_new_session=True,
+        )
     )
-    assert process.stdin
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(encode(config))
-        process.stdin.flush()
-        if config.stays:
-            process.stdin.close()
-    return HeadProcess(process, stays=config.stays)
+    head._say(encode(config))
+    return head
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A cluster that came up."""
-
-    link: HeadLink
-    head: HeadProcess
-    workers: tuple[str, ...]
-    failed_hosts: tuple[HostStatus, ...]
-    failed_workers: tuple[WorkerStatus, ...]
-
-
-async def bring_up(
-    config: ConfigureHead,
-    *,
-    frontend: str = "run",
-    min_workers: int = 1,
-    meanwhile: Callable[[], object] = lambda: None,
-) -> Running:
-    """Start a cluster, and return when the workers wanted are up or no more will come.
-
-    `meanwhile` is called in a thread while it starts. Raises HeadError when there is no head,
-    ClusterError with every host's reason when fewer than `min_workers` are up; nothing is left
-    running then.
-    """
+@contextlib.asynccontextmanager
+async def started(
+    config: ConfigureHead, *, frontend: str, snapshots: bool = False
+) -> AsyncIterator[tuple[HeadProcess, HeadLink]]:
+    """Hold a cluster that ends with this hold on it, unless it is kept."""
     head = spawn_head(config)
     try:
-        doing = asyncio.create_task(asyncio.to_thread(meanwhile))
         socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, frontend=frontend)
-    except BaseException:
-        await asyncio.shield(asyncio.to_thread(head.end))
-        raise
-    try:
-        settled = await link.request(AwaitWorkers(0, config.workers))
-        assert isinstance(settled, Settled)
-        check_enough(settled, min_workers)
-        await doing
-    except BaseException:
-        await link.close()
-        await asyncio.shield(asyncio.to_thread(head.end))
-        raise
-    return Running(link, head, settled.workers, settled.failed_hosts, settled.failed_workers)
+        link = await HeadLink.open(socket, frontend=frontend, snapshots=snapshots)
+        try:
+            yield head, link
+        finally:
+            await link.close()
+    finally:
+        if not head.kept:
+            await asyncio.shield(asyncio.to_thread(head.end))
 
 
 def check_enough(settled: Settled, min_workers: int) -> None:

@@ -1,8 +1,8 @@
 """`python -m gputui.head`: reads its configuration, one JSON line, on stdin; then runs a cluster.
 
 On stdout it says `Opened` or `Refused`, once; after that its output goes to its log file. It
-runs in a session of its own, and lives as long as its starter's end of stdin, or until it is
-told to stop.
+runs in a session of its own, and lives as long as its starter, unless that keeps it, or until it
+is told to stop.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import signal
 from gputui.errors import GputuiError
 from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
+from gputui.head.starter import Starter
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
@@ -44,17 +45,9 @@ async def _run(config: ConfigureHead) -> int:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, head.stop, f"the head was sent {number.name}")
-    if not config.stays:
-        loop.add_reader(0, _heard_starter, head)
+    Starter(config.starter_pid, lambda: head.stop("the process that started it is gone"))
     await head.run(lambda socket: _say(Opened(socket), log))
     return 0
-
-
-def _heard_starter(head: Head) -> None:
-    """Stop with the starter: its end of stdin closes, whatever happens to it."""
-    if not os.read(0, 4096):
-        asyncio.get_running_loop().remove_reader(0)
-        head.stop("whoever started it is gone")
 
 
 def _say(message: Opened | Refused, log: LogFile | None = None) -> None:

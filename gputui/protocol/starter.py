@@ -1,4 +1,4 @@
-"""Whoever starts a head ↔ that head: one line each way, on its stdin and its stdout."""
+"""Who starts a head ↔ that head: one line each way, on its stdin and its stdout; then `Keep`."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,14 @@ class ConfigureHead:
     """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
     cluster_id: str = ""
     """What its processes carry as GPUTUI_CLUSTER; whoever starts the head makes it."""
+    starter_pid: int = 0
+    """The process that starts the head."""
     hosts_source: str = ""
     """The absolute path of the hosts file, or ""."""
     workers: int | None = None
     """How many are wanted; None is as many as the hosts give."""
     stays: bool = False
-    """Whether the cluster outlives its starter; else it ends with the head's stdin."""
+    """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False
     """Whether a person's screen is about to attach: questions then wait for it."""
     idle_timeout_s: float | None = None
@@ -41,6 +43,11 @@ class ConfigureHead:
     ssh_config: str | None = None
     dask_config_json: str = "{}"
     """Dask settings for scheduler, workers and clients, over those chosen for GPU work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The starter's last line: the cluster does not end with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,7 @@ async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: C
 async def test_a_cluster_that_stays_outlives_its_starter(clusters: Clusters) -> None:
     cluster = await clusters.start(stays=True)
     await cluster.up(2)
+    cluster.head.keep()
     await cluster.link.close()
     again = await clusters.attach(cluster.head, cluster.socket)
     await again.up(2)

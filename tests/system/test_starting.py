@@ -1,0 +1,126 @@
+"""A cluster that was started and is not finished leaves nothing, whatever ends its starter."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.processes import command_of, lives
+from tests.system.conftest import GONE_S, Command, a_command, found, wait_until
+from tests.system.parts import PARTS, cluster_of, parts_of
+
+HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
+SIDE_BY_SIDE = 3
+INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
+
+
+def part(name: str) -> Callable[[Command], object]:
+    """Return whether a cluster has a part of this name by now."""
+    return lambda gputui: parts_of(cluster_of(gputui.pids()) or "none")[name]
+
+
+MOMENTS: dict[str, Callable[[Command], object]] = {
+    "at once": lambda gputui: True,
+    "reads": lambda gputui: any("gputui" in " ".join(command_of(p)) for p in gputui.pids()),
+    **{name: part(name) for name in PARTS if name != "relay"},
+    "named": lambda gputui: [*gputui.runtime.glob("gputui/*.json")],
+    "open": lambda gputui: [*gputui.runtime.glob("gputui/*.sock")],
+    "told": lambda gputui: gputui.started[0].stdout.read(1),
+}
+MATRIX = [
+    *zip(MOMENTS, (TERM, INT, HUP) * len(MOMENTS), strict=False),
+    *(("worker", number) for number in (INT, HUP)),
+    *(("told", number) for number in (INT, HUP)),
+]
+
+
+def interrupted(moment: str, number: int, folder: Path) -> int:
+    """Interrupt `up` at a moment; its exit status, which says whether there is a cluster."""
+    with a_command(folder) as gputui:
+        process = gputui.start("up", HOST, "--name", "lab")
+        found(lambda: MOMENTS[moment](gputui) or process.poll() is not None)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=90)
+        assert "Traceback" not in err
+        if process.returncode == 0:
+            assert [each["name"] for each in json.loads(gputui("ls", "--json").stdout)] == ["lab"]
+        else:
+            gputui.assert_nothing_left()
+    return process.returncode
+
+
+@pytest.fixture(scope="module")
+def statuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], int]]:
+    """The exit status of `up` for each moment and signal; most of each is waiting."""
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        ends = {
+            case: pool.submit(interrupted, *case, tmp_path_factory.mktemp("up")) for case in MATRIX
+        }
+        yield ends
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("moment", "number"), MATRIX)
+def test_up_leaves_a_cluster_only_where_it_says_so(
+    statuses: dict[tuple[str, int], int], moment: str, number: int
+) -> None:
+    status = statuses[moment, number].result()
+    assert status in ({0} if moment == "told" else {0, 130, -number})
+
+
+def test_up_that_is_killed_leaves_nothing(gputui: Command) -> None:
+    process = gputui.start("up", HOST)
+    found(lambda: part("agent")(gputui))
+    process.kill()
+    gputui.assert_nothing_left()
+
+
+def test_up_without_a_worker_says_why_and_leaves_nothing(gputui: Command) -> None:
+    done = gputui("up", "nowhere.invalid gpus=none")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "nowhere.invalid does not resolve" in done.stderr
+    gputui.assert_nothing_left()
+
+
+FORKS = """
+import os, signal, sys, time
+from gputui import GPUCluster
+cluster = GPUCluster({host!r})
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(600)
+print(cluster.cluster_id, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_forked_child_of_a_killed_starter_keeps_no_cluster_alive(gputui: Command) -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", FORKS.format(host=HOST)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=gputui.folder,
+        env={**os.environ, **gputui.env},
+    )
+    assert starter.stdout
+    cluster_id = starter.stdout.readline().strip()
+    (child,) = [pid for pid in gputui.pids() if pid != starter.pid and _forked(pid)]
+    try:
+        starter.kill()
+        starter.wait()
+        wait_until(lambda: not any(parts_of(cluster_id).values()), GONE_S)
+        assert lives(child)
+    finally:
+        os.kill(child, KILL)
+        starter.stdout.close()
+
+
+def _forked(pid: int) -> bool:
+    return command_of(pid)[:2] == [sys.executable, "-c"]
