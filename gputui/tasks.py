@@ -1,8 +1,11 @@
 """Tasks with an owner: each ends well, is cancelled, or its owner says what its failure means."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
@@ -36,4 +39,14 @@ class Tasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            logger.error("%s failed", task.get_name(), exc_info=error)
             self._failed(task.get_name(), error)
+
+
+def words(error: Exception) -> str:
+    """Return an error that was not foreseen in words.
+
+    >>> words(KeyError("a"))
+    "KeyError: 'a'"
+    """
+    return f"{type(error).__name__}: {error}"

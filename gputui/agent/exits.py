@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NO_SCHEDULER = 75
-"""The worker's own exit status where it could not join."""
+CANNOT_LISTEN = "it cannot listen on "
+"""How the last line of a worker begins that could not; another try does not help."""
 
 MORE = "give it more with memory=, or use smaller chunks"
 LESS = "give workers less with memory=, or use fewer of them"
@@ -60,8 +60,6 @@ def explain(
         return Exit(*_by_signal(number), code, number, failed=True)
     if code == 0:
         return Exit("closed", "it was closed by the scheduler or its client", code, None, False)
-    if code == NO_SCHEDULER:
-        return Exit("no-scheduler", "it found no scheduler", code, None, failed=False)
     return Exit(*_by_output(code, tail), code, None, failed=True)
 
 
@@ -90,6 +88,8 @@ def _by_output(code: int | None, tail: Sequence[str]) -> tuple[str, str]:
     last = next((line.strip() for line in reversed(tail) if line.strip()), "")
     if re.search(r"(Import|ModuleNotFound)Error", last):
         return "import-error", last
+    if last.startswith(CANNOT_LISTEN):
+        return "address", last
     if re.search(r"\bCUDA|cuda[A-Z]|cupy", last):
         return "cuda-error", last
     return "crashed", f"exit code {code}" + (f": {last}" if last else "")

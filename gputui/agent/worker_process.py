@@ -87,7 +87,7 @@ class WorkerProcess:
         if time.monotonic() - self.started_at > LIVED_S:
             self.failures = 0
         self.failures += 1
-        if self.failures >= PARKED_AFTER:
+        if self.failures >= PARKED_AFTER or end.kind == "address":
             self.parked = True
             return None
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]

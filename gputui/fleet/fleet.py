@@ -7,11 +7,11 @@ the head only; nothing here knows of frontends.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from gputui.fleet import desired
 from gputui.fleet.addresses import Listening
+from gputui.fleet.deploy.opening import Opener, Shared
 from gputui.fleet.desired import Actual, Desired
 from gputui.fleet.host import ManagedHost
 from gputui.fleet.host_table import HostTable
@@ -36,16 +36,26 @@ from gputui.protocol.agent import (
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
+from gputui.tasks import Tasks, words
+
+START_WATCH_S = 1.0
 
 
 class Fleet:
     """All hosts of one cluster."""
 
-    def __init__(self, settings: FleetSettings, wanted: Desired, listener: FleetListener) -> None:
+    def __init__(
+        self,
+        settings: FleetSettings,
+        wanted: Desired,
+        listener: FleetListener,
+        opener: Opener | None = None,
+    ) -> None:
+        """Reach hosts through `opener`, by default over SSH."""
         self.demand = wanted
         self.worker_table = WorkerTable()
         self._listener = listener
-        self._members = HostTable(settings, self)
+        self._members = HostTable(settings, opener or Shared(settings), self)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._logs_followed = False
@@ -54,7 +64,11 @@ class Fleet:
         self._reconciling = False
         self._stopping = False
         self._last_states: dict[str, HostState] = {}
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._followed: set[str] = set()
+        """The hosts that have sent what their workers printed before."""
+        self._watching_starts = False
+        self._start_timeout_s = settings.start_timeout_s
+        self._tasks = Tasks(self._task_failed)
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -99,11 +113,12 @@ class Fleet:
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire the workers of these, then let the hosts go."""
         for name in names:
-            self._spawn(self._remove_host(name))
+            self._tasks.start(self._remove_host(name), f"removing {name}")
 
     def restart(self, names: Iterable[str]) -> None:
         """End workers and start them anew."""
-        self._worker_actions.restart(names)
+        self._worker_actions.restart(names, self._addresses())
+        self._watch_starts()
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that are refused or not reached; returns which."""
@@ -113,8 +128,9 @@ class Fleet:
         """Have the agents send what workers print, or not any more."""
         if on or self._logs_followed:
             self._logs_followed = on
+            self._followed.clear()
             for managed in self._members.values():
-                managed.send(FollowLogs(on))
+                self._follow_logs(managed)
 
     def give_credentials(self, credentials: Credentials) -> None:
         """Give agents what their workers join with; those met already get it now."""
@@ -134,8 +150,7 @@ class Fleet:
     async def stop(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
         self._stopping = True
-        for task in self._tasks:
-            task.cancel()
+        await self._tasks.close()
         return await self._members.stop(grace_s)
 
     def host_changed(self, host: ManagedHost) -> None:
@@ -148,7 +163,7 @@ class Fleet:
             if host.state is HostState.READY:
                 self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
-                    host.send(FollowLogs(True))
+                    self._follow_logs(host)
         if host.lease_over and (lost := self.worker_table.of_host(host.name)):
             self._worker_actions.lose(
                 lost, "its host has not been reached for longer than the lease"
@@ -189,9 +204,10 @@ class Fleet:
         changes = self.preview(self.demand)
         if changes.starts:
             self._worker_actions.start(changes.starts, self._addresses())
+            self._watch_starts()
         if changes.stops:
             self.worker_table.retiring(changes.stops)
-            self._spawn(self._retire(changes.stops))
+            self._tasks.start(self._retire(changes.stops), "retiring workers")
         return changes
 
     def _reconcile_soon(self) -> None:
@@ -240,7 +256,7 @@ class Fleet:
         for name, reason in self._members.refuse_doubles().items():
             self._worker_actions.lose(self.worker_table.of_host(name), reason)
             self._listener.tell(Severity.ERROR, name, "refused", reason)
-            self._spawn(self._members[name].stop(GRACE_S))
+            self._tasks.start(self._members[name].stop(GRACE_S), f"stopping {name}")
 
     def _tell_state(self, host: ManagedHost) -> None:
         """Record what a person would want to know of a host's state."""
@@ -255,7 +271,30 @@ class Fleet:
             text = status.reason or "; ".join(status.warnings) or host.far_address
             self._listener.tell(severity, host.name, host.state, text)
 
-    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _follow_logs(self, host: ManagedHost) -> None:
+        """Have a host send what its workers print; what they printed before it sends once."""
+        if not self._logs_followed:
+            host.send(FollowLogs(False))
+        elif host.name in self._followed:
+            host.send(FollowLogs(True, history=0))
+        elif host.send(FollowLogs(True)):
+            self._followed.add(host.name)
+
+    def _watch_starts(self) -> None:
+        """Look once a second whether a worker takes too long to register, while any has to."""
+        if not self._watching_starts:
+            self._watching_starts = True
+            asyncio.get_running_loop().call_later(START_WATCH_S, self._look_at_starts)
+
+    def _look_at_starts(self) -> None:
+        self._watching_starts = False
+        if self._stopping:
+            return
+        if late := self.worker_table.late(self._start_timeout_s):
+            self._worker_actions.give_up(late, self._start_timeout_s)
+            self._listener.fleet_changed()
+        if self.worker_table.coming:
+            self._watch_starts()
+
+    def _task_failed(self, what: str, error: Exception) -> None:
+        self._listener.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

@@ -13,7 +13,7 @@ import time
 from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet.deploy.opening import Shared, open_link
+from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.link import AgentLink
 from gputui.fleet.session import Session
@@ -46,7 +46,7 @@ class ManagedHost:
     """A host and the way to its agent."""
 
     def __init__(
-        self, host: Host, settings: FleetSettings, shared: Shared, listener: HostListener
+        self, host: Host, settings: FleetSettings, opener: Opener, listener: HostListener
     ) -> None:
         self.host = host
         self.local_address = ""
@@ -54,7 +54,7 @@ class ManagedHost:
         self.far_address = ""
         """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
         self._settings = settings
-        self._shared = shared
+        self._opener = opener
         self._listener = listener
         self._condition = HostRecord(host.name, lambda: listener.host_changed(self))
         self._link: AgentLink | None = None
@@ -197,7 +197,7 @@ class ManagedHost:
         stages = Stages(
             self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
         )
-        opened = await open_link(self.host, self._settings, self._shared, stages)
+        opened = await self._opener.open(self.host, stages)
         self._link = opened.link
         self.local_address, self.far_address = opened.local_address, opened.far_address
         session = Session(self.host, self._settings, opened, stages, self._condition, self)

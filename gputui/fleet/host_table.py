@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from gputui.fleet import capacity
 from gputui.fleet.addresses import Way
-from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host import HostListener, ManagedHost
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
@@ -28,10 +28,10 @@ ON_THE_WAY = (
 class HostTable(Mapping[str, ManagedHost]):
     """The hosts, in the order of their lines."""
 
-    def __init__(self, settings: FleetSettings, listener: HostListener) -> None:
+    def __init__(self, settings: FleetSettings, opener: Opener, listener: HostListener) -> None:
         self._settings = settings
         self._listener = listener
-        self._shared = Shared(settings)
+        self._opener = opener
         self._hosts: dict[str, ManagedHost] = {}
         self._doubles: dict[str, HostStatus] = {}
         """Second lines for one machine."""
@@ -71,7 +71,7 @@ class HostTable(Mapping[str, ManagedHost]):
 
     def add(self, host: Host) -> None:
         """Begin to reach a host."""
-        managed = ManagedHost(host, self._settings, self._shared, self._listener)
+        managed = ManagedHost(host, self._settings, self._opener, self._listener)
         self._hosts[host.name] = managed
         if self._scheduler_port is not None:
             managed.scheduler_listens(self._scheduler_port)
@@ -144,6 +144,6 @@ class HostTable(Mapping[str, ManagedHost]):
         """Stop every agent; returns the hosts where something may be left a while."""
         names = list(self)
         ended = await asyncio.gather(*(self[name].stop(grace_s) for name in names))
-        await self._shared.close()
+        await self._opener.close()
         left = {name for name, gone in zip(names, ended, strict=True) if not gone}
         return tuple(left - self._doubles.keys())

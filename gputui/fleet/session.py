@@ -110,8 +110,10 @@ class Session:
                 self._take(message)
         except ProtocolError as error:
             raise self.stages.error(str(error), stderr_tail=link.last_log_lines) from error
+        cut = await link.stream.exit_status() != 0
+        what = "the connection to its agent was cut" if cut else "its agent ended"
         raise self.stages.error(
-            "its agent ended" if self._ready else "its agent ended before it was ready",
+            what if self._ready else f"{what} before it was ready",
             stderr_tail=link.last_log_lines,
             transient=True,
         )

@@ -27,6 +27,8 @@ class FleetSettings:
     telemetry_interval_s: float = 1.0
     stage_timeout_s: float = 10.0
     """The bound of each stage on the way to a ready host."""
+    start_timeout_s: float = 60.0
+    """How long a worker that was asked for, or forked, may take to register."""
     ping_interval_s: float = 2.0
     silence_s: float = 5.0
     """A host that has said nothing for so long is silent; telemetry comes every second."""

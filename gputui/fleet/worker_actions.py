@@ -66,10 +66,23 @@ class WorkerActions:
         self._listener.fleet_changed()
         return kept
 
-    def restart(self, names: Iterable[str]) -> None:
-        """End workers and start them anew."""
-        for host, there in self._by_host(names).items():
+    def restart(self, names: Iterable[str], addresses: Mapping[str, str]) -> None:
+        """End workers and start them again; those that were given up are only started."""
+        given_up = set(self._worker_table.given_up)
+        names = tuple(names)
+        for host, there in self._by_host(n for n in names if n not in given_up).items():
             self._hosts[host].send(RestartWorkers(there))
+        specs = (self._worker_table.spec(name) for name in names if name in given_up)
+        self.start(specs, addresses)
+
+    def give_up(self, names: tuple[str, ...], bound_s: float) -> None:
+        """Stop workers that did not register in time."""
+        for name in names:
+            reason = f"it did not register with the scheduler within {bound_s:g} s"
+            self._listener.tell(Severity.ERROR, name, "parked", reason)
+            self._worker_table.give_up(name, reason)
+        for host, there in self._by_host(names).items():
+            self._hosts[host].send(StopWorkers(there, GRACE_S))
 
     def lose(self, names: tuple[str, ...], why: str) -> None:
         """Forget workers that are gone with their host."""
@@ -83,12 +96,15 @@ class WorkerActions:
         """Compare what an agent has, new or met again, with what it should have."""
         if unknown := tuple(w.name for w in facts.running if w.name not in self._worker_table):
             host.send(StopWorkers(unknown, GRACE_S))
+        for name in self._worker_table.restarted(facts):
+            self._listener.worker_restarted(name)
         if gone := self._worker_table.facts(host.name, facts):
             self._listener.remove(gone, f"their agent on {host.name} has them no more")
 
     def catch_up(self, host: ManagedHost, address: str) -> None:
         """Have an agent that was met again tell how its workers are now."""
-        there = [self._worker_table.spec(name) for name in self._worker_table.of_host(host.name)]
+        names = set(self._worker_table.of_host(host.name)) - set(self._worker_table.given_up)
+        there = [self._worker_table.spec(name) for name in sorted(names)]
         if there:
             self._send_start(host, there, address)
 

@@ -4,6 +4,7 @@ The one owner of that truth. Agents' messages change a worker's state; the sched
 the agents' telemetry are looked up when a status is asked for.
 """
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,8 @@ class Worker:
     restarts: int = 0
     reason: str = ""
     seen_device_uuid: str | None = None
+    starting_since: float = 0.0
+    """When it was asked for or forked, by the monotonic clock."""
 
 
 class WorkerTable:
@@ -66,6 +69,20 @@ class WorkerTable:
         """Those that stay, first the one that is cheapest to give up."""
         return tuple(sorted(self.staying, key=self._worth))
 
+    @property
+    def given_up(self) -> tuple[str, ...]:
+        """Those that are not started again by themselves."""
+        return tuple(n for n, worker in self._workers.items() if worker.state is WorkerState.PARKED)
+
+    def late(self, bound_s: float) -> tuple[str, ...]:
+        """Return those that have been starting for longer than they may."""
+        since = time.monotonic() - bound_s
+        return tuple(
+            name
+            for name, worker in self._workers.items()
+            if worker.state is WorkerState.STARTING and worker.starting_since < since
+        )
+
     def of_host(self, host: str) -> tuple[str, ...]:
         """The workers of a host."""
         return tuple(name for name, worker in self._workers.items() if worker.spec.host == host)
@@ -88,6 +105,12 @@ class WorkerTable:
         worker = self._workers.setdefault(spec.name, Worker(spec))
         worker.spec = spec
         worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
+        worker.starting_since, worker.reason = time.monotonic(), ""
+
+    def give_up(self, name: str, reason: str) -> None:
+        """Note that a worker did not come up, and is not to be started again by itself."""
+        worker = self._workers[name]
+        worker.state, worker.reason = WorkerState.PARKED, reason
 
     def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
         """Note that workers are on their way out, or stay after all."""
@@ -104,13 +127,23 @@ class WorkerTable:
         """Take the scheduler's counts."""
         self._counts = {worker.name: worker for worker in counts.workers}
 
+    def restarted(self, facts: Facts) -> tuple[str, ...]:
+        """Return a name for each restart while the agent was out of reach."""
+        return tuple(
+            found.name
+            for found in facts.running
+            if (worker := self._workers.get(found.name)) is not None
+            for _ in range(found.restarts - worker.restarts)
+        )
+
     def facts(self, host: str, facts: Facts) -> tuple[str, ...]:
         """Take what an agent has when it is met; returns workers that it has not any more."""
         running = {worker.name: worker for worker in facts.running}
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
                 worker.pid, worker.restarts = found.pid, found.restarts
-        missing = tuple(name for name in self.of_host(host) if name not in running)
+        there = {*running, *self.given_up}
+        missing = tuple(name for name in self.of_host(host) if name not in there)
         self.forget(missing)
         return missing
 
@@ -121,8 +154,8 @@ class WorkerTable:
             return False
         again = message.restarts > worker.restarts
         worker.pid, worker.restarts = message.pid, message.restarts
-        if worker.state is not WorkerState.RETIRING:
-            worker.state = WorkerState.STARTING
+        if worker.state not in (WorkerState.RETIRING, WorkerState.PARKED):
+            worker.state, worker.starting_since = WorkerState.STARTING, time.monotonic()
         return again
 
     def ready(self, message: WorkerReady) -> bool:
@@ -143,7 +176,10 @@ class WorkerTable:
         if worker is None:
             return
         self._counts.pop(message.name, None)
-        worker.pid, worker.address, worker.reason = None, None, message.reason
+        worker.pid, worker.address = None, None
+        if worker.state is WorkerState.PARKED and message.kind == "stopped":
+            return
+        worker.reason = message.reason
         if message.parked:
             worker.state = WorkerState.PARKED
         elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:

@@ -14,6 +14,8 @@ from gputui.protocol.frontend import (
     Request,
     SubscribeLogs,
 )
+from gputui.snapshot import Severity
+from gputui.tasks import Tasks, words
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
@@ -26,6 +28,7 @@ class Frontends:
 
     def __init__(self, head: "Head") -> None:
         self._head = head
+        self._tasks = Tasks(self._answer_failed)
 
     def frontend_attached(self, frontend: FrontendConnection) -> Attached:
         """Give a frontend what it needs to take part."""
@@ -59,9 +62,13 @@ class Frontends:
             case Answer():
                 head.questions.take(message)
             case _ if isinstance(message, Request):
-                head.spawn(self._reply(frontend, message))
+                name = f"the answer to {type(message).__name__}"
+                self._tasks.start(self._reply(frontend, message), name)
             case _:
                 logger.warning("a frontend sent %s", type(message).__name__)
 
     async def _reply(self, frontend: FrontendConnection, request: Request) -> None:
         frontend.send(await carry_out(self._head, request, frontend.session))
+
+    def _answer_failed(self, what: str, error: Exception) -> None:
+        self._head.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

@@ -7,10 +7,10 @@ slow frontend hold up nobody else.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from gputui import __version__
 from gputui.connection_file import ConnectionFile, NameLock
@@ -41,7 +41,12 @@ from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import ClusterState, Event, Session, Severity
+from gputui.tasks import Tasks, words
 
+logger = logging.getLogger(__name__)
+
+AGAIN_S = 1.0
+"""How long work that failed rests before it is begun again."""
 MEETING_S = 5.0
 """How long a cluster that failed at its start waits for whoever started it, to say why."""
 
@@ -81,16 +86,16 @@ class Head:
         """Set when a frontend has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks(self._task_failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""
         try:
             await self._start()
             opened(str(self.server.path))
-            self.spawn(self.view.run())
-            self.spawn(AlarmWatch(self).run())
-            self.spawn(self._watch_idleness())
+            self._tasks.start(self._lasting("snapshots", self.view.run), "snapshots")
+            self._tasks.start(self._lasting("alarms", AlarmWatch(self).run), "alarms")
+            self._tasks.start(self._watch_idleness(), "the watch for idleness")
             stopped = await asyncio.shield(self._ending)
         except BaseException:
             self._met.set()
@@ -120,11 +125,23 @@ class Head:
                 raise HeadError(self.end_reason)
             await self._change.wait()
 
-    def spawn(self, work: Any) -> None:
-        """Do work beside the rest; it ends with the cluster."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    async def _lasting(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Keep work going: where it fails, record that once and begin again after a while."""
+        recorded = ""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                if recorded != words(error):
+                    recorded = words(error)
+                    logger.exception("%s failed", what)
+                    text = f"{what}: {recorded}; tried again every {AGAIN_S:g} s"
+                    self.tell(Severity.ERROR, "cluster", "failed", text)
+            await asyncio.sleep(AGAIN_S)
+
+    def _task_failed(self, what: str, error: Exception) -> None:
+        """End the cluster: it cannot do without what failed."""
+        self.stop(f"{what} failed: {words(error)}", failed=True)
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
@@ -146,9 +163,8 @@ class Head:
 
         Where one of them cannot be ended the others are, and the name is free afterwards.
         """
-        for task in list(self._tasks):
-            task.cancel()
         try:
+            await self._tasks.close()
             self.view.show()
             await self._end_parts()
         finally:
@@ -219,7 +235,7 @@ class Head:
     def scheduler_died(self) -> None:
         """Start another one."""
         self.fleet_changed()
-        self.spawn(self.scheduler_runner.start())
+        self._tasks.start(self.scheduler_runner.start(), "the start of another scheduler")
 
     def scheduler_failed(self, reason: str, *, closed: bool) -> None:
         """End the cluster."""

@@ -5,6 +5,7 @@ says which function does what.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,19 +36,26 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import Refused
 from gputui.snapshot import HostState, Session, Severity, WorkerState
+from gputui.tasks import words
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
 
+logger = logging.getLogger(__name__)
+
 
 async def carry_out(head: "Head", request: Request, session: Session) -> Reply | Refused:
-    """Carry out what a session asks for, and return the answer."""
+    """Carry out what a session asks for, and return the answer: there is always one."""
     try:
         if isinstance(request, Stop):
             return _stop(head, request, session)
         return await _HANDLERS[type(request)](head, request)
     except GputuiError as error:
         return Refused(request.request, str(error))
+    except Exception as error:
+        logger.exception("%s could not be carried out", type(request).__name__)
+        text = f"{type(request).__name__} failed in the head: {words(error)}; its log says where"
+        return Refused(request.request, text)
 
 
 async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:

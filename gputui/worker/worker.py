@@ -1,15 +1,18 @@
 """The worker in its forked process: Dask's own, pinned, over TLS, without HTTP.
 
 It tells its agent through a pipe when it has registered and, on a GPU, which device its CUDA
-context is on. Certificates stay in memory. Exit status: 0 closed, 75 no scheduler.
+context is on. Certificates stay in memory. Exit status: 0 closed, 1 could not start; why is
+then the last line of its output.
 """
 
 import asyncio
 import contextlib
+import errno
 import json
 import math
 import os
 import signal
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,13 +21,11 @@ import distributed
 import numpy
 from distributed.worker import DEFAULT_METRICS
 
+from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.memory import memory_limit
 from gputui.process.search_path import add_task_path
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
-
-NO_SCHEDULER = 75
-"""Source: sysexits.h, EX_TEMPFAIL."""
 
 
 class Worker(distributed.Worker):  # type: ignore[misc]
@@ -66,10 +67,26 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     add_task_path()
     try:
         asyncio.run(_serve(spec, credentials, reports))
-    except (TimeoutError, OSError) as error:
-        print(f"no scheduler at {spec['scheduler_address']}: {error}", flush=True)
-        return NO_SCHEDULER
+    except Exception as error:
+        traceback.print_exc()
+        print(why_not_started(error, spec["listen_host"]), flush=True)
+        return 1
     return 0
+
+
+def why_not_started(error: BaseException, listen_host: str) -> str:
+    """Return in a line what kept a worker from starting: Dask's own error only says that it did.
+
+    >>> wrapped = RuntimeError("Worker failed to start.")
+    >>> wrapped.__cause__ = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+    >>> why_not_started(wrapped, "10.0.0.7")
+    'it cannot listen on 10.0.0.7: this host has no such address'
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, OSError) and error.errno == errno.EADDRNOTAVAIL:
+        return f"{CANNOT_LISTEN}{listen_host}: this host has no such address"
+    return f"{type(error).__name__}: {error}"
 
 
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:

@@ -21,6 +21,7 @@ from gputui.protocol.agent import (
     Reached,
     RestartWorkers,
     Shutdown,
+    StartWorkers,
     StopWorkers,
     WorkerExited,
     WorkerReady,
@@ -240,3 +241,16 @@ async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> Non
     driver.send(Shutdown(0.0))
     await driver.end_of_stream()
     await driver.nothing_left()
+
+
+async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    one, credentials = scheduler
+    driver.send(credentials)
+    driver.send(StartWorkers((spec(),), one.address, "192.0.2.1"))
+    exited = await driver.wait_for(WorkerExited)
+    assert exited.reason == "it cannot listen on 192.0.2.1: this host has no such address"
+    assert exited.parked and exited.restart_in_s is None
+    await driver.shut_down()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gputui.errors import HostError
 from gputui.fleet import checks, importing
@@ -43,8 +43,18 @@ class Opened:
     """How far the host's clock is ahead of ours; None for this machine."""
 
 
+class Opener(Protocol):
+    """Opens links to agents, for all hosts of one fleet."""
+
+    async def open(self, host: Host, stages: Stages) -> Opened:
+        """Open a link; raises HostError with the stage it failed in."""
+
+    async def close(self) -> None:
+        """Close what the links had in common."""
+
+
 class Shared:
-    """What the hosts of one fleet have in common."""
+    """Opens links over SSH, or as children here, and keeps what their hosts have in common."""
 
     def __init__(self, settings: FleetSettings, make_pack: Callable[[], Pack] = load_pack) -> None:
         self._settings = settings
@@ -63,6 +73,10 @@ class Shared:
         if self._connector is None or _failed(self._connector):
             self._connector = asyncio.create_task(self._make_connector())
         return await asyncio.shield(self._connector)
+
+    async def open(self, host: Host, stages: Stages) -> Opened:
+        """Reach a host and start a relay there."""
+        return await open_link(host, self._settings, self, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""

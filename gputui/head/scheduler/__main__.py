@@ -64,12 +64,14 @@ async def _run(output_descriptor: int) -> None:
     finished = asyncio.create_task(scheduler.finished())
     obeying = asyncio.create_task(reporter.obey(orders))
     await asyncio.wait({reporting, finished, obeying}, return_when=asyncio.FIRST_COMPLETED)
-    if reporting.done():
-        reporting.result()
+    failed = [task.exception() for task in (reporting, obeying) if task.done()]
     reporting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
+    with contextlib.suppress(asyncio.CancelledError, Exception):
         await reporting
     await close_quickly(scheduler)
+    for error in failed:
+        if error is not None:
+            raise error
 
 
 def _raise_file_limit() -> None:

@@ -86,10 +86,14 @@ class Reporter:
         self.send(Retired(order.request, gone, error))
 
     async def _remove(self, order: Remove) -> None:
+        """Forget workers; one that Dask fails to forget is logged."""
         names = set(order.names)
         gone = [state.address for state in self._scheduler.workers.values() if state.name in names]
         for address in gone:
-            await self._scheduler.remove_worker(address, stimulus_id=f"gputui: {order.reason}")
+            try:
+                await self._scheduler.remove_worker(address, stimulus_id=f"gputui: {order.reason}")
+            except Exception:
+                logger.exception("the scheduler could not forget %s", address)
 
 
 async def open_output(descriptor: int) -> asyncio.WriteTransport:

@@ -1,0 +1,111 @@
+"""A whole fleet on simulated agents: what it makes of cuts, restarts and workers that hang."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+
+import pytest
+
+from gputui.snapshot import HostState, WorkerState
+from tests.fleet.simulated import SimulatedFleet, exited
+
+Begin = Callable[..., SimulatedFleet]
+
+
+@pytest.fixture
+async def begin() -> AsyncIterator[Begin]:
+    begun = []
+
+    def begin(hosts: int = 1, **settings: object) -> SimulatedFleet:
+        begun.append(SimulatedFleet(hosts, **settings))
+        return begun[-1]
+
+    yield begin
+    for one in begun:
+        await one.fleet.stop(0.1)
+
+
+async def test_a_restart_while_the_connection_is_lost_is_counted(begin: Begin) -> None:
+    one = begin()
+    await one.up(2)
+    agent = one.agent()
+    agent.cut()
+    agent.workers["h0:gpu0"] = replace(agent.workers["h0:gpu0"], pid=99, restarts=1)
+    await one.until(lambda: one.head.restarted)
+    assert one.head.restarted == ["h0:gpu0"]
+    (status, _) = one.fleet.worker_statuses
+    assert (status.pid, status.restarts) == (99, 1)
+
+
+async def test_what_workers_printed_before_is_sent_once_however_often_a_host_reconnects(
+    begin: Begin,
+) -> None:
+    one = begin()
+    await one.up(2)
+    one.fleet.follow_logs(True)
+    for times in (2, 3):
+        one.agent().cut()
+        await one.until(lambda times=times: len(one.followed()) == times)
+    assert [follow.history > 0 for follow in one.followed()] == [True, False, False]
+
+
+async def test_a_frontend_that_follows_later_gets_what_was_printed_before(begin: Begin) -> None:
+    one = begin()
+    await one.up(2)
+    one.fleet.follow_logs(True)
+    one.fleet.follow_logs(False)
+    one.fleet.follow_logs(True)
+    assert [follow.on and follow.history > 0 for follow in one.followed()] == [True, False, True]
+
+
+async def test_a_cut_connection_and_an_ended_agent_are_not_taken_for_each_other(
+    begin: Begin,
+) -> None:
+    one = begin(2)
+    await one.up(4)
+    one.agent("h0").cut()
+    one.agent("h1").end()
+    await one.until(
+        lambda: (
+            {subject for _, subject, kind, _ in one.head.events if kind == "reconnecting"}
+            == {"h0", "h1"}
+        )
+    )
+    reasons = {s: text for _, s, kind, text in one.head.events if kind == "reconnecting"}
+    assert reasons == {"h0": "the connection to its agent was cut", "h1": "its agent ended"}
+
+
+async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
+    begin: Begin,
+) -> None:
+    one = begin(start_timeout_s=0.05)
+    one.fleet.follow_logs(True)
+    await one.until(lambda: "h0" in one.hosts.agents)
+    one.agent().registers = False
+    await one.until(lambda: one.fleet.settled and one.fleet.worker_statuses)
+    statuses = one.fleet.worker_statuses
+    assert {status.state for status in statuses} == {WorkerState.PARKED}
+    assert statuses[0].reason == "it did not register with the scheduler within 0.05 s"
+    assert one.agent().workers == {}
+    one.agent().cut()
+    await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
+    assert one.agent().workers == {}
+    one.agent().registers = True
+    one.fleet.restart([status.name for status in statuses])
+    await one.up(2)
+
+
+async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) -> None:
+    one = begin()
+    await one.up(2)
+    one.head.scheduler_there = False
+    one.fleet.want(replace(one.fleet.demand, workers=1))
+    await one.until(lambda: any(kind == "kept" for _, _, kind, _ in one.head.events))
+    assert len(one.fleet.worker_table.up) == 2
+
+
+async def test_a_crash_is_an_event_with_its_cause(begin: Begin) -> None:
+    one = begin()
+    await one.up(2)
+    one.agent().say(exited("h0:gpu0", reason="it cannot listen on 10.0.0.7", parked=True))
+    await one.until(lambda: any(kind == "parked" for _, _, kind, _ in one.head.events))
+    assert one.head.events[-1][1:] == ("h0:gpu0", "parked", "it cannot listen on 10.0.0.7")

@@ -1,0 +1,123 @@
+"""Whatever fails inside a head is answered, recorded, or ends the cluster with its reason."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from gputui.head.certificate import make_certificate
+from gputui.head.head import Head
+from gputui.head.requests import carry_out
+from gputui.protocol import VERSION
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.frontend import Scale
+from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
+from gputui.protocol.shared import Refused
+from gputui.protocol.starter import ConfigureHead
+from gputui.snapshot import Session
+from gputui.tasks import Tasks
+
+BOUND_S = 30
+
+
+@pytest.fixture
+async def head(runtime: Path) -> AsyncIterator[Head]:
+    """A head in this process, with one worker to come."""
+    head = Head(ConfigureHead(VERSION, "test", "localhost gpus=none workers=1", stays=True))
+    opened = asyncio.Event()
+    running = asyncio.create_task(head.run(lambda socket: opened.set()))
+    await opened.wait()
+    yield head
+    head.stop("the test is over")
+    await running
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def texts(head: Head) -> list[str]:
+    return [event.text for event in head.event_log.events]
+
+
+async def test_a_request_whose_handler_fails_is_answered(head: Head) -> None:
+    head.fleet.want = None  # type: ignore[assignment]
+    reply = await carry_out(head, Scale(7, 1), Session("screen"))
+    assert isinstance(reply, Refused) and reply.request == 7
+    assert "Scale failed in the head: TypeError" in reply.reason
+
+
+async def test_snapshots_that_cannot_be_taken_are_recorded_once_and_tried_again(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = []
+
+    def show() -> None:
+        failures.append(1)
+        raise KeyError("h:gpu0")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(head.view, "show", show)
+        head.view.wanted(True)
+        await until(lambda: len(failures) > 1)
+    assert texts(head).count("snapshots: KeyError: 'h:gpu0'; tried again every 1 s") == 1
+    taken: list[None] = []
+    monkeypatch.setattr(head.view, "show", lambda: taken.append(None))
+    await until(lambda: taken)
+
+
+async def test_a_scheduler_that_cannot_be_started_again_ends_the_cluster_with_the_reason(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(head.scheduler_runner, "start", start)
+    head.scheduler_died()
+    await until(lambda: head.end_reason)
+    assert "the start of another scheduler failed" in head.end_reason
+    assert "Too many open files" in head.end_reason
+
+
+async def test_the_owner_of_a_task_hears_of_its_error_and_not_of_its_cancellation() -> None:
+    failed: list[tuple[str, Exception]] = []
+    tasks = Tasks(lambda name, error: failed.append((name, error)))
+
+    async def fail() -> None:
+        raise ValueError("wrong")
+
+    tasks.start(fail(), "a task")
+    tasks.start(asyncio.sleep(60), "another")
+    await until(lambda: failed)
+    await tasks.close()
+    assert [(name, str(error)) for name, error in failed] == [("a task", "wrong")]
+
+
+def test_a_scheduler_whose_orders_cannot_be_read_ends_with_an_error_and_not_as_if_closed(
+    runtime: Path,
+) -> None:
+    made = make_certificate()
+    pems = (made.certificate_pem, made.key_pem)
+    config = ConfigureScheduler(VERSION, "127.0.0.1", 0, *pems, "{}", 1.0, str(runtime / "scratch"))
+    with subprocess.Popen(
+        [sys.executable, "-m", "gputui.head.scheduler"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as scheduler:
+        assert scheduler.stdin and scheduler.stdout
+        scheduler.stdin.write(encode(config))
+        scheduler.stdin.flush()
+        decode(scheduler.stdout.readline(), FromScheduler)
+        with contextlib.suppress(BrokenPipeError):
+            scheduler.stdin.write(b"no message\n")
+            scheduler.stdin.flush()
+        _, said = scheduler.communicate(timeout=BOUND_S)
+    assert scheduler.returncode == 1
+    assert b"ProtocolError: not a message of this version: no message" in said
