@@ -39,14 +39,21 @@ class Stages:
         self._entered = entered
         self._ask = ask
         self._timeout: asyncio.Timeout | None = None
+        self._bound_s = timeout_s
 
     @asynccontextmanager
-    async def enter(self, state: HostState, late: str, hint: str = "") -> AsyncIterator[None]:
-        """Be in a stage for at most `timeout_s`; raises HostError with `late` after that."""
+    async def enter(
+        self, state: HostState, late: str, hint: str = "", *, bound_s: float | None = None
+    ) -> AsyncIterator[None]:
+        """Be in a stage for at most its bound; raises HostError with `late` after that.
+
+        The bound is `timeout_s` where none is given, and counts from the last `progress`.
+        """
         self.current = state
         self._entered(state)
+        self._bound_s = bound_s or self.timeout_s
         try:
-            async with asyncio.timeout(self.timeout_s) as self._timeout:
+            async with asyncio.timeout(self._bound_s) as self._timeout:
                 yield
         except TimeoutError as error:
             if self._timeout is None or not self._timeout.expired():
@@ -54,6 +61,12 @@ class Stages:
             raise self.error(late, hint, transient=True) from error
         finally:
             self._timeout = None
+
+    def progress(self) -> None:
+        """Let the clock of the current stage start again: the host has done something."""
+        if self._timeout and self._timeout.when() is not None:
+            now = asyncio.get_running_loop().time()
+            self._timeout.reschedule(now + self._bound_s)
 
     async def ask(self, question: Question) -> str | None:
         """Ask a person; the time that takes does not count."""

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Mapping
 
 import asyncssh
 
 from gputui.fleet.link import READ_BYTES, STDERR_LINES
+from gputui.fleet.ssh.proxy import Proxy
 
 CLOSE_S = 2.0
 
@@ -17,22 +19,36 @@ class Connection:
     def __init__(
         self,
         connection: asyncssh.SSHClientConnection,
-        through: asyncssh.SSHClientConnection | None = None,
+        environment: Mapping[str, str],
+        *,
+        through: "Connection | None" = None,
+        proxy: Proxy | None = None,
     ) -> None:
         self.ssh = connection
-        self.local_address = _address((through or connection).get_extra_info("sockname"))
-        """Where the host reaches this machine; behind a jump host, where that one does."""
+        self.local_address: str = (
+            through.local_address if through else _address(connection.get_extra_info("sockname"))
+        )
+        """Where the host reaches this machine; behind a jump host, where that one does.
+
+        "" behind a ProxyCommand, where only the host can tell.
+        """
         self.far_address = "" if through else _address(connection.get_extra_info("peername"))
-        """Where others reach the host; "" behind a jump host, where only it knows."""
+        """Where others reach the host; "" behind a jump host or proxy, where only it knows."""
+        self._environment = environment
+        self._proxy = proxy
 
     async def run(self, command: str) -> "SshStream":
         """Run a command, without a terminal; closing the stream closes the connection."""
-        process = await self.ssh.create_process(command, encoding=None, request_pty=False)
+        process = await self.ssh.create_process(
+            command, env=self._environment, encoding=None, request_pty=False
+        )
         return SshStream(process, self)
 
     async def close(self) -> None:
         """Close the connection."""
         await close(self.ssh)
+        if self._proxy:
+            await self._proxy.close()
 
 
 class SshStream:

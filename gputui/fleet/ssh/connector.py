@@ -1,15 +1,15 @@
-"""SSH connections with asyncssh, one to each host, as the user's SSH configuration has them.
+"""SSH connections with asyncssh, one to each host, as ssh itself would make them.
 
-HostName, User, Port, IdentityFile, ProxyJump, ProxyCommand and UserKnownHostsFile are as ssh
-reads them; keys of an ssh-agent are used; hosts that share a jump host share one connection to
-it. Every failure is a HostError in words (`refusals.py`). Imported when the first host needs it.
+What the user's configuration says is evaluated by ssh (`evaluation.py`), and asyncssh is given
+all of it explicitly, so that it reads no file by itself. Hosts that share a jump host share one
+connection to it. Every failure is a HostError in words (`refusals.py`). Imported when the first
+host needs it.
 """
 
 import asyncio
 import contextlib
 import random
 import socket
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,17 @@ import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.connection import Connection, close
-from gputui.fleet.ssh.host_keys import HostKeys
-from gputui.fleet.ssh.login import Login, Passphrases
+from gputui.fleet.ssh.algorithms import options as algorithm_options
+from gputui.fleet.ssh.configuration import SshConfiguration, Strict
+from gputui.fleet.ssh.connection import Connection
+from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, Evaluator
+from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.identities import Identities
+from gputui.fleet.ssh.known_hosts_command import lines_of
+from gputui.fleet.ssh.login import Login
+from gputui.fleet.ssh.proxy import Proxy
+from gputui.fleet.ssh.route import Route, resolve_route
+from gputui.fleet.ssh.sockets import is_loopback, open_socket
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
@@ -30,267 +38,260 @@ DROPPED_TRIES = 8
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
-AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
-"""An answer of getaddrinfo."""
-
 
 @dataclass(frozen=True, slots=True)
 class JumpHost:
     """A connection that others go through."""
 
-    connection: asyncssh.SSHClientConnection
+    connection: Connection
     turns: asyncio.Semaphore
 
 
 class Connector:
     """Makes the SSH connections of one fleet."""
 
-    def __init__(self, config: str | None = None) -> None:
-        self._config = config
-        self._jump_hosts: dict[str, asyncio.Task[JumpHost]] = {}
-        self._passphrases = Passphrases()
+    def __init__(self, file: str | None = None) -> None:
+        self._file = file
+        self._evaluator = Evaluator(file)
+        self._jump_hosts: dict[Route, asyncio.Task[JumpHost]] = {}
+        self._identities = Identities()
 
     async def connect(self, host: Host, stages: Stages) -> Connection:
         """Connect through the stages up to authenticated; raises HostError."""
-        target = await self._target(host, stages)
-        jump = await self._jump_host(target.options.tunnel, stages)
-        return await self._connect(target, jump, stages)
+        destination = Destination(host.name, host.user, host.port)
+        late = "its SSH configuration was not evaluated in time"
+        async with stages.enter(HostState.RESOLVING, late):
+            try:
+                route = await resolve_route(self._evaluator, destination)
+            except ConfigurationError as error:
+                raise stages.error(*refusals.configuration(error, self._file)) from error
+        jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
+        return await self._connect(Target(destination, route[-1], self._file), jump, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
         for task in self._jump_hosts.values():
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, HostError):
-                await close((await task).connection)
-
-    async def _target(self, host: Host, stages: Stages) -> "Target":
-        """Return the host as the SSH configuration describes it; raises HostError."""
-        stages.current = HostState.RESOLVING
-        login = Login(stages, self._passphrases)
-        arguments: dict[str, object] = {"host": host.name, "client_factory": lambda: login}
-        if self._config:
-            arguments["config"] = [self._config]
-        if host.user:
-            arguments["username"] = host.user
-        if host.port:
-            arguments["port"] = host.port
-        try:
-            options = await asyncssh.SSHClientConnectionOptions.construct(
-                **arguments,
-                passphrase=login.passphrase,
-                ignore_encrypted=True,
-                agent_forwarding=False,
-                x11_forwarding=False,
-                compression_algs=["none"],
-                login_timeout=0,
-                connect_timeout=None,
-            )
-        except (OSError, ValueError, asyncssh.Error, *refusals.KEY_ERRORS) as error:
-            raise stages.error(*refusals.configuration(error, self._config)) from error
-        login.keys = keys = HostKeys.of(options.config)
-        return Target(host, options, keys, login, self._config)
+                await (await task).connection.close()
 
     async def _connect(self, target: "Target", jump: JumpHost | None, stages: Stages) -> Connection:
         """Connect, again after a person accepted an unknown host key."""
+        configuration = target.configuration
+        if configuration.not_honoured:
+            raise stages.error(*refusals.not_honoured(configuration))
+        try:
+            known = await lines_of(configuration, "ORDER")
+            keys = HostKeys.of(configuration, known)
+        except (OSError, ValueError) as error:
+            raise stages.error(*refusals.configuration(error, self._file)) from error
         while True:
             try:
-                return await self._connect_once(target, jump, stages)
-            except (asyncssh.HostKeyNotVerifiable, asyncssh.KeyExchangeFailed) as error:
-                await self._settle_host_key(target, stages, error)
+                return await self._connect_once(target, keys, jump, stages)
+            except asyncssh.HostKeyNotVerifiable as error:
+                await self._settle_host_key(target, keys, stages, error)
 
     async def _connect_once(
-        self, target: "Target", jump: JumpHost | None, stages: Stages
+        self, target: "Target", keys: HostKeys, jump: JumpHost | None, stages: Stages
     ) -> Connection:
         """Make one connection, or a few where the server drops them at random."""
+        configuration = target.configuration
         for left in reversed(range(DROPPED_TRIES)):
+            login = Login(
+                configuration.login_name,
+                configuration.authentication,
+                keys,
+                self._identities,
+                stages,
+            )
+            proxy = None
             try:
                 if jump is not None:
                     async with jump.turns:
-                        return await self._handshake(target, stages, tunnel=jump.connection)
-                if target.options.proxy_command:
-                    return await self._handshake(target, stages)
-                sock = await _open_socket(target, stages)
-                return await self._handshake(target, stages, sock=sock)
-            except (OSError, ValueError, asyncssh.Error, *refusals.KEY_ERRORS) as error:
-                if refusals.is_about_host_key(error, target.keys):
-                    raise
-                if left and refusals.was_dropped(error):
+                        return await self._handshake(target, login, stages, jump=jump)
+                if configuration.proxy_command:
+                    proxy = await Proxy.start(configuration.proxy_command)
+                    return await self._handshake(target, login, stages, proxy=proxy)
+                sock = await open_socket(configuration, stages)
+                return await self._handshake(target, login, stages, sock=sock)
+            except asyncssh.HostKeyNotVerifiable:
+                raise
+            except (OSError, ValueError, asyncssh.Error) as error:
+                if left and refusals.was_dropped(error) and not proxy:
                     await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
-                raise self._refusal(target, stages, error) from error
+                said = await proxy.last_log_lines() if proxy else ()
+                raise self._refusal(target, error, said, stages) from error
         raise AssertionError("the last try returns or raises")
 
-    def _refusal(self, target: "Target", stages: Stages, error: Exception) -> HostError:
+    def _refusal(
+        self, target: "Target", error: Exception, said: Sequence[str], stages: Stages
+    ) -> HostError:
         """Return a failed handshake in words."""
-        if not isinstance(error, asyncssh.PermissionDenied):
-            return stages.error(*refusals.handshake(error, target.where), transient=True)
-        if target.login.opened:
-            self._passphrases.forget()
-        return stages.error(
-            *refusals.login(error, target.login_name, target.again, target.login.opened)
-        )
+        if isinstance(error, asyncssh.PermissionDenied):
+            problems = {
+                path: problem
+                for path, problem in self._identities.problems.items()
+                if path in target.configuration.authentication.identity_files
+            }
+            return stages.error(
+                *refusals.login(error, target.configuration, target.again, problems)
+            )
+        where = target.configuration.where
+        if said:
+            return stages.error(*refusals.proxy(target.configuration, said), transient=True)
+        return stages.error(*refusals.handshake(error, where), transient=True)
 
     async def _handshake(
         self,
         target: "Target",
+        login: Login,
         stages: Stages,
         *,
         sock: socket.socket | None = None,
-        tunnel: asyncssh.SSHClientConnection | None = None,
+        jump: JumpHost | None = None,
+        proxy: Proxy | None = None,
     ) -> Connection:
-        late = f"{target.where} took the connection, but said nothing as an SSH server"
+        where = target.configuration.where
+        late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
-        target.login.begin()
+        ours = proxy.socket if proxy else sock
+        options = _options(target.configuration, login, ours)
+        if jump:
+            options["tunnel"] = jump.connection.ssh
         try:
             async with stages.enter(HostState.AUTHENTICATING, late, hint):
-                connection = await asyncssh.connect(
-                    options=target.options,
-                    known_hosts=target.keys.match,
-                    **({"sock": sock} if sock else {}),
-                    **({"tunnel": tunnel} if tunnel else {}),
-                )
+                connection = await asyncssh.connect(**options)
         except BaseException:
-            if sock:
-                sock.close()
+            if ours:
+                ours.close()
+            if proxy:
+                await asyncio.shield(proxy.close())
             raise
-        return Connection(connection, through=tunnel)
+        finally:
+            await login.close()
+        return Connection(
+            connection,
+            dict(target.configuration.environment),
+            through=jump.connection if jump else None,
+            proxy=proxy,
+        )
 
     async def _settle_host_key(
-        self, target: "Target", stages: Stages, error: asyncssh.Error
+        self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error
     ) -> None:
-        """Have a person accept an unknown host key; raises HostError where that is not to be."""
-        keys = target.keys
-        if keys.offered is None or keys.known:
-            raise stages.error(*refusals.changed_host_key(keys, error)) from error
-        answer = await stages.ask(Question("host-key", refusals.host_key_question(keys), False))
-        if (answer or "").strip().lower() not in ("yes", "y"):
+        """Accept a host key that was not, or raise HostError where that is not to be."""
+        verdict = keys.verdict
+        if keys.offered is None or verdict in (None, Verdict.KNOWN):
+            raise stages.error(*refusals.invalid_host_key(keys, error)) from error
+        if keys.authority_offered and verdict is Verdict.NEW:
+            keys.without_certificates = True
+            return
+        if verdict is Verdict.NEW and await self._is_known_to_command(target, keys):
+            return
+        careless = keys.strict is Strict.NO and verdict is not Verdict.WEAK
+        if verdict is not Verdict.NEW and not careless:
+            raise stages.error(*refusals.refused_host_key(keys)) from error
+        if verdict is Verdict.NEW:
+            await self._accept_new(target, keys, stages, error)
+        keys.accept()
+
+    async def _is_known_to_command(self, target: "Target", keys: HostKeys) -> bool:
+        """Ask KnownHostsCommand about the very key that the server showed."""
+        assert keys.offered
+        lines = await lines_of(target.configuration, "HOSTNAME", keys)
+        return keys.take(lines)
+
+    async def _accept_new(
+        self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error
+    ) -> None:
+        """Accept an unknown key as StrictHostKeyChecking has it, and write it down."""
+        if keys.strict is Strict.YES:
             raise stages.error(*refusals.unknown_host_key(keys, target.again)) from error
+        if keys.strict is Strict.ASK:
+            question = Question("host-key", refusals.host_key_question(keys), False)
+            answer = None
+            if target.configuration.authentication.prompts:
+                answer = await stages.ask(question)
+            if (answer or "").strip().lower() not in ("yes", "y"):
+                raise stages.error(*refusals.unknown_host_key(keys, target.again)) from error
         try:
             keys.remember()
         except OSError as problem:
-            raise stages.error(f"the host key could not be remembered: {problem}") from problem
-        keys.offered = None
+            if keys.strict is Strict.ASK:
+                reason = f"the host key could not be remembered: {problem}"
+                raise stages.error(reason) from problem
 
-    async def _jump_host(self, tunnel: object, stages: Stages) -> JumpHost | None:
-        """Return the shared connection to a jump host, `user@host:port`, several by commas."""
-        if not tunnel or not isinstance(tunnel, str):
-            return None
-        task = self._jump_hosts.get(tunnel)
+    async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
+        """Return the shared connection to the last host of a route."""
+        task = self._jump_hosts.get(route)
         if task is None or (task.done() and not _alive(task)):
-            task = asyncio.create_task(self._open_jump_host(tunnel, stages))
-            self._jump_hosts[tunnel] = task
+            task = asyncio.create_task(self._open_jump_host(route, stages))
+            self._jump_hosts[route] = task
         try:
             return await asyncio.shield(task)
         except HostError as error:
-            reason = f"its jump host {tunnel}: {error.reason}"
+            reason = f"its jump host {route[-1].login_name}: {error.reason}"
             raise stages.error(reason, error.hint, transient=error.transient) from error
 
-    async def _open_jump_host(self, tunnel: str, stages: Stages) -> JumpHost:
-        """Connect to a jump host, itself through those before it in the list."""
-        *before, last = tunnel.split(",")
-        user, _, address = last.rpartition("@")
-        name, colon, port = address.rpartition(":")
-        host = Host(name if colon else address, user or None, int(port) if colon else None)
-        target = await self._target(host, stages)
-        via = await self._jump_host(",".join(before) or target.options.tunnel, stages)
+    async def _open_jump_host(self, route: Route, stages: Stages) -> JumpHost:
+        """Connect to a jump host, itself through those before it."""
+        via = await self._jump_host(route[:-1], stages) if route[:-1] else None
+        last = route[-1]
+        target = Target(Destination(last.name, last.user, last.port), last, self._file)
         made = await self._connect(target, via, stages)
-        return JumpHost(made.ssh, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
+        return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A host with all that the SSH configuration says of it."""
+    """A host, as it was asked for and as the configuration has it."""
 
-    host: Host
-    options: asyncssh.SSHClientConnectionOptions
-    keys: HostKeys
-    login: Login
-    config: str | None
-
-    @property
-    def where(self) -> str:
-        """`address:port`, as the configuration resolves it."""
-        host = self.options.host
-        return f"[{host}]:{self.options.port}" if ":" in host else f"{host}:{self.options.port}"
-
-    @property
-    def login_name(self) -> str:
-        """`user@name`."""
-        return f"{self.options.username}@{self.host.name}"
+    destination: Destination
+    configuration: SshConfiguration
+    file: str | None
 
     @property
     def again(self) -> tuple[str, ...]:
         """The arguments with which ssh reaches the same host."""
-        config = ("-F", self.config) if self.config else ()
-        port = ("-p", str(self.host.port)) if self.host.port else ()
-        name = f"{self.host.user}@{self.host.name}" if self.host.user else self.host.name
-        return (*config, *port, name)
+        return self.destination.arguments(self.file)
 
 
-async def _open_socket(target: Target, stages: Stages) -> socket.socket:
-    """Resolve the name and connect to the first of its addresses that answers."""
-    name, port = target.options.host, target.options.port
-    late = f"{name} was not resolved in time"
-    async with stages.enter(HostState.RESOLVING, late, refusals.RESOLVING_HINT):
-        family = target.options.family or socket.AF_UNSPEC
-        found = await _resolve(name, port, family)
-    late = f"no answer from {target.where}"
-    async with stages.enter(HostState.CONNECTING, late, refusals.CONNECTING_HINT):
-        return await _first_that_answers(found, stages.timeout_s / len(found))
-
-
-async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
-    """Return the addresses of a name; raises socket.gaierror.
-
-    In a thread of its own: names that no server answers for hold up neither other hosts, as
-    they would in asyncio's few threads, nor the end of this process.
-    """
-    loop = asyncio.get_running_loop()
-    resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
-
-    def settle(found: list[AddressInfo] | OSError) -> None:
-        if resolved.done():
-            return
-        if isinstance(found, OSError):
-            resolved.set_exception(found)
-        else:
-            resolved.set_result(found)
-
-    def resolve() -> None:
-        found: list[AddressInfo] | OSError
-        try:
-            found = list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM))
-        except OSError as error:
-            found = error
-        except UnicodeError:
-            found = socket.gaierror(socket.EAI_NONAME, "not a name that DNS allows")
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-            loop.call_soon_threadsafe(settle, found)
-
-    threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()
-    return await resolved
-
-
-async def _first_that_answers(found: Sequence[AddressInfo], each_s: float) -> socket.socket:
-    loop = asyncio.get_running_loop()
-    problem: OSError = OSError("no address")
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        try:
-            sock.setblocking(False)
-            async with asyncio.timeout(each_s):
-                await loop.sock_connect(sock, address)
-            return sock
-        except OSError as error:
-            sock.close()
-            problem = error
-        except BaseException:
-            sock.close()
-            raise
-    raise problem
+def _options(
+    configuration: SshConfiguration, login: Login, sock: socket.socket | None
+) -> dict[str, Any]:
+    """Return what asyncssh is given, so that it reads nothing by itself."""
+    how, keys = configuration.authentication, login.keys
+    trusted = keys.policy.not_for_localhost and not keys.policy.alias and is_loopback(sock)
+    login.passwords = Verdict.CHANGED is not keys.verdict and keys.verdict is not Verdict.REVOKED
+    return {
+        "config": None,
+        "host": configuration.hostname,
+        "port": configuration.port,
+        "sock": sock,
+        "client_factory": lambda: login,
+        "username": configuration.user,
+        "known_hosts": None if trusted else keys.for_asyncssh,
+        "host_key_alias": keys.policy.alias or configuration.hostname,
+        "client_keys": None,
+        "public_key_auth": how.public_key,
+        "password_auth": how.password,
+        "kbdint_auth": how.keyboard_interactive,
+        "host_based_auth": False,
+        "gss_host": configuration.hostname if how.gssapi else None,
+        "preferred_auth": how.preferred or (),
+        "env": None,
+        "send_env": None,
+        "agent_forwarding": False,
+        "x11_forwarding": False,
+        "compression_algs": ["none"],
+        "login_timeout": 0,
+        "connect_timeout": None,
+        **algorithm_options(configuration.algorithms, keys),
+    }
 
 
 def _alive(task: "asyncio.Task[JumpHost]") -> bool:
     if task.cancelled() or task.exception():
         return False
-    return not task.result().connection.is_closed()
+    return not task.result().connection.ssh.is_closed()

@@ -1,59 +1,158 @@
-"""Host keys as OpenSSH keeps them: what known_hosts says of a key, and adding one to it."""
+"""Whether a server's key is the one that is known, as OpenSSH decides it, and remembering one.
 
+A key is looked up under HostKeyAlias, else under HostName and the port; never under the address
+that the name resolved to. The answer is wanted in the middle of a handshake, where nothing can
+be waited for: what only a command or a person can say is asked afterwards, and the connection
+made again (`settle` in `connector.py`).
+"""
+
+import base64
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+import secrets
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 
 import asyncssh
 
-USER_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
-SYSTEM_FILES = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
-SSH_PORT = 22
+from gputui.fleet.ssh.configuration import SSH_PORT, HostKeyPolicy, SshConfiguration, Strict
+from gputui.fleet.ssh.known_hosts import Entry, Marker, entries, hashed, known_name
+
+KRL_MAGIC = b"SSHKRL\n\0"
+CERTIFICATE = "-cert-v01@openssh.com"
+
+
+class Verdict(Enum):
+    """What is to be thought of a key that a server showed."""
+
+    KNOWN = auto()
+    NEW = auto()
+    CHANGED = auto()
+    REVOKED = auto()
+    WEAK = auto()
+    """An RSA key of fewer bits than RequiredRSASize."""
 
 
 @dataclass(slots=True)
 class HostKeys:
-    """The files of one connection, and what the server showed when it was not in them."""
+    """What is known of one server's keys, and what it showed."""
 
-    user_files: tuple[Path, ...]
-    system_files: tuple[Path, ...]
-    known: bool = False
-    """Whether the files have any key or authority for this server."""
-    offered: asyncssh.SSHKey | None = None
-    """The server's key, where the files do not have it."""
-    name: str = field(default="")
+    policy: HostKeyPolicy
+    name: str
     """The server as known_hosts writes it: `gpu-a`, `[gpu-a]:2222`."""
+    known: tuple[Entry, ...]
+    without_port: tuple[Entry, ...]
+    """What is known under the bare name: ssh takes a key from there for another port, too."""
+    revoked: frozenset[bytes] = frozenset()
+    """The keys of RevokedHostKeys."""
+    verdict: Verdict | None = None
+    """What became of the key that the server showed."""
+    offered: asyncssh.SSHKey | None = None
+    """That key; the authority's where a certificate was shown."""
+    accepted: set[bytes] = field(default_factory=set)
+    """Keys that a person, or StrictHostKeyChecking, has accepted for this connection."""
+    authority_offered: bool = False
+    """Whether the server showed a certificate."""
+    without_certificates: bool = False
+    """Whether to ask for plain keys only: an unknown authority has signed this server's."""
 
     @classmethod
-    def of(cls, config: asyncssh.config.SSHConfig) -> "HostKeys":
-        """Return the files that an SSH configuration names."""
-        return cls(
-            _paths(config.get("UserKnownHostsFile"), USER_FILES),
-            _paths(config.get("GlobalKnownHostsFile"), SYSTEM_FILES),
-        )
+    def of(cls, configuration: SshConfiguration, more: Iterable[str] = ()) -> "HostKeys":
+        """Return what the files say, and `more` lines such as KnownHostsCommand prints.
 
-    def match(self, host: str, address: str, port: int | None) -> Sequence[object]:
-        """Return what the files have for a server, as asyncssh wants it."""
-        self.name = known_name(host, port)
-        entries = asyncssh.SSHKnownHosts()
-        for line in _lines((*self.user_files, *self.system_files)):
-            # OpenSSH passes over a line that it cannot read; asyncssh 2.24 raises ValueError.
-            with contextlib.suppress(ValueError):
-                entries.load(line)
-        found = entries.match(host, address, port)
-        self.known = bool(found[0] or found[1])
-        return found
+        Raises OSError where RevokedHostKeys cannot be read, ValueError where it is no list of keys.
+        """
+        policy, alias = configuration.host_keys, configuration.host_keys.alias
+        host = configuration.hostname.lower()
+        name = alias or known_name(host, configuration.port)
+        lines = [*more, *_lines((*policy.user_files, *policy.system_files))]
+        bare = () if alias or configuration.port == SSH_PORT else tuple(entries(lines, host))
+        revoked = _revoked(policy.revoked) if policy.revoked else frozenset()
+        return cls(policy, name, tuple(entries(lines, name)), bare, revoked)
+
+    @property
+    def has_authority(self) -> bool:
+        """Whether a certificate of this server could be trusted."""
+        return any(entry.marker is Marker.AUTHORITY for entry in self.known)
+
+    def preferred(self, algorithms: Iterable[str]) -> tuple[str, ...]:
+        """Return host-key algorithms in the order to ask for: kinds that are known come first.
+
+        Certificates are asked for only where an authority is known for this server.
+        """
+        kinds = {entry.kind for entry in self.known if entry.marker is Marker.TRUSTED}
+        wanted = [
+            name for name in algorithms if self.has_authority or not name.endswith(CERTIFICATE)
+        ]
+        return tuple(sorted(wanted, key=lambda name: not _is_of(name, kinds)))
+
+    def judge(self, key: asyncssh.SSHKey) -> Verdict:
+        """Return what is to be thought of a plain key, and keep both."""
+        self.offered, self.authority_offered = key, False
+        self.verdict = self._judge(key.public_data)
+        return self.verdict
+
+    def judge_authority(self, key: asyncssh.SSHKey) -> Verdict:
+        """Return what is to be thought of the authority that signed a certificate."""
+        self.offered, self.authority_offered, blob = key, True, key.public_data
+        if self._is_revoked(blob):
+            self.verdict = Verdict.REVOKED
+        elif (Marker.AUTHORITY, blob) in {(entry.marker, entry.blob) for entry in self.known}:
+            self.verdict = Verdict.KNOWN
+        else:
+            self.verdict = Verdict.NEW
+        return self.verdict
+
+    def _judge(self, blob: bytes) -> Verdict:
+        if 0 < _rsa_bits(blob) < self.policy.required_rsa_bits:
+            return Verdict.WEAK
+        if self._is_revoked(blob):
+            return Verdict.REVOKED
+        known = [entry.blob for entry in self.known if entry.marker is Marker.TRUSTED]
+        if blob in known or blob in self.accepted:
+            return Verdict.KNOWN
+        if known:
+            return Verdict.CHANGED
+        bare = [entry.blob for entry in self.without_port if entry.marker is Marker.TRUSTED]
+        return Verdict.KNOWN if blob in bare else Verdict.NEW
+
+    def _is_revoked(self, blob: bytes) -> bool:
+        marked = {entry.blob for entry in self.known if entry.marker is Marker.REVOKED}
+        return blob in self.revoked or blob in marked
+
+    def for_asyncssh(self, *_: object) -> tuple[list[asyncssh.SSHKey], ...]:
+        """Return known hosts as asyncssh wants them: none, so that it asks; and the revoked ones.
+
+        It alone sees the key inside a certificate.
+        """
+        marked = [entry for entry in self.known if entry.marker is Marker.REVOKED]
+        revoked = [_key(entry) for entry in marked] if self.has_authority else []
+        return [], [], revoked, [], [], [], []
+
+    def take(self, lines: Iterable[str]) -> bool:
+        """Add lines of KnownHostsCommand; returns whether they have the offered key."""
+        assert self.offered
+        self.known = (*self.known, *entries(lines, self.name))
+        return self._judge(self.offered.public_data) is Verdict.KNOWN
+
+    def accept(self) -> None:
+        """Take the offered key as known for this connection."""
+        assert self.offered
+        self.accepted.add(self.offered.public_data)
 
     def remember(self) -> None:
         """Write the offered key into the first user file, as ssh does; raises OSError."""
         assert self.offered
-        path = self.user_files[0]
+        if not self.policy.user_files:
+            return
+        path = Path(self.policy.user_files[0])
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         key = self.offered.export_public_key().decode().split()[:2]
-        line = " ".join((self.name, *key)) + "\n"
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        name = hashed(self.name, secrets.token_bytes(20)) if self.policy.hash_names else self.name
+        line = " ".join((name, *key)) + "\n"
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "rb+") as file:
             if file.seek(0, os.SEEK_END) and _last_byte(file.fileno()) != b"\n":
                 line = "\n" + line
@@ -65,26 +164,53 @@ class HostKeys:
         kind = self.offered.get_algorithm().removeprefix("ssh-").removeprefix("ecdsa-sha2-")
         return f"{kind.upper()} {self.offered.get_fingerprint()}"
 
+    @property
+    def strict(self) -> Strict:
+        """What becomes of a key that is not known."""
+        return self.policy.strict
 
-def known_name(host: str, port: int | None) -> str:
-    """Return a server as known_hosts writes it.
 
-    >>> known_name("gpu-a", None), known_name("gpu-a", 2222)
-    ('gpu-a', '[gpu-a]:2222')
+def _key(entry: Entry) -> asyncssh.SSHKey:
+    return asyncssh.import_public_key(f"{entry.kind} {base64.b64encode(entry.blob).decode()}")
+
+
+def _is_of(algorithm: str, kinds: Iterable[str]) -> bool:
+    """Return whether a host-key algorithm is one for keys of these kinds.
+
+    >>> _is_of("rsa-sha2-512", ["ssh-rsa"]), _is_of("ssh-ed25519", ["ssh-rsa"])
+    (True, False)
     """
-    return host if port in (None, SSH_PORT) else f"[{host}]:{port}"
+    return algorithm in kinds or (algorithm.startswith("rsa-") and "ssh-rsa" in kinds)
 
 
-def _paths(configured: object, default: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files of an option; `none` and nothing mean what they mean to ssh."""
-    names = configured if isinstance(configured, list) else list(default)
-    return tuple(Path(name).expanduser() for name in names if name.lower() != "none")
+def _revoked(path: str) -> frozenset[bytes]:
+    """Return the keys of a RevokedHostKeys file."""
+    data = Path(path).read_bytes()
+    if data.startswith(KRL_MAGIC):
+        raise ValueError(
+            f"RevokedHostKeys {path} is a binary revocation list, which gputui does not read: "
+            "name a file of public keys"
+        )
+    lines = data.decode("utf-8", "replace").splitlines()
+    return frozenset(entry.blob for entry in entries((f"* {line}" for line in lines), "x"))
 
 
-def _lines(paths: Iterable[Path]) -> Iterable[str]:
+def _rsa_bits(blob: bytes) -> int:
+    """Return the size of an RSA key as SSH sends it; 0 for another kind. Source: RFC 4253, 6.6."""
+    parts = []
+    while len(blob) >= 4:
+        end = 4 + int.from_bytes(blob[:4], "big")
+        parts.append(blob[4:end])
+        blob = blob[end:]
+    if len(parts) < 3 or parts[0] != b"ssh-rsa":
+        return 0
+    return int.from_bytes(parts[2], "big").bit_length()
+
+
+def _lines(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         with contextlib.suppress(OSError):
-            yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
+            yield from Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def _last_byte(handle: int) -> bytes:

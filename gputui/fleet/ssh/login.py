@@ -1,86 +1,97 @@
-"""What a login may need of a person: passwords, and the passphrases of keys."""
+"""The client's side of one handshake: which host key is taken, which keys and passwords offered."""
 
-import asyncio
+import contextlib
 from collections.abc import Sequence
 
 import asyncssh
 
-from gputui.fleet.ssh.host_keys import HostKeys
+from gputui.fleet.ssh.configuration import Authentication
+from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.stages import Question, Stages
-
-PASSWORD_TRIES = 3
-
-
-class Passphrases:
-    """Passphrases of key files, each asked for once however many hosts want it."""
-
-    def __init__(self) -> None:
-        self._asked: dict[str, asyncio.Task[str | None]] = {}
-
-    async def get(self, filename: str, stages: Stages) -> str | None:
-        """Return the passphrase of a key file; None where nobody gave it."""
-        if filename not in self._asked:
-            question = Question("passphrase", f"Passphrase of the key {filename}", True)
-            self._asked[filename] = asyncio.create_task(stages.ask(question))
-        with stages.pause():
-            return await asyncio.shield(self._asked[filename])
-
-    def forget(self) -> None:
-        """Ask anew the next time: one was wrong."""
-        self._asked.clear()
 
 
 class Login(asyncssh.SSHClient):
     """Answers asyncssh's questions during a handshake, asking a person where only one can."""
 
-    def __init__(self, stages: Stages, passphrases: Passphrases) -> None:
+    def __init__(
+        self,
+        name: str,
+        how: Authentication,
+        keys: HostKeys,
+        identities: Identities,
+        stages: Stages,
+    ) -> None:
+        self.name = name
+        """`user@host`, for questions."""
+        self.keys = keys
+        self.passwords = True
+        """Whether a password may be sent: never to a host whose key has changed."""
+        self._how = how
+        self._identities = identities
         self._stages = stages
-        self._passphrases = passphrases
-        self.keys: HostKeys | None = None
-        self.opened: set[str] = set()
-        """Key files that a person gave a passphrase for."""
         self._tries = 0
-
-    def begin(self) -> None:
-        """Start anew with another connection."""
-        self._tries = 0
+        self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
+        self._offered = False
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
-        """Note a key that known_hosts does not have; a person is asked afterwards."""
-        assert self.keys
-        self.keys.offered = key
-        return False
+        """Return whether a plain host key is known."""
+        self._stages.progress()
+        return self.keys.judge(key) is Verdict.KNOWN
 
-    async def passphrase(self, filename: str) -> str | None:
-        answer = await self._passphrases.get(filename, self._stages)
-        if answer is not None:
-            self.opened.add(filename)
-        return answer
+    def validate_host_ca_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """Return whether the authority that signed a host's certificate is known."""
+        self._stages.progress()
+        return self.keys.judge_authority(key) is Verdict.KNOWN
+
+    def begin_auth(self, username: str) -> None:
+        """Take note that the key exchange is over."""
+        self._stages.progress()
+
+    async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
+        """Return all keys the first time it is called."""
+        self._stages.progress()
+        if self._offered:
+            return None
+        self._offered = True
+        return await self._identities.keys(self._how, self._agent, self._stages) or None
 
     async def password_auth_requested(self) -> str | None:
-        return await self._password(f"Password of {self._stages.host}")
+        """Ask a person for the password."""
+        return await self._password(f"Password of {self.name}")
 
     async def kbdint_auth_requested(self) -> str | None:
-        return ""
+        """Agree to be asked whatever the server asks."""
+        self._stages.progress()
+        return "" if self.passwords and self._how.prompts else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> list[str] | None:
+        """Pass the server's questions on to a person, with the host's name before each."""
         answers = []
         for prompt, echo in prompts:
-            answer = await self._password(f"{self._stages.host}: {prompt.strip()}", secret=not echo)
+            answer = await self._password(f"{self.name}: {prompt.strip()}", secret=not echo)
             if answer is None:
                 return None
             answers.append(answer)
         return answers
 
+    async def close(self) -> None:
+        """Close the connection to ssh-agent."""
+        if self._agent:
+            self._agent.close()
+            with contextlib.suppress(OSError):
+                await self._agent.wait_closed()
+
     async def _password(self, text: str, *, secret: bool = True) -> str | None:
+        self._stages.progress()
         self._tries += 1
-        if self._tries > PASSWORD_TRIES:
+        if not self.passwords or self._tries > self._how.prompts:
             return None
         answer = await self._stages.ask(Question("password", text, secret))
         if answer is None:
-            self._tries = PASSWORD_TRIES
+            self._tries = self._how.prompts
         return answer

@@ -3,17 +3,16 @@
 import errno
 import shlex
 import socket
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import asyncssh
 
-from gputui.fleet.ssh.host_keys import HostKeys
+from gputui.fleet.ssh.configuration import SshConfiguration
+from gputui.fleet.ssh.host_keys import HostKeys, Verdict
 
 Words = tuple[str, str]
 """(reason, hint)"""
-
-KEY_ERRORS = (asyncssh.KeyImportError, asyncssh.KeyEncryptionError)
-"""What asyncssh raises for a key file that cannot be read, a wrong passphrase included."""
 
 RESOLVING_HINT = "correct the name, or give its HostName in ~/.ssh/config"
 CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?"
@@ -26,18 +25,41 @@ def was_dropped(error: Exception) -> bool:
 
 def configuration(error: Exception, config: str | None) -> Words:
     """Return what is wrong with an SSH configuration, or with a key it names."""
-    return f"{config or '~/.ssh/config'} cannot be used: {error}", "correct it: ssh -G HOST shows"
+    return f"{config or 'the SSH configuration'}: {error}", "correct it: `ssh -G HOST` shows"
+
+
+def not_honoured(configuration: SshConfiguration) -> Words:
+    """Return that the configuration asks for what gputui does not have."""
+    options = ", ".join(configuration.not_honoured)
+    return (
+        f"the SSH configuration of {configuration.name} has {options}, which gputui cannot follow",
+        f"take it out for this host (`Host {configuration.name}` in ~/.ssh/config)",
+    )
 
 
 def login(
-    error: asyncssh.PermissionDenied, name: str, again: tuple[str, ...], opened: Collection[str]
+    error: asyncssh.PermissionDenied,
+    configuration: SshConfiguration,
+    again: tuple[str, ...],
+    problems: Mapping[str, str],
 ) -> Words:
-    """Return that a host let nobody in with what was offered."""
-    doubt = f" (is the passphrase of {' and '.join(sorted(opened))} right?)" if opened else ""
-    copy = shlex.join(("ssh-copy-id", *again))
+    """Return that a host let nobody in with what was offered; `problems` are those of keys."""
+    doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
+    if configuration.authentication.gssapi:
+        doubts.append("GSSAPIAuthentication was tried only if the gssapi package is installed")
+    said = "; ".join((_plain(error.reason), *doubts))
     return (
-        f"refused the login of {name}: {_plain(error.reason)}{doubt}",
-        f"{copy}; or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
+        f"refused the login of {configuration.login_name}: {said}",
+        f"{shlex.join(('ssh-copy-id', *again))}; "
+        "or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
+    )
+
+
+def proxy(configuration: SshConfiguration, said: Sequence[str]) -> Words:
+    """Return that a ProxyCommand ended, with what it said."""
+    return (
+        f"its ProxyCommand failed: {'; '.join(said)}",
+        f"try it alone: {configuration.proxy_command}",
     )
 
 
@@ -49,8 +71,6 @@ def handshake(error: Exception, where: str) -> Words:
             return f"{name} does not resolve: {error.strerror}", RESOLVING_HINT
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_HINT
-        case asyncssh.KeyImportError() | asyncssh.KeyEncryptionError():
-            return f"a key could not be used: {error}", "ssh-add it, and start again"
         case asyncssh.KeyExchangeFailed():
             return f"{where} shares no SSH algorithm with us: {error.reason}", ""
         case asyncssh.ConnectionLost():
@@ -76,9 +96,10 @@ def handshake(error: Exception, where: str) -> Words:
 
 def host_key_question(keys: HostKeys) -> str:
     """Return what a person is asked about an unknown host key."""
+    file = f", and write it to {keys.policy.user_files[0]}" if keys.policy.user_files else ""
     return (
         f"The host key of {keys.name} is not known. Its fingerprint is {keys.fingerprint()}. "
-        f"Trust it, and write it to {keys.user_files[0]}?"
+        f"Trust it{file}?"
     )
 
 
@@ -91,28 +112,29 @@ def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
     )
 
 
-def is_about_host_key(error: Exception, keys: HostKeys) -> bool:
-    """Return whether a handshake failed because of the host key.
-
-    With keys known, asyncssh offers only their kinds: a server that has none of these fails the
-    key exchange. (asyncssh 2.24 says so in its message only.)
-    """
-    no_known_kind = isinstance(error, asyncssh.KeyExchangeFailed) and "host key" in error.reason
-    return isinstance(error, asyncssh.HostKeyNotVerifiable) or (keys.known and no_known_kind)
+def invalid_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
+    """Return the refusal of a certificate that is not valid, or of a key that cannot be read."""
+    return f"the host key of {keys.name} is not valid: {_plain(error.reason)}", ""
 
 
-def changed_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
-    """Return the refusal of a key that is not the one that is known, or is revoked."""
-    if keys.offered is None and not isinstance(error, asyncssh.KeyExchangeFailed):
-        return f"the host key of {keys.name} is not valid: {_plain(error.reason)}", ""
-    paths = (*keys.user_files, *keys.system_files)
-    files = " or ".join(str(path) for path in paths if path.exists())
-    now = keys.fingerprint() if keys.offered else "of another kind"
-    forget = shlex.join(("ssh-keygen", "-R", keys.name, "-f", str(keys.user_files[0])))
+def refused_host_key(keys: HostKeys) -> Words:
+    """Return the refusal of a key that is revoked, too short, or not the one that is known."""
+    if keys.verdict is Verdict.REVOKED:
+        return f"the host key of {keys.name} is revoked: {keys.fingerprint()}", ""
+    if keys.verdict is Verdict.WEAK:
+        least = keys.policy.required_rsa_bits
+        return (
+            f"the host key of {keys.name} is an RSA key of fewer than {least} bits",
+            "give the host a longer key; or set RequiredRSASize in ~/.ssh/config",
+        )
+    paths = (*keys.policy.user_files, *keys.policy.system_files)
+    files = " or ".join(path for path in paths if Path(path).exists()) or "KnownHostsCommand"
+    file = keys.policy.user_files[:1] or ("~/.ssh/known_hosts",)
+    forget = shlex.join(("ssh-keygen", "-R", keys.name, "-f", *file))
     return (
-        f"the host key of {keys.name} has changed: it is now {now}, and {files} has another; "
-        "this may be another machine that pretends to be it",
-        f"if the host was installed anew, forget its old key: {forget}",
+        f"the host key of {keys.name} has changed: it is now {keys.fingerprint()}, and {files} has "
+        "another; this may be another machine that pretends to be it",
+        f"if the host was installed again, forget its old key: {forget}",
     )
 
 

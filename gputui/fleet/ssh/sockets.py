@@ -1,0 +1,105 @@
+"""From a name to a connected TCP socket: all of its addresses, in their order, each in time."""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+from asyncio.staggered import staggered_race
+from functools import partial
+from typing import Any
+
+from gputui.fleet.ssh import refusals
+from gputui.fleet.ssh.configuration import SshConfiguration
+from gputui.fleet.stages import Stages
+from gputui.snapshot import HostState
+
+NEXT_ADDRESS_S = 2.0
+"""How long an address is waited for before the next one of a name is tried as well."""
+
+AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
+"""An answer of getaddrinfo."""
+
+
+async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket.socket:
+    """Resolve the name and connect to the first of its addresses that answers."""
+    name, port = configuration.hostname, configuration.port
+    late = f"{name} was not resolved in time"
+    async with stages.enter(HostState.RESOLVING, late, refusals.RESOLVING_HINT):
+        found = await _resolve(name, port, configuration.family)
+        sources = [await _source(configuration, each[0]) for each in found]
+    late = f"no answer from {configuration.where}"
+    bound_s = configuration.connect_timeout_s
+    async with stages.enter(HostState.CONNECTING, late, refusals.CONNECTING_HINT, bound_s=bound_s):
+        attempts = [partial(_connect, *pair) for pair in zip(found, sources, strict=True)]
+        winner, _, problems = await staggered_race(attempts, NEXT_ADDRESS_S)
+    if not isinstance(winner, socket.socket):
+        raise next((each for each in reversed(problems) if each), OSError("no address"))
+    return winner
+
+
+def is_loopback(sock: socket.socket | None) -> bool:
+    """Return whether a socket is connected to this machine's loopback."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    return ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback
+
+
+async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
+    """Return the addresses of a name; raises socket.gaierror.
+
+    In a thread of its own: names that no server answers for hold up neither other hosts, as
+    they would in asyncio's few threads, nor the end of this process.
+    """
+    loop = asyncio.get_running_loop()
+    resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
+
+    def settle(found: list[AddressInfo] | OSError) -> None:
+        if resolved.done():
+            return
+        if isinstance(found, OSError):
+            resolved.set_exception(found)
+        else:
+            resolved.set_result(found)
+
+    def resolve() -> None:
+        found: list[AddressInfo] | OSError
+        try:
+            found = list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM))
+        except OSError as error:
+            found = error
+        except UnicodeError:
+            found = socket.gaierror(socket.EAI_NONAME, "not a name that DNS allows")
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(settle, found)
+
+    threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()
+    return await resolved
+
+
+async def _source(configuration: SshConfiguration, family: int) -> Any:
+    """Return the address to connect from, by BindAddress or BindInterface; None for any."""
+    if configuration.bind_address:
+        return (await _resolve(configuration.bind_address, 0, family))[0][4]
+    if not configuration.bind_interface:
+        return None
+    import psutil
+
+    for each in psutil.net_if_addrs().get(configuration.bind_interface, ()):
+        if each.family == family:
+            return (await _resolve(each.address, 0, family))[0][4]
+    raise OSError(f"BindInterface {configuration.bind_interface} has no address for it")
+
+
+async def _connect(info: AddressInfo, source: Any) -> socket.socket:
+    family, kind, protocol, _, address = info
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        if source is not None:
+            sock.bind(source)
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

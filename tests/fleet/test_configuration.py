@@ -1,0 +1,89 @@
+"""The user's own SSH configuration, where ssh itself looks for it."""
+
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet.ssh.configuration import Here, Strict, parse
+from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, this_machine
+from gputui.fleet.ssh.fallback import read
+from tests.fleet.homes import PYTHON, make_home
+from tests.sshd import SshHosts
+
+HERE = Here("me", 1000, "/home/me", "laptop.lab", {"LANG": "C", "DIR": "/keys"})
+
+
+def test_a_host_of_the_users_own_configuration_is_found(
+    tmp_path: Path, openssh_hosts: SshHosts
+) -> None:
+    home = make_home(tmp_path)
+    (home.ssh / "config").write_text("Include lab/*\n")
+    (home.ssh / "lab").mkdir()
+    first = openssh_hosts.hosts[0]
+    section = openssh_hosts.section(first).replace(f"Host {first.name}", "Host gpu-a")
+    (home.ssh / "lab" / "hosts").write_text(section)
+    done = home.run(PYTHON, "-m", "gputui", "doctor", f"gpu-a gpus=none python={PYTHON}")
+    assert f"✓ connect   {first.address}" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
+
+
+def test_the_systems_configuration_is_read_too(tmp_path: Path, openssh_hosts: SshHosts) -> None:
+    home = make_home(tmp_path)
+    first = openssh_hosts.hosts[0]
+    home.write_etc("ssh/ssh_config", openssh_hosts.section(first).replace("ssh1", "gpu-a"))
+    done = home.run(PYTHON, "-m", "gputui", "doctor", f"gpu-a gpus=none python={PYTHON}")
+    assert f"✓ connect   {first.address}" in done.stdout, done.stdout + done.stderr
+
+
+def test_where_no_ssh_is_installed_the_same_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(
+        "Match final user bob\n  Port 2222\n"
+        "Host gpu-*\n  HostName %h.lab\n  User bob\n  IdentityFile ~/.ssh/%r\n"
+        "  StrictHostKeyChecking accept-new\n  RevokedHostKeys /etc/revoked\n"
+        "  Ciphers +aes128-cbc\n  ProxyCommand nc %h %p # tail\n"
+    )
+    here = Here("me", 1000, str(tmp_path), "laptop", {})
+    found = read(None, Destination("gpu-a"), here)
+    assert (found.hostname, found.port, found.user) == ("gpu-a.lab", 2222, "bob")
+    assert found.authentication.identity_files == (f"{tmp_path}/.ssh/bob",)
+    assert found.host_keys.strict is Strict.ACCEPT_NEW
+    assert found.host_keys.revoked == "/etc/revoked"
+    assert found.algorithms.ciphers[-1] == "aes128-cbc"
+    assert found.proxy_command.startswith("nc gpu-a.lab 2222")
+
+
+def test_what_the_fallback_cannot_evaluate_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text("CanonicalizeHostname yes\n")
+    with pytest.raises(ConfigurationError, match="CanonicalizeHostname yes needs an ssh"):
+        read(str(tmp_path / "config"), Destination("gpu-a"), this_machine())
+
+
+def test_an_option_that_cannot_be_honoured_is_named() -> None:
+    text = "proxycommand x\nproxyusefdpass yes\npkcs11provider /lib/p.so\ntunnel false"
+    assert parse(text, "gpu-a", HERE).not_honoured == (
+        "ProxyUseFdpass yes",
+        "PKCS11Provider /lib/p.so",
+    )
+
+
+def test_paths_are_expanded_as_ssh_does() -> None:
+    text = "\n".join(
+        (
+            "hostname gpu-a.lab",
+            "user bob",
+            "identityfile ~/.ssh/%r@%h",
+            "identityfile ${DIR}/%u-%L-100%%",
+            "identityfile none",
+            "identityagent $SOCKET",
+            "userknownhostsfile /a/b c /d",
+            "sendenv L*",
+            "setenv A=b c",
+        )
+    )
+    found = parse(text, "gpu-a", HERE)
+    how = found.authentication
+    assert how.identity_files == ("/home/me/.ssh/bob@gpu-a.lab", "/keys/me-laptop-100%")
+    assert how.agent == ""
+    assert found.host_keys.user_files == ("/a/b c", "/d")
+    assert dict(found.environment) == {"LANG": "C", "A": "b c"}
