@@ -1,21 +1,30 @@
-"""ConnectionFile files: which clusters run here, one file in the runtime folder for each.
+"""Connection files: which clusters run here, one file in the runtime folder for each.
 
-A head writes its file and holds a lock on it as long as it lives; whoever looks sweeps the files
-that nobody holds. Nothing secret is in them: the TLS material goes over the socket.
+A head writes its file and holds a lock on it as long as it lives; a look at them sweeps those
+that no head holds, with what their clusters left. Looks and starts take turns, by a lock on the
+folder, so that a look never holds the name that a start asks for. Nothing secret is in the files:
+the TLS material goes over the socket. A field that another version writes is passed over.
 """
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
-from dataclasses import asdict, dataclass, replace
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
+from gputui import __version__
 from gputui.errors import HeadError, UsageError
 from gputui.folders import runtime_folder, scheduler_scratch_folder
 
 MAX_NAME_BYTES = 100
+TURN_S = 5.0
+"""How long a look at the files, or a start, waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,7 @@ class ConnectionFile:
     cluster_id: str
     pid: int
     socket: str
+    """The path of its server; "" before that is open."""
     started_at: float
     version: str
     hosts_source: str = ""
@@ -38,25 +48,22 @@ class NameLock:
     """A cluster's name, held by a lock until `release` or the end of this process.
 
     `numbered` takes `NAME-2`, `NAME-3` and so on where the name is in use. What dead clusters left
-    is swept. Raises HeadError when a running cluster has it, UsageError when it is none.
+    is swept. Raises HeadError when a running cluster has it, UsageError when it cannot name one.
     """
 
-    def __init__(self, name: str, *, numbered: bool = False) -> None:
+    def __init__(self, name: str, cluster_id: str, *, numbered: bool = False) -> None:
         folder = runtime_folder()
-        _sweep(folder)
         names = [check_name(name), *(f"{name}-{number}" for number in range(2, 1000) if numbered)]
-        for self.name in names:
-            self._path = folder / f"{self.name}.json"
-            self._descriptor = _lock(self._path)
-            if self._descriptor is not None:
-                return
-        raise HeadError(
-            f"a cluster named {name!r} runs already; attach to it, or give another --name"
+        with _turn(folder):
+            _sweep(folder)
+            self.name, self._path, self._descriptor = _first_free(folder, names)
+        # What is to be swept should this process be killed before it says more.
+        self.publish(
+            ConnectionFile(self.name, cluster_id, os.getpid(), "", time.time(), __version__)
         )
 
     def publish(self, connection_file: ConnectionFile) -> None:
         """Write the connection file; raises HeadError where the disk does not take it."""
-        assert self._descriptor is not None
         data = json.dumps(asdict(connection_file)).encode()
         try:
             os.pwrite(self._descriptor, data, 0)
@@ -66,23 +73,21 @@ class NameLock:
 
     def release(self) -> None:
         """Remove the connection file, and let the name go."""
-        if self._descriptor is not None:
-            self._path.unlink(missing_ok=True)
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
 
 
 def running_clusters() -> tuple[ConnectionFile, ...]:
     """Return the clusters of this user on this machine by name, and sweep what dead ones left."""
-    return tuple(sorted(_sweep(runtime_folder()), key=lambda connection_file: connection_file.name))
+    folder = runtime_folder()
+    with _turn(folder):
+        running = _sweep(folder)
+    return tuple(sorted(running, key=lambda each: each.name))
 
 
 def find_cluster(name: str) -> ConnectionFile | None:
     """Return the running cluster of this name."""
-    return next(
-        (connection_file for connection_file in running_clusters() if connection_file.name == name),
-        None,
-    )
+    return next((each for each in running_clusters() if each.name == name), None)
 
 
 def check_name(name: str) -> str:
@@ -104,40 +109,84 @@ at most 100 bytes, and no dot in front
     return name
 
 
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Be the only one that looks or starts; raises HeadError where that does not come about."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    end = time.monotonic() + TURN_S
+    try:
+        while not _locked(descriptor):
+            if time.monotonic() > end:
+                raise HeadError(
+                    f"{folder}: another gputui has locked it for {TURN_S:g} s "
+                    "(is one stopped, by Ctrl-Z? fg, or end it)"
+                )
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def _sweep(folder: Path) -> list[ConnectionFile]:
-    """Return the contacts of those that run, and remove what the others left."""
+    """Return the clusters that run and can be reached, and remove what the others left."""
     running = []
     for path in folder.glob("*.json"):
-        connection_file = _read(path)
-        descriptor = _lock(path)
+        found = _read(path)
+        descriptor = _open_locked(path)
         if descriptor is None:
-            running += [replace(connection_file, name=path.stem)] if connection_file else []
+            running += [replace(found, name=path.stem)] if found and found.socket else []
             continue
-        if connection_file is not None:
-            Path(connection_file.socket).unlink(missing_ok=True)
-            shutil.rmtree(scheduler_scratch_folder(connection_file.cluster_id), ignore_errors=True)
+        if found is not None:
+            (folder / f"{found.cluster_id}.sock").unlink(missing_ok=True)
+            shutil.rmtree(scheduler_scratch_folder(found.cluster_id), ignore_errors=True)
         path.unlink(missing_ok=True)
         os.close(descriptor)
     return running
 
 
 def _read(path: Path) -> ConnectionFile | None:
-    """Return what a connection file says; None where its head is just writing it, or ended."""
+    """Return what a connection file of any version says; None where its head is writing it."""
     try:
-        return ConnectionFile(**json.loads(path.read_bytes()))
+        said: dict[str, Any] = json.loads(path.read_bytes())
+        return ConnectionFile(
+            **{each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
+        )
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _lock(path: Path) -> int | None:
+def _first_free(folder: Path, names: list[str]) -> tuple[str, Path, int]:
+    """Return (name, its file, a descriptor that locks it); raises HeadError where all are taken."""
+    for name in names:
+        path = folder / f"{name}.json"
+        descriptor = _open_locked(path)
+        if descriptor is not None:
+            return name, path, descriptor
+    raise HeadError(
+        f"a cluster named {names[0]!r} runs already; attach to it, or give another --name"
+    )
+
+
+def _open_locked(path: Path) -> int | None:
     """Return a descriptor that locks the file at this path; None where another process does."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            descriptor = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise HeadError(f"{path}: {error.strerror}") from error
+        if not _locked(descriptor):
             os.close(descriptor)
             return None
         if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
             return descriptor
-        os.close(descriptor)  # it was swept between the opening and the lock
+        os.close(descriptor)  # its cluster ended between the opening and the lock
+
+
+def _locked(descriptor: int) -> bool:
+    """Lock what is open, and return whether that was possible now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -64,7 +64,7 @@ class Head:
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
         self._dask_settings = settings_json(config.dask_config_json)
-        self._claim = NameLock(config.name, numbered=config.numbered)
+        self._claim = NameLock(config.name, config.cluster_id, numbered=config.numbered)
         self.name = self._claim.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
         self.event_log = EventLog(self._event_told)
