@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 
 from gputui.cluster import HeadLink, HeadProcess, spawn_head
 from gputui.protocol import VERSION
-from gputui.protocol.frontend import Asked, AwaitWorkers, EventHappened, SnapshotTaken, Stopped
+from gputui.protocol.frontend import (
+    Asked,
+    AwaitWorkers,
+    EventHappened,
+    HistoryTaken,
+    SnapshotTaken,
+    Stopped,
+)
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.snapshot import Event, Snapshot, WorkerStatus
@@ -31,6 +38,7 @@ class LiveCluster:
     events: list[Event] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     logs: list[LogLines] = field(default_factory=list)
+    history: list[HistoryTaken] = field(default_factory=list)
     stopped: Stopped | None = None
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -84,6 +92,8 @@ class LiveCluster:
                     self.asked.append(message)
                 case LogLines():
                     self.logs.append(message)
+                case HistoryTaken():
+                    self.history.append(message)
                 case Stopped():
                     self.stopped = message
             self._heard.set()

@@ -43,6 +43,7 @@ class Frontends:
             for asked in head.questions.open:
                 frontend.send(asked)
             head.view.wanted(True)
+            self._tasks.start(self._send_history(frontend), "sending the history")
 
     def frontend_left(self, frontend: FrontendConnection) -> None:
         """Forget what the frontend wanted."""
@@ -66,6 +67,12 @@ class Frontends:
                 self._tasks.start(self._reply(frontend, message), name)
             case _:
                 logger.warning("a frontend sent %s", type(message).__name__)
+
+    async def _send_history(self, frontend: FrontendConnection) -> None:
+        """Send what was read before, a host at a time and no faster than it is taken."""
+        for taken in self._head.history.taken():
+            frontend.send(taken)
+            await frontend.flush()
 
     async def _reply(self, frontend: FrontendConnection, request: Request) -> None:
         frontend.send(await carry_out(self._head, request, frontend.session))

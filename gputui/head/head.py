@@ -27,6 +27,7 @@ from gputui.head.certificate import Certificate, make_certificate
 from gputui.head.dask_settings import settings_json
 from gputui.head.event_log import EventLog
 from gputui.head.frontends import Frontends
+from gputui.head.history import History
 from gputui.head.logs import LogRelay
 from gputui.head.questions import Questions
 from gputui.head.runs import Runs
@@ -80,6 +81,7 @@ class Head:
             listener=self,
         )
         self.view = View(self, self.server)
+        self.history = History(lambda: self.fleet.host_statuses)
         self._certificate: Certificate | None = None
         self._came_up = False
         self._met = asyncio.Event()
@@ -94,6 +96,7 @@ class Head:
             await self._start()
             opened(str(self.server.path))
             self._tasks.start(self._lasting("snapshots", self.view.run), "snapshots")
+            self._tasks.start(self._lasting("history", self.history.run), "history")
             self._tasks.start(self._lasting("alarms", AlarmWatch(self).run), "alarms")
             self._tasks.start(self._watch_idleness(), "the watch for idleness")
             stopped = await asyncio.shield(self._ending)

@@ -60,6 +60,7 @@ class FrontendConnection:
         self._waiting: deque[bytes] = deque()
         self._snapshot: bytes | None = None
         self._work = asyncio.Event()
+        self._idle = asyncio.Event()
         self._ending = False
         self._task = asyncio.create_task(self._write(), name=f"frontend {self.kind}")
 
@@ -86,6 +87,12 @@ class FrontendConnection:
         self._snapshot = line
         self._work.set()
 
+    async def flush(self) -> None:
+        """Wait until what waits has gone out, or the frontend is gone."""
+        if self._waiting and not self._task.done():
+            self._idle.clear()
+            await self._idle.wait()
+
     async def finish(self, bound_s: float) -> None:
         """Send what waits, and close."""
         self._ending = True
@@ -99,13 +106,17 @@ class FrontendConnection:
         self._writer.close()
 
     async def _write(self) -> None:
-        while not (self._ending and not self._waiting and self._snapshot is None):
-            await self._work.wait()
-            self._work.clear()
-            with contextlib.suppress(ConnectionError):
-                while line := self._next():
-                    self._writer.write(line)
-                    await self._writer.drain()
+        try:
+            while not (self._ending and not self._waiting and self._snapshot is None):
+                await self._work.wait()
+                self._work.clear()
+                with contextlib.suppress(ConnectionError):
+                    while line := self._next():
+                        self._writer.write(line)
+                        await self._writer.drain()
+                self._idle.set()
+        finally:
+            self._idle.set()
 
     def _next(self) -> bytes | None:
         if self._waiting:

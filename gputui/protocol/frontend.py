@@ -225,6 +225,28 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class HistoryTaken:
+    """What was read of a host and its GPUs before; one a host follows `Attached` to a screen.
+
+    `values` unpacks (`gputui.series.unpack`) into rows, the fine ones first, the oldest of each
+    first. A row has for every key all of `series.METRICS`, so that with `width = len(keys) *
+    len(METRICS)` the fine values of a metric are `raw[: fine_rows * width][key * len(METRICS) +
+    metric :: width]`. Later rows are for the frontend to add, from its snapshots.
+    """
+
+    host: str
+    keys: tuple[str, ...]
+    """"" is the host itself, its CPUs' utilisation and its memory; then its devices by UUID."""
+    fine_at: float
+    """When the newest fine row was read, by the head's clock; one each `series.FINE_S`."""
+    fine_rows: int
+    coarse_at: float
+    """When the newest coarse row ended: the mean of `series.COARSE_S`; 0 without any."""
+    coarse_rows: int
+    values: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventHappened:
     """One event; after `Attached` those kept come first."""
 
@@ -304,6 +326,7 @@ ToFrontend = (
     Attached
     | SchedulerReady
     | SnapshotTaken
+    | HistoryTaken
     | EventHappened
     | Asked
     | Cancelled

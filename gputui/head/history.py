@@ -1,0 +1,156 @@
+"""The last hour of every GPU and host, kept in the head for whoever attaches.
+
+Two minutes at a row a second and an hour at a row in ten, 16 bits a value (`gputui.series`): 7.7 kB
+a GPU, 32 MB at 4,096 of them. A frontend that looks on gets one `HistoryTaken` a host after it has
+attached, and goes on from the snapshots by itself.
+"""
+
+import asyncio
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+from gputui.protocol.frontend import HistoryTaken
+from gputui.series import (
+    COARSE_ROWS,
+    COARSE_S,
+    FINE_ROWS,
+    FINE_S,
+    METRICS,
+    MISSING,
+    NOTHING,
+    Row,
+    of_device,
+    of_host,
+    pack,
+)
+from gputui.snapshot import HostState, HostStatus
+
+MEAN_OF = int(COARSE_S / FINE_S)
+
+
+class History:
+    """What was read of every host, by its name."""
+
+    def __init__(self, hosts: Callable[[], Iterable[HostStatus]]) -> None:
+        self._hosts = hosts
+        self._rings: dict[str, HostRings] = {}
+
+    async def run(self) -> None:
+        """Take a row of every host each second, for ever."""
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            self.take(time.time())
+            due = max(due + FINE_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    def take(self, at: float) -> None:
+        """Take the next row of every host; those that are gone are forgotten."""
+        before, self._rings = self._rings, {}
+        for host in self._hosts():
+            keys = ("", *(device.uuid for device in host.devices))
+            rings = before.get(host.name)
+            if rings is None or rings.keys != keys:
+                rings = HostRings(keys, rings)
+            rings.add(at, _rows(host))
+            self._rings[host.name] = rings
+
+    def taken(self) -> Iterator[HistoryTaken]:
+        """Yield what is kept, a message a host."""
+        for name in tuple(self._rings):
+            if (rings := self._rings.get(name)) is not None:
+                yield rings.taken(name)
+
+
+def _rows(host: HostStatus) -> list[Row]:
+    """Return a row of the host and of each device; nothing while it does not answer."""
+    if host.state is not HostState.READY:
+        return [NOTHING] * (1 + len(host.devices))
+    return [of_host(host.reading), *map(of_device, host.devices)]
+
+
+class HostRings:
+    """One host and its devices."""
+
+    def __init__(self, keys: tuple[str, ...], before: "HostRings | None" = None) -> None:
+        """Begin; what `before` has of the same keys stays."""
+        self.keys = keys
+        self._fine = Ring(FINE_ROWS, len(keys) * len(METRICS))
+        self._coarse = Ring(COARSE_ROWS, len(keys) * len(METRICS))
+        if before is not None:
+            columns = [
+                (before.keys.index(key) * len(METRICS) + metric, place * len(METRICS) + metric)
+                for place, key in enumerate(keys)
+                if key in before.keys
+                for metric in range(len(METRICS))
+            ]
+            self._fine.take_over(before._fine, columns)
+            self._coarse.take_over(before._coarse, columns)
+
+    def add(self, at: float, rows: Iterable[Row]) -> None:
+        """Take the next row of all keys, and the mean of the last ones when it is due."""
+        self._fine.add(at, array("H", chain.from_iterable(rows)))
+        if self._fine.added % MEAN_OF == 0:
+            columns = zip(*self._fine.last(MEAN_OF), strict=True)
+            self._coarse.add(at, array("H", [_mean(column) for column in columns]))
+
+    def taken(self, host: str) -> HistoryTaken:
+        """Return all that is kept."""
+        return HistoryTaken(
+            host=host,
+            keys=self.keys,
+            fine_at=self._fine.at,
+            fine_rows=self._fine.rows,
+            coarse_at=self._coarse.at,
+            coarse_rows=self._coarse.rows,
+            values=pack(self._fine.ordered() + self._coarse.ordered()),
+        )
+
+
+class Ring:
+    """The last rows of so many values each."""
+
+    def __init__(self, kept: int, width: int) -> None:
+        self.added = 0
+        self.at = 0.0
+        """When the newest row was added."""
+        self._kept, self._width = kept, width
+        self._values = array("H", [MISSING]) * (kept * width)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return min(self.added, self._kept)
+
+    def add(self, at: float, row: "array[int]") -> None:
+        """Add a row in place of the oldest."""
+        begin = self.added % self._kept * self._width
+        self._values[begin : begin + self._width] = row
+        self.added += 1
+        self.at = at
+
+    def last(self, number: int) -> list["array[int]"]:
+        """Return the newest rows, as many as there are of so many."""
+        places = range(max(0, self.added - min(number, self._kept)), self.added)
+        begins = (place % self._kept * self._width for place in places)
+        return [self._values[begin : begin + self._width] for begin in begins]
+
+    def ordered(self) -> "array[int]":
+        """Return all rows, the oldest first."""
+        if self.added <= self._kept:
+            return self._values[: self.added * self._width]
+        begin = self.added % self._kept * self._width
+        return self._values[begin:] + self._values[:begin]
+
+    def take_over(self, other: "Ring", columns: Iterable[tuple[int, int]]) -> None:
+        """Take columns of another ring of as many rows, given as (there, here)."""
+        self.added, self.at = other.added, other.at
+        for there, here in columns:
+            self._values[here :: self._width] = other._values[there :: other._width]
+
+
+def _mean(column: Sequence[int]) -> int:
+    known = [value for value in column if value != MISSING]
+    return sum(known) // len(known) if known else MISSING

@@ -1,0 +1,92 @@
+"""Readings over time in 16 bits a value: what the head keeps of every GPU, and sends to screens.
+
+A row holds the `METRICS` of one thing, in their order. Pure.
+"""
+
+import base64
+import sys
+from array import array
+
+from gputui.readings import DeviceReading, HostReading
+
+METRICS = ("utilization_percent", "memory_percent", "power_w", "temperature_c")
+SCALES = (100, 100, 10, 100)
+"""What each metric is multiplied by: hundredths of a percent and of a degree, tenths of a watt."""
+MISSING = 0xFFFF
+"""In place of a reading that was not there."""
+FINE_S, FINE_ROWS = 1.0, 120
+"""Two minutes, a row a second."""
+COARSE_S, COARSE_ROWS = 10.0, 360
+"""An hour, each row the mean of ten seconds."""
+
+Row = tuple[int, int, int, int]
+
+NOTHING: Row = (MISSING, MISSING, MISSING, MISSING)
+
+
+def of_device(device: DeviceReading) -> Row:
+    """Return the row of a GPU; nothing where its readings are old ones.
+
+    >>> of_device(DeviceReading("GPU-a", "0", "H200", 80, 20, 99.5, 61.0, 650.25))
+    (9950, 2500, 6502, 6100)
+    """
+    if device.lost or device.stale:
+        return NOTHING
+    return (
+        _scaled(device.utilization_percent, SCALES[0]),
+        _scaled(_percent(device.memory_used_bytes, device.memory_total_bytes), SCALES[1]),
+        _scaled(device.power_w, SCALES[2]),
+        _scaled(device.temperature_c, SCALES[3]),
+    )
+
+
+def of_host(reading: HostReading) -> Row:
+    """Return the row of a host: how busy its CPUs are, and its memory.
+
+    >>> of_host(HostReading(cpu_percent=12.5))
+    (1250, 65535, 65535, 65535)
+    """
+    memory = _percent(reading.memory_used_bytes, reading.memory_total_bytes)
+    cpu = _scaled(reading.cpu_percent, SCALES[0])
+    return (cpu, _scaled(memory, SCALES[1]), MISSING, MISSING)
+
+
+def values(raw: "array[int]", metric: int) -> list[float | None]:
+    """Return the values of one metric as they were read.
+
+    >>> values(array("H", [9950, MISSING]), METRICS.index("utilization_percent"))
+    [99.5, None]
+    """
+    scale = SCALES[metric]
+    return [None if value == MISSING else value / scale for value in raw]
+
+
+def pack(raw: "array[int]") -> str:
+    """Return values as text: base64 of little-endian 16-bit numbers.
+
+    >>> unpack(pack(array("H", [1, 2, MISSING])))
+    array('H', [1, 2, 65535])
+    """
+    return base64.b64encode(_little_endian(raw).tobytes()).decode("ascii")
+
+
+def unpack(text: str) -> "array[int]":
+    """Return what `pack` made text of; raises ValueError for anything else."""
+    raw = array("H")
+    raw.frombytes(base64.b64decode(text, validate=True))
+    return _little_endian(raw)
+
+
+def _little_endian(raw: "array[int]") -> "array[int]":
+    if sys.byteorder == "big":
+        raw = raw[:]
+        raw.byteswap()
+    return raw
+
+
+def _scaled(value: float | None, scale: int) -> int:
+    return MISSING if value is None else max(0, min(MISSING - 1, int(value * scale)))
+
+
+def _percent(used: int | None, total: int | None) -> float | None:
+    return 100.0 * used / total if used is not None and total else None

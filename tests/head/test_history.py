@@ -1,0 +1,102 @@
+"""What the head keeps of the last hour, and what a frontend makes of it."""
+
+from dataclasses import replace
+
+from gputui.head.history import History
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.frontend import HistoryTaken, ToFrontend
+from gputui.readings import DeviceReading, HostReading
+from gputui.series import METRICS, unpack, values
+from gputui.snapshot import HostState, HostStatus
+from tests.clusters import Clusters
+
+UTILIZATION, POWER = METRICS.index("utilization_percent"), METRICS.index("power_w")
+
+
+def host(*percents: float | None, state: HostState = HostState.READY) -> HostStatus:
+    devices = tuple(
+        DeviceReading(f"GPU-{place}", str(place), "H200", utilization_percent=percent, power_w=99.9)
+        for place, percent in enumerate(percents)
+    )
+    return HostStatus("h", state, 0.0, reading=HostReading(cpu_percent=5.0), devices=devices)
+
+
+class Kept:
+    """A history of one host, as its hosts are set."""
+
+    def __init__(self) -> None:
+        self.hosts: tuple[HostStatus, ...] = ()
+        self.history = History(lambda: self.hosts)
+        self.now = 0.0
+
+    def take(self, *statuses: HostStatus) -> None:
+        for status in statuses:
+            self.hosts, self.now = (status,), self.now + 1
+            self.history.take(self.now)
+
+    def taken(self) -> HistoryTaken:
+        (taken,) = self.history.taken()
+        decoded: HistoryTaken = decode(encode(taken), ToFrontend)
+        return decoded
+
+
+def fine(taken: HistoryTaken, key: str, metric: int = UTILIZATION) -> list[float | None]:
+    width = len(taken.keys) * len(METRICS)
+    rows = unpack(taken.values)[: taken.fine_rows * width]
+    return values(rows[taken.keys.index(key) * len(METRICS) + metric :: width], metric)
+
+
+def coarse(taken: HistoryTaken, key: str) -> list[float | None]:
+    width = len(taken.keys) * len(METRICS)
+    rows = unpack(taken.values)[taken.fine_rows * width :]
+    return values(rows[taken.keys.index(key) * len(METRICS) + UTILIZATION :: width], UTILIZATION)
+
+
+def test_two_minutes_are_kept_second_by_second_and_an_hour_in_means_of_ten() -> None:
+    kept = Kept()
+    kept.take(*(host(second % 100) for second in range(3_700)))
+    taken = kept.taken()
+    assert fine(taken, "GPU-0") == [float(second % 100) for second in range(3_580, 3_700)]
+    assert taken.coarse_rows == 360
+    assert coarse(taken, "GPU-0")[-3:] == [74.5, 84.5, 94.5]
+    assert (taken.fine_at, taken.coarse_at) == (3_700.0, 3_700.0)
+    assert fine(taken, "GPU-0", POWER)[-1] == 99.9
+    assert fine(taken, "")[-1] == 5.0
+
+
+def test_a_host_that_does_not_answer_has_no_values_meanwhile() -> None:
+    kept = Kept()
+    kept.take(host(10.0), host(20.0, state=HostState.SILENT), host(None), host(40.0))
+    assert fine(kept.taken(), "GPU-0") == [10.0, None, None, 40.0]
+
+
+def test_old_readings_of_a_lost_gpu_are_not_kept_as_new_ones() -> None:
+    lost = host(50.0)
+    lost = replace(lost, devices=(replace(lost.devices[0], lost=True),))
+    kept = Kept()
+    kept.take(host(50.0), lost)
+    assert fine(kept.taken(), "GPU-0") == [50.0, None]
+
+
+def test_a_gpu_that_comes_later_does_not_cost_the_others_their_past() -> None:
+    kept = Kept()
+    kept.take(host(10.0), host(20.0, 99.0), host(30.0, 98.0))
+    assert fine(kept.taken(), "GPU-0") == [10.0, 20.0, 30.0]
+    assert fine(kept.taken(), "GPU-1") == [None, 99.0, 98.0]
+
+
+def test_a_host_that_is_removed_is_forgotten() -> None:
+    kept = Kept()
+    kept.take(host(10.0))
+    kept.hosts = ()
+    kept.history.take(2.0)
+    assert not list(kept.history.taken())
+
+
+async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    later = await clusters.attach(cluster.head, cluster.socket)
+    await later.until(lambda: later.history)
+    assert later.history[0].host == "localhost"
+    assert fine(later.history[0], "")
