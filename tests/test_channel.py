@@ -130,6 +130,7 @@ async def test_a_line_that_is_too_long_is_an_error_before_its_end() -> None:
     other.write(b"[" * 600)
     with pytest.raises(ProtocolError, match="a line of more than 1000 bytes"):
         await channel.receive()
+    assert await channel.receive() is None
     await channel.close()
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from gputui.errors import HeadError
 from gputui.head.event_log import EventLog
-from gputui.head.scheduler_process import ending
 from gputui.head.server import FrontendConnection
+from gputui.process.child import ending
 from gputui.process.search_path import own_python
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
 from gputui.run import RUN_VARIABLE, new_id

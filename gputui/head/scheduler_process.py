@@ -5,21 +5,20 @@ The process is started before its certificate is made, because its imports take 
 """
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import os
 import shutil
-import signal
+import subprocess
 import time
-from collections import deque
 from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
+from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
-from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -32,11 +31,11 @@ from gputui.protocol.scheduler import (
     ToScheduler,
 )
 from gputui.snapshot import SchedulerState, SchedulerStatus
+from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
 BUSY_AFTER_S = 2.0
-STDERR_LINES = 20
 STOP_S = 2.0
 
 
@@ -65,27 +64,30 @@ class SchedulerProcess:
         self._cluster_id = cluster_id
         self._interval_s = report_interval_s
         self._listener = listener
-        self._process: asyncio.subprocess.Process | None = None
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._child: Child | None = None
+        self._channel: Channel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
         self._end_reason = ""
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Retired]] = {}
         self._meter = CpuMeter()
+        self._tasks = Tasks(self._failed)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the process, which imports while it waits for its configuration."""
-        self._process = await asyncio.create_subprocess_exec(
-            *own_python("gputui.head.scheduler"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=MAX_LINE_BYTES,
+        self._child = Child(
+            own_python("gputui.head.scheduler"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             env={**os.environ, "GPUTUI_CLUSTER": self._cluster_id},
+            said=lambda text: logger.info("scheduler: %s", text),
         )
-        self._task = asyncio.create_task(self._attend(self._process), name="scheduler")
+        self._channel = Channel(
+            await self._child.stream(), FromScheduler, line_bytes=TRUSTED_LINE_BYTES
+        )
+        self._task = self._tasks.start(self._attend(self._child, self._channel), "scheduler")
 
     def configure(self, message: ConfigureScheduler) -> None:
         """Tell it where to listen, and with which certificate."""
@@ -96,7 +98,7 @@ class SchedulerProcess:
 
         Raises HeadError when there is no scheduler to do it.
         """
-        if self._process is None or self._end_reason:
+        if self._child is None or self._end_reason:
             raise HeadError("there is no scheduler now")
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
@@ -116,13 +118,12 @@ class SchedulerProcess:
     async def stop(self) -> None:
         """End it; killed where it does not end by itself."""
         self._stopping = True
-        if self._process is None or self._task is None:
+        if self._child is None or self._task is None:
             return
         self._send(StopScheduler())
         done, _ = await asyncio.wait({self._task}, timeout=STOP_S)
         if not done:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            await self._child.end(0.0)
             await self._task
 
     @property
@@ -135,14 +136,14 @@ class SchedulerProcess:
         """Return how it is now."""
         if self._end_reason:
             return SchedulerStatus(SchedulerState.LOST, reason=self._end_reason)
-        if self.started is None or self._process is None:
+        if self.started is None or self._child is None:
             return SchedulerStatus(SchedulerState.STARTING)
         busy_s, counts = self.busy_s, self.counts
-        cpu_percent, rss_bytes = self._meter.read(self._process.pid)
+        cpu_percent, rss_bytes = self._meter.read(self._child.pid)
         return SchedulerStatus(
             state=SchedulerState.BUSY if busy_s else SchedulerState.RUNNING,
             address=address,
-            pid=self._process.pid,
+            pid=self._child.pid,
             busy_s=busy_s,
             tasks=counts.tasks if counts else 0,
             queued=counts.queued if counts else 0,
@@ -152,19 +153,23 @@ class SchedulerProcess:
         )
 
     def _send(self, message: ToScheduler) -> None:
-        if self._process and self._process.stdin and not self._process.stdin.is_closing():
-            self._process.stdin.write(encode(message))
+        if self._channel is not None:
+            self._channel.send(message)
 
-    async def _attend(self, process: asyncio.subprocess.Process) -> None:
-        """Hear what it says until it ends."""
-        assert process.stdout and process.stderr
-        stderr = asyncio.create_task(self._read_stderr(process.stderr))
-        while line := await process.stdout.readline():
-            self._take(decode(line, FromScheduler))
-        status = await process.wait()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stderr, 1.0)
-        self._end(status)
+    async def _attend(self, child: Child, channel: Channel[ToScheduler, FromScheduler]) -> None:
+        """Hear what it says until it ends; what cannot be taken is logged, and no end of it."""
+        while True:
+            try:
+                if (message := await channel.receive()) is None:
+                    break
+                self._take(message)
+            except Exception:
+                logger.exception("what the scheduler said could not be taken")
+        await channel.close()
+        await child.end(STOP_S)
+        scratch = scheduler_scratch_folder(self._cluster_id)
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+        self._end(child)
 
     def _take(self, message: FromScheduler) -> None:
         busy_s, self._heard_at = self.busy_s, time.monotonic()
@@ -180,21 +185,18 @@ class SchedulerProcess:
             case Retired(request=number) if number in self._waiting:
                 self._waiting[number].set_result(message)
 
-    async def _read_stderr(self, stream: asyncio.StreamReader) -> None:
-        while line := await stream.readline():
-            text = line.decode("utf-8", "replace").rstrip()
-            self._stderr.append(text)
-            logger.info("scheduler: %s", text)
-
-    def _end(self, status: int) -> None:
-        shutil.rmtree(scheduler_scratch_folder(self._cluster_id), ignore_errors=True)
-        last_log_lines = f": {self._stderr[-1]}" if self._stderr and status else ""
-        self._end_reason = f"the scheduler {ending(status)}{last_log_lines}"
+    def _end(self, child: Child) -> None:
+        self._end_reason = f"the scheduler {child.reason or 'could not be ended'}"
         for answer in self._waiting.values():
             if not answer.done():
                 answer.set_exception(HeadError(self._end_reason))
         if not self._stopping:
-            self._listener.scheduler_ended(self._end_reason, closed=status == 0)
+            self._listener.scheduler_ended(self._end_reason, closed=child.status == 0)
+
+    def _failed(self, name: str, error: Exception) -> None:
+        """End with the scheduler: whoever listens to its end made a mistake."""
+        if not self._stopping:
+            self._listener.scheduler_ended(f"the scheduler was lost: {error}", closed=False)
 
 
 class CpuMeter:
@@ -213,14 +215,3 @@ class CpuMeter:
         if not before or now <= before:
             return None, stat.rss_bytes
         return 100.0 * (stat.cpu_ticks - ticks) / TICKS_PER_S / (now - before), stat.rss_bytes
-
-
-def ending(status: int) -> str:
-    """Return in words how a process ended, by its exit status as `subprocess` has it.
-
-    >>> ending(-9), ending(1)
-    ('was killed by SIGKILL', 'ended with exit status 1')
-    """
-    if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
-    return f"ended with exit status {status}"

@@ -101,7 +101,7 @@ class Channel(Generic[Sent, Received]):
     async def receive(self) -> Received | None:
         """Return the next message; None when the peer is gone.
 
-        Raises ProtocolError for a line that is none: the channel is then to be closed.
+        Raises ProtocolError for a line that is none; after one that is too long there are no more.
         """
         line = await self._lines.next()
         if line is None:
@@ -192,7 +192,6 @@ class Channel(Generic[Sent, Received]):
 
     def _sending_failed(self, name: str, error: Exception) -> None:
         """Hang up: a message that cannot be encoded is a mistake of ours, not a lost message."""
-        logger.error("a message could not be sent", exc_info=error)
         self._end(f"{type(error).__name__}: {error}")
 
     def _end(self, reason: str, *, abort: bool = True) -> None:
@@ -224,6 +223,7 @@ class Lines:
         self._lines: deque[bytes] = deque()
         self._partial: list[bytes] = []
         self._partial_bytes = 0
+        self._over = False
         self._taken = 0
         self._second = 0.0
         self._taken_this_second = 0
@@ -231,11 +231,11 @@ class Lines:
     async def next(self) -> bytes | None:
         """Return the next line without its newline; None at the end of the stream.
 
-        Raises ProtocolError for one that is too long.
+        Raises ProtocolError for one that is too long, which ends the stream, too.
         """
         await self._give_turns()
         while not self._lines:
-            chunk = await self._stream.read()
+            chunk = b"" if self._over else await self._stream.read()
             if not chunk:
                 return None
             self._add(chunk)
@@ -246,6 +246,7 @@ class Lines:
         self._partial.append(head)
         self._partial_bytes += len(head)
         if self._partial_bytes > self._max_bytes:
+            self._over = True
             raise ProtocolError(f"a line of more than {self._max_bytes} bytes")
         if rest:
             self._lines.append(b"".join(self._partial))

@@ -10,9 +10,19 @@ import pytest
 from distributed import Client, Worker, get_worker
 
 from gputui.head.certificate import make_certificate
+from gputui.head.scheduler.reporter import Reporter
 from gputui.head.scheduler.scheduler import ClusterScheduler
 from gputui.protocol import VERSION
-from gputui.protocol.scheduler import ConfigureScheduler
+from gputui.protocol.channel import memory_pair
+from gputui.protocol.scheduler import (
+    ConfigureScheduler,
+    FromScheduler,
+    Remove,
+    Retire,
+    Retired,
+    StopScheduler,
+    ToScheduler,
+)
 from gputui.tls import security
 
 
@@ -68,3 +78,23 @@ async def test_a_task_that_needs_a_gpu_never_runs_without_one(cluster: Cluster) 
         assert await cluster.client.submit(where, pure=False) == without.address
         async with cluster.worker(GPU=1) as other:
             assert await asyncio.wait_for(found, 30) == other.address
+
+
+async def test_an_order_that_fails_is_not_the_end_of_the_scheduler(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*args: Any, **kwargs: Any) -> None:
+        raise ZeroDivisionError("of ours")
+
+    monkeypatch.setattr(cluster.scheduler, "remove_worker", fails)
+    to_scheduler, to_head = memory_pair(FromScheduler, ToScheduler)
+    obeying = asyncio.create_task(Reporter(cluster.scheduler, to_head).obey())
+    async with cluster.worker() as worker:
+        to_scheduler.send(Remove((str(worker.name),), "gone"))
+        to_scheduler.send(Retire(7, ("nobody",)))
+        assert await to_scheduler.receive() == Retired(7, ("nobody",))
+    assert "of ours" in caplog.text
+    to_scheduler.send(StopScheduler())
+    await asyncio.wait_for(obeying, 10)
+    await to_scheduler.close()
+    await to_head.close()

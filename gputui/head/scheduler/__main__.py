@@ -5,15 +5,19 @@ nothing printed here can speak for the scheduler. It dies with the head.
 """
 
 import asyncio
-import contextlib
 import gc
 import json
 import logging
 import os
 import resource
+from typing import TYPE_CHECKING
 
 from gputui.process.lifetime import die_with
 from gputui.process.search_path import add_task_path
+
+if TYPE_CHECKING:
+    from gputui.head.scheduler.reporter import Reporter
+    from gputui.head.scheduler.scheduler import ClusterScheduler
 
 
 def main() -> None:
@@ -31,19 +35,20 @@ async def _run(output_descriptor: int) -> None:
     import dask
 
     from gputui import tls
-    from gputui.head.scheduler.reporter import Reporter, close_quickly, open_input, open_output
+    from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
     from gputui.head.scheduler.scheduler import ClusterScheduler
-    from gputui.protocol.codec import decode
-    from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted
+    from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
+    from gputui.protocol.streams import SocketStream
 
     gc.freeze()
     gc.enable()
     add_task_path()
-    orders, output = await open_input(0), await open_output(output_descriptor)
-    line = await orders.readline()
-    if not line:
+    stream = await SocketStream.of_pipes(0, output_descriptor)
+    channel = HeadChannel(stream, ToScheduler)
+    config = await channel.receive()
+    if config is None:
         return
-    config = decode(line, ConfigureScheduler)
+    assert isinstance(config, ConfigureScheduler)
     logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
@@ -51,27 +56,28 @@ async def _run(output_descriptor: int) -> None:
     tls.guard_ports()
     _raise_file_limit()
     scheduler = await ClusterScheduler(config)
-    reporter = Reporter(scheduler, output)
     dashboard = scheduler.services.get("dashboard")
-    reporter.send(
-        SchedulerStarted(
-            os.getpid(),
-            scheduler.port,
-            f"http://127.0.0.1:{dashboard.port}/status" if dashboard else "",
-        )
-    )
-    reporting = asyncio.create_task(reporter.report(config.report_interval_s))
-    finished = asyncio.create_task(scheduler.finished())
-    obeying = asyncio.create_task(reporter.obey(orders))
-    await asyncio.wait({reporting, finished, obeying}, return_when=asyncio.FIRST_COMPLETED)
-    failed = [task.exception() for task in (reporting, obeying) if task.done()]
-    reporting.cancel()
-    with contextlib.suppress(asyncio.CancelledError, Exception):
-        await reporting
+    where = f"http://127.0.0.1:{dashboard.port}/status" if dashboard else ""
+    channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
+    await _serve(scheduler, Reporter(scheduler, channel), config.report_interval_s)
     await close_quickly(scheduler)
-    for error in failed:
-        if error is not None:
-            raise error
+
+
+async def _serve(scheduler: "ClusterScheduler", reporter: "Reporter", interval_s: float) -> None:
+    """Return when the head says stop or is gone, or a client closed the scheduler.
+
+    What fails here is the end of this process, with its reason on stderr.
+    """
+    ends: list[asyncio.Task[None]] = []
+    try:
+        async with asyncio.TaskGroup() as group:
+            reporting = group.create_task(reporter.report(interval_s))
+            ends += [group.create_task(work) for work in (scheduler.finished(), reporter.obey())]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reporting, *ends):
+                task.cancel()
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
 
 
 def _raise_file_limit() -> None:

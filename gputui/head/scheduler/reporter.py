@@ -7,12 +7,13 @@ reported, and that is how the head knows.
 import asyncio
 import contextlib
 import logging
-import os
 import time
+from collections.abc import Coroutine
+from typing import Any
 
 from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.scheduler import ClusterScheduler
-from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     FromScheduler,
     Remove,
@@ -21,33 +22,30 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-MAX_UNREAD_BYTES = 2**20
-"""No counts are added for a head that has not read this much."""
+HeadChannel = Channel[FromScheduler, ToScheduler]
+
 HELD_UP_S = 1.0
 """A loop that was busy for longer has read no heartbeat meanwhile."""
 
 
 class Reporter:
-    """The scheduler's link to its head."""
+    """The scheduler's end of the channel to its head."""
 
-    def __init__(self, scheduler: ClusterScheduler, output: asyncio.WriteTransport) -> None:
+    def __init__(self, scheduler: ClusterScheduler, channel: HeadChannel) -> None:
         self._scheduler = scheduler
-        self._output = output
-        self._retiring: set[asyncio.Task[None]] = set()
-
-    def send(self, message: FromScheduler) -> None:
-        """Send a message without waiting."""
-        self._output.write(encode(message))
+        self._channel = channel
+        self._tasks = Tasks(self._failed)
+        self._stopped = asyncio.Event()
 
     async def report(self, interval_s: float) -> None:
         """Send the counts for ever."""
         listening_since = 0.0
         while True:
-            if self._output.get_write_buffer_size() < MAX_UNREAD_BYTES:
-                self._report(listening_since)
+            self._report(listening_since)
             due = time.monotonic() + interval_s
             await asyncio.sleep(interval_s)
             if time.monotonic() - due > HELD_UP_S:
@@ -56,24 +54,38 @@ class Reporter:
     def _report(self, listening_since: float) -> None:
         """Send the counts; a mistake in counting is logged, and never the scheduler's end."""
         try:
-            self.send(count(self._scheduler, listening_since))
+            self._channel.send(count(self._scheduler, listening_since))
         except Exception:
             logger.exception("the scheduler could not be counted")
 
-    async def obey(self, orders: asyncio.StreamReader) -> None:
-        """Carry out what the head asks, until it says stop or is gone."""
-        while line := await orders.readline():
-            match decode(line, ToScheduler):
-                case Retire() as order:
-                    task = asyncio.create_task(self._retire(order))
-                    self._retiring.add(task)
-                    task.add_done_callback(self._retiring.discard)
-                case Remove() as order:
-                    await self._remove(order)
-                case StopScheduler():
-                    return
+    async def obey(self) -> None:
+        """Carry out what the head asks, until it says stop or is gone.
 
-    async def _retire(self, order: Retire) -> None:
+        Raises ProtocolError for what is no order.
+        """
+        serving = self._tasks.start(self._channel.serve(self._take, self._tasks), "serve")
+        stopped = self._tasks.start(self._stopped.wait(), "stop")
+        try:
+            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                await serving
+        finally:
+            await self._tasks.close()
+
+    def _take(self, message: ToScheduler) -> Coroutine[Any, Any, FromScheduler] | None:
+        match message:
+            case Retire():
+                return self._retire(message)
+            case Remove():
+                self._tasks.start(self._remove(message), "removing workers")
+            case StopScheduler():
+                self._stopped.set()
+        return None
+
+    def _failed(self, name: str, error: Exception) -> None:
+        """Go on: what the head asked for once is not the scheduler's end."""
+
+    async def _retire(self, order: Retire) -> Retired:
         """Have workers give up what they hold; answered also when Dask fails at it."""
         names = {state.address: str(state.name) for state in self._scheduler.workers.values()}
         error = ""
@@ -83,7 +95,7 @@ class Reporter:
             error = f"{type(problem).__name__}: {problem}"
         there = {names.get(address) for address in self._scheduler.workers}
         gone = tuple(name for name in order.names if name not in there)
-        self.send(Retired(order.request, gone, error))
+        return Retired(order.request, gone, error)
 
     async def _remove(self, order: Remove) -> None:
         """Forget workers; one that Dask fails to forget is logged."""
@@ -94,22 +106,6 @@ class Reporter:
                 await self._scheduler.remove_worker(address, stimulus_id=f"gputui: {order.reason}")
             except Exception:
                 logger.exception("the scheduler could not forget %s", address)
-
-
-async def open_output(descriptor: int) -> asyncio.WriteTransport:
-    """Return a transport that writes to a file descriptor without ever blocking the loop."""
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(descriptor, "wb"))
-    return transport
-
-
-async def open_input(descriptor: int) -> asyncio.StreamReader:
-    """Return a reader of a file descriptor."""
-    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    file = os.fdopen(descriptor, "rb", buffering=0)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, file)
-    return reader
 
 
 async def close_quickly(scheduler: ClusterScheduler, bound_s: float = 1.0) -> None:
