@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 from gputui.errors import UsageError
 from gputui.presets.plain import json_text
@@ -188,11 +188,25 @@ def _read(path: Path) -> RunRecord | None:
     try:
         record = RunRecord(**json.loads(path.read_text()))
         record = replace(record, state=RunState(record.state))
-    except (OSError, ValueError, TypeError):
+        _check_types(record)
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     if not record.state.ended and not _lives(record):
         return replace(record, state=RunState.LOST)
     return record
+
+
+def _check_types(record: RunRecord) -> None:
+    """Raise TypeError for a record that holds something else than a run writes."""
+    for name, hint in get_type_hints(RunRecord).items():
+        allowed = tuple(get_origin(kind) or kind for kind in get_args(hint) or (hint,))
+        if get_origin(hint) in (tuple, Mapping):
+            allowed = (Mapping,) if get_origin(hint) is Mapping else (list, tuple)
+        elif float in allowed:
+            allowed += (int,)
+        value = getattr(record, name)
+        if not isinstance(value, allowed) or isinstance(value, bool):
+            raise TypeError(f"{name} is {type(value).__name__}")
 
 
 def _lives(record: RunRecord) -> bool:

@@ -1,0 +1,60 @@
+"""Good inputs of each target, for a fuzzer to begin with."""
+
+import contextlib
+import json
+import tempfile
+import typing
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, settings
+
+from gputui.protocol.codec import encode
+from gputui.run import new_record
+from gputui.snapshot import Snapshot
+from tests.fuzzing.shapes import value_of
+from tests.fuzzing.targets import UNIONS
+
+HOSTS = (
+    "* python=/opt/env/bin/python\nlocalhost\nalice@gpu-b:2222 gpus=0,2-3 # two\n",
+    "gpu[01-16] workers-per-gpu=2 memory=64GiB env.X=1;cpu-a gpus=none workers=4 nthreads=8",
+    "[::1]:22\n[fd00::1]\na,b gpus=MIG-1,GPU-2\n",
+)
+
+
+@contextlib.contextmanager
+def seeds(target: str) -> Iterator[Path]:
+    """Yield a folder with a file for each good input."""
+    with tempfile.TemporaryDirectory(prefix="seeds-") as folder:
+        for number, data in enumerate(inputs(target)):
+            Path(folder, str(number)).write_bytes(data)
+        yield Path(folder)
+
+
+def inputs(target: str) -> list[bytes]:
+    """Return good inputs of a target."""
+    if target == "hosts":
+        return [text.encode() for text in HOSTS]
+    if target == "records":
+        record = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1")
+        return [json.dumps(asdict(record)).encode()]
+    kinds = (
+        [Snapshot]
+        if target == "snapshots"
+        else [kind for union in UNIONS.values() for kind in typing.get_args(union)]
+    )
+    return [line for kind in kinds for line in examples(kind)]
+
+
+def examples(kind: type, count: int = 3) -> list[bytes]:
+    """Return a few lines of one kind of message."""
+    lines: list[bytes] = []
+
+    @settings(max_examples=count, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(value_of(kind))
+    def collect(message: object) -> None:
+        lines.append(encode(message))
+
+    collect()
+    return lines

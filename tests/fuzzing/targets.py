@@ -1,0 +1,75 @@
+"""What is fuzzed: functions of bytes that raise nothing, whatever the bytes are."""
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gputui.alarms import Alarms
+from gputui.errors import GputuiError
+from gputui.hosts import parse_hosts
+from gputui.protocol import agent, frontend, scheduler, starter
+from gputui.protocol.codec import decode, encode
+from gputui.run import records
+from gputui.slots import slots_of
+from gputui.snapshot import Snapshot
+
+UNIONS: dict[str, Any] = {
+    "agent": agent.FromAgent,
+    "to agent": agent.ToAgent,
+    "frontend": frontend.FromFrontend,
+    "to frontend": frontend.ToFrontend,
+    "scheduler": scheduler.FromScheduler,
+    "to scheduler": scheduler.ToScheduler,
+    "starter": starter.ToStarter,
+}
+
+
+def hosts(data: bytes) -> None:
+    """Parse a hosts file."""
+    with contextlib.suppress(GputuiError):
+        parse_hosts(data.decode("utf-8", "replace"))
+
+
+def messages(data: bytes) -> None:
+    """Decode a line of every connection; what is taken can be sent on as it is."""
+    for union in UNIONS.values():
+        with contextlib.suppress(GputuiError):
+            message = decode(data, union)
+            assert decode(encode(message), union) == message
+
+
+def snapshots(data: bytes) -> None:
+    """Decode a snapshot, and do with it what every screen does."""
+    with contextlib.suppress(GputuiError):
+        snapshot = decode(data, Snapshot)
+        Alarms().look(snapshot, slots_of(snapshot))
+
+
+def run_records(data: bytes) -> None:
+    """List the runs where a record holds this."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "gputui", "runs", "one", records.FILE)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(data)
+        before = os.environ.get("XDG_STATE_HOME")
+        os.environ["XDG_STATE_HOME"] = folder
+        try:
+            for record in records.recorded():
+                json.dumps(dict(record.result), allow_nan=False)
+                assert record.elapsed_s is None or record.elapsed_s == record.elapsed_s
+        finally:
+            os.environ.pop("XDG_STATE_HOME")
+            if before is not None:
+                os.environ["XDG_STATE_HOME"] = before
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "hosts": hosts,
+    "messages": messages,
+    "snapshots": snapshots,
+    "records": run_records,
+}
