@@ -43,6 +43,8 @@ def make_scratch_folder(parent: str | None = None) -> Path:
     Raises FolderError where it cannot be made.
     """
     try:
+        if parent:
+            Path(parent).mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix="gputui-", dir=parent))
     except OSError as error:
         where = parent or tempfile.gettempdir()

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gputui import dask_settings
 from gputui.process import lifetime
 
 PACKET_BYTES = 2**19
@@ -102,7 +103,8 @@ class Forkserver:
         order = json.loads(data)
         if "credentials" in order:
             self._credentials = order["credentials"]
-            _configure_dask(self._credentials)
+            # The workers inherit them.
+            dask_settings.apply(self._credentials["dask_config_json"])
         else:
             if not order["spawn"]["device_uuid"]:
                 self._import_for_tasks()
@@ -190,10 +192,3 @@ def _ended_child() -> int | None:
     except ChildProcessError:
         return None
     return found.si_pid if found else None
-
-
-def _configure_dask(credentials: dict[str, Any]) -> None:
-    """Make the cluster's Dask settings this process's own, which the workers inherit."""
-    import dask
-
-    dask.config.update(dask.config.config, json.loads(credentials["dask_config_json"]))

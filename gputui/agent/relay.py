@@ -50,7 +50,9 @@ def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.sock
     with place.alone() as lock:
         if agent := place.connect():
             return agent, None
-        scratch = make_scratch_folder(dict(configure.env).get("TMPDIR"))
+        scratch = make_scratch_folder(
+            configure.temporary_directory or dict(configure.env).get("TMPDIR")
+        )
         listener = place.listen()
         _fork_agent(configure, place, listener, scratch, (out, lock))
         agent = place.connect()

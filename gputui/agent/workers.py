@@ -15,6 +15,7 @@ from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.limits import keep_limits
 from gputui.agent.output import Output
 from gputui.agent.worker_process import WorkerProcess
+from gputui.dask_settings import TERMINATE, terminate_share
 from gputui.plan import WorkerSpec
 from gputui.process.cgroups import Cgroups
 from gputui.process.lifetime import Place, end_children, kill_group
@@ -57,6 +58,7 @@ class Workers:
         self._send = send
         self._workers: dict[str, WorkerProcess] = {}
         self._credentials: Credentials | None = None
+        self._terminate_share: float | None = TERMINATE
         self._forkserver = ForkserverProcess(
             environ, scratch, place, heard=self._hear, lost=self._forkserver_lost
         )
@@ -67,11 +69,14 @@ class Workers:
     def open(self) -> None:
         """Start the forkserver; it imports while the head makes up its mind."""
         self._forkserver.start()
-        self._limits = asyncio.create_task(keep_limits(self._workers))
+        self._limits = asyncio.create_task(
+            keep_limits(self._workers, lambda: self._terminate_share)
+        )
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
         self._credentials = credentials
+        self._terminate_share = terminate_share(credentials.dask_config_json)
         if self._forkserver.ready:
             self._forkserver.order({"credentials": asdict(credentials)})
 

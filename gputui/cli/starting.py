@@ -6,6 +6,7 @@ from typing import Any
 
 from gputui.cli.arguments import HostsInput
 from gputui.cluster import HeadLink, start
+from gputui.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
@@ -40,6 +41,7 @@ def head_configuration(
         scheduler_port=settings.scheduler_port,
         dashboard_address="" if dashboard is None else f"127.0.0.1:{dashboard}",
         ssh_config=settings.ssh_config,
+        dask_config_json=given_json(),
     )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,13 @@ from gputui.cluster.running import RunningCluster
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.connection_file import find_cluster, running_clusters
+from gputui.dask_settings import given_json
 from gputui.errors import ClusterError, HeadError
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import AwaitWorkers, Settled
 from gputui.protocol.starter import ConfigureHead
+from gputui.settings import load_settings
 from gputui.snapshot import HostStatus
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ class GPUCluster(RunningCluster):
     ) -> None:
         text, source = read_hosts(hosts)
         parse_hosts(text, source or "hosts")
-        settings.setdefault("cpu_fallback", hosts is None)
+        settings = {"cpu_fallback": hosts is None, **asdict(load_settings()), **settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""
         self._workers = workers
@@ -62,6 +65,7 @@ class GPUCluster(RunningCluster):
                 hosts_text=text,
                 hosts_source=source,
                 workers=workers,
+                dask_config_json=given_json(),
                 **settings,
             )
         )

@@ -81,7 +81,8 @@ class Session:
                     host=self.host.name,
                     lease_s=self.settings.lease_s,
                     telemetry_interval_s=self.settings.telemetry_interval_s,
-                    env=self.host.env,
+                    env=self.settings.environ + self.host.env,
+                    temporary_directory=self.settings.temporary_directory,
                 )
             )
             facts = await self._probed

@@ -44,6 +44,10 @@ class FleetSettings:
     """What to do about a GPU that somebody else uses: warn, skip or refuse."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    environ: tuple[tuple[str, str], ...] = ()
+    """What workers find in their environment; a host's own `env.X=` comes over it."""
+    temporary_directory: str | None = None
+    """Where workers keep their files; None is where each host keeps such things."""
     versions: Versions = field(default_factory=lambda: installed_versions())
 
 

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from gputui import __version__
+from gputui import __version__, dask_settings
 from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import HeadError
 from gputui.fleet import desired
@@ -24,7 +24,6 @@ from gputui.folders import runtime_folder
 from gputui.head.adaptive import Adaptive
 from gputui.head.alarms import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate
-from gputui.head.dask_settings import settings_json
 from gputui.head.event_log import EventLog
 from gputui.head.frontends import Frontends
 from gputui.head.history import History
@@ -64,7 +63,6 @@ class Head:
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
-        self._dask_settings = settings_json(config.dask_config_json)
         self._claim = NameLock(config.name, config.cluster_id, numbered=config.numbered)
         self.name = self._claim.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
@@ -77,7 +75,6 @@ class Head:
             config,
             self.cluster_id,
             local_only=self.local_only,
-            dask_settings=self._dask_settings,
             listener=self,
         )
         self.view = View(self, self.server)
@@ -155,7 +152,9 @@ class Head:
         self.scheduler_runner.configure(self._certificate)
         self.fleet.give_credentials(
             Credentials(
-                self._certificate.certificate_pem, self._certificate.key_pem, self._dask_settings
+                self._certificate.certificate_pem,
+                self._certificate.key_pem,
+                self.config.dask_config_json,
             )
         )
         await self.server.open()
@@ -306,7 +305,7 @@ class Head:
             key_pem=self._certificate.key_pem,
             hosts_source=self.config.hosts_source,
             started_at=self.started_at,
-            dask_config_json=self._dask_settings,
+            dask_config_json=self.config.dask_config_json,
             dashboard=self.scheduler_runner.dashboard,
         )
 
@@ -346,4 +345,6 @@ def _fleet_settings(config: ConfigureHead, cluster_id: str) -> FleetSettings:
         scheduler_port=config.scheduler_port,
         busy=config.busy,
         cpu_fallback=config.cpu_fallback,
+        environ=dask_settings.worker_environment(config.dask_config_json),
+        temporary_directory=dask_settings.temporary_directory(config.dask_config_json),
     )

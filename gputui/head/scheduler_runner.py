@@ -50,7 +50,6 @@ class SchedulerRunner:
         cluster_id: str,
         *,
         local_only: bool,
-        dask_settings: str,
         listener: SchedulerRunnerListener,
     ) -> None:
         self.address = ""
@@ -59,7 +58,6 @@ class SchedulerRunner:
         self._config = config
         self._cluster_id = cluster_id
         self._host = LOOPBACK if local_only else ""
-        self._dask_settings = dask_settings
         self._listener = listener
         self._port = config.scheduler_port
         self._certificate: Certificate | None = None
@@ -84,7 +82,7 @@ class SchedulerRunner:
                 port=self._port,
                 certificate_pem=certificate.certificate_pem,
                 key_pem=certificate.key_pem,
-                dask_config_json=self._dask_settings,
+                dask_config_json=self._config.dask_config_json,
                 report_interval_s=REPORT_INTERVAL_S,
                 scratch=str(scheduler_scratch_folder(self._cluster_id)),
                 dashboard_address=self._config.dashboard_address,

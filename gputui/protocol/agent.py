@@ -27,6 +27,8 @@ class Configure:
     telemetry_interval_s: float
     env: tuple[tuple[str, str], ...]
     """The host's `env.X=`, to be set before NumPy and the loader read it."""
+    temporary_directory: str | None = None
+    """Where workers keep their files; None is where the host keeps such things."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ConfigureHead:
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
     ssh_config: str | None = None
     dask_config_json: str = "{}"
-    """Dask settings for scheduler, workers and clients, over those chosen for GPU work."""
+    """The starter's own Dask settings, `dask_settings.given_json`: they hold over gputui's."""
 
 
 @dataclass(frozen=True, slots=True)

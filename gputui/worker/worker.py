@@ -92,13 +92,14 @@ def why_not_started(error: BaseException, listen_host: str) -> str:
 async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> None:
     """Start, register, report, and serve until closed."""
     guard_ports()
+    given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
         nthreads=spec["nthreads"],
-        resources={"GPU": 1.0} if device else None,
+        resources={**given, "GPU": 1.0} if device else None,
         memory_limit=spec["memory_limit_bytes"],
         data=device.memory if device else None,
         local_directory=spec["scratch"],

@@ -5,7 +5,6 @@ What gputui's clusters are held against where the settings are to be the same.
 
 import asyncio
 import contextlib
-import json
 import logging
 import multiprocessing
 from collections.abc import Callable, Coroutine, Iterator
@@ -13,10 +12,9 @@ from dataclasses import dataclass
 from multiprocessing.queues import Queue
 from typing import Any
 
-import dask
 from distributed.security import Security
 
-from gputui.head.dask_settings import settings_json
+from gputui import dask_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,5 +72,5 @@ def _worker(security: Security, address: str) -> None:
 
 def _run(serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    dask.config.update(dask.config.config, json.loads(settings_json()))
+    dask_settings.apply("{}")
     asyncio.run(serve())

@@ -6,12 +6,12 @@ nothing printed here can speak for the scheduler. It dies with the head.
 
 import asyncio
 import gc
-import json
 import logging
 import os
 import resource
 from typing import TYPE_CHECKING
 
+from gputui import dask_settings
 from gputui.process.lifetime import die_with
 from gputui.process.search_path import add_task_path
 
@@ -32,8 +32,6 @@ async def _run(output_descriptor: int) -> None:
     # Here and not above: it takes most of the start, and the death signal comes before it.
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
-    import dask
-
     from gputui import tls
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
     from gputui.head.scheduler.scheduler import ClusterScheduler
@@ -52,7 +50,7 @@ async def _run(output_descriptor: int) -> None:
     logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
-    dask.config.update_defaults(json.loads(config.dask_config_json))
+    dask_settings.apply(config.dask_config_json)
     tls.guard_ports()
     _raise_file_limit()
     scheduler = await ClusterScheduler(config)

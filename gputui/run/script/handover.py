@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from gputui import dask_settings
+
 if TYPE_CHECKING:
     from distributed.security import Security
 
@@ -45,11 +47,11 @@ class Handover:
 
     def take(self) -> None:
         """Make this the cluster that `Client()` finds in this process."""
-        import dask
+        import dask.config
         import distributed  # noqa: F401 - its defaults come before the settings of this cluster
 
         logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
-        dask.config.update_defaults(json.loads(self.dask_config_json))
+        dask_settings.apply(self.dask_config_json)
         preload = [*dask.config.get("distributed.client.preload"), "gputui.run.script.preload"]
         dask.config.set(
             {

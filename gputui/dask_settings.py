@@ -1,0 +1,151 @@
+"""Dask's settings in a gputui cluster: a person's own, over gputui's, over Dask's defaults.
+
+`given_json` is what the process that starts a cluster was given: YAML files, the environment and
+`dask.config.set`. It reaches the scheduler and every worker as text, and `apply` makes it hold
+there, over that host's own files and environment. What only an agent can do, which has no Dask, is
+read from the same text. `apply` is called once in each process, before anything reads a setting.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+logger = logging.getLogger("gputui")
+
+SETTINGS: dict[str, Any] = {
+    # A GPU worker has one thread and short tasks: with Dask's 1.1 it waits for the scheduler
+    # after every second one.
+    "distributed.scheduler.worker-saturation": 4.0,
+    # A worker whose task holds the GIL for minutes is at work, not gone; whether it lives is
+    # known to its agent, and a lost host's workers are removed when its lease runs out.
+    "distributed.scheduler.worker-ttl": None,
+    # A statistical profile every 10 ms costs the one Python thread that feeds a GPU.
+    "distributed.worker.profile.interval": "100ms",
+    # The agents read NVML once for all workers of a host, in a thread of their own; Dask would
+    # in each worker's event loop.
+    "distributed.diagnostics.nvml": False,
+    # No worker serves HTTP, so there is nothing to route.
+    "distributed.worker.http.routes": [],
+    # Their agent reads the CPU and memory of workers every second, and the head the scheduler's.
+    "distributed.admin.system-monitor.interval": "2s",
+    # A timer every 20 ms wakes an idle process 50 times a second, only to measure its delay.
+    "distributed.admin.tick.interval": "200ms",
+    "distributed.admin.tick.cycle": "2s",
+}
+"""gputui's own, each with its reason; all are defaults."""
+
+TERMINATE = 0.95
+"""Of its memory limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
+
+
+def given() -> dict[str, Any]:
+    """Return what this process was given over all defaults, nested as Dask keeps it.
+
+    A value that is set to what it is by default counts, too: Dask keeps the very object of the
+    default until somebody sets another. Python has only one True, False and None, so that these
+    count where a file or the environment names them.
+    """
+    import dask.config
+
+    defaults = dask.config.merge(*dask.config.defaults)
+    named = dask.config.collect()
+    found = _over(dask.config.config, defaults, named)
+    if folder := found.get("temporary-directory"):
+        found["temporary-directory"] = str(Path(folder).absolute())
+    return found
+
+
+def given_json() -> str:
+    """Return `given` as text for other processes; what cannot be sent stays, with a warning."""
+    return json.dumps(_sendable(given()))
+
+
+def apply(text: str) -> None:
+    """Make gputui's settings this process's defaults, under what it was given and the text."""
+    import dask.config
+
+    own = given()
+    dask.config.update_defaults(_nested(SETTINGS))
+    for mapping in (own, json.loads(text)):
+        dask.config.update(dask.config.config, mapping)
+
+
+def worker_environment(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the variables that workers are to be started with.
+
+    >>> worker_environment('{"distributed": {"nanny": {"environ": {"A": 1}}}}')
+    (('A', '1'),)
+    """
+    nanny = json.loads(text).get("distributed", {}).get("nanny", {})
+    both = {**nanny.get("pre-spawn-environ", {}), **nanny.get("environ", {})}
+    return tuple((name, str(value)) for name, value in both.items() if value is not None)
+
+
+def temporary_directory(text: str) -> str | None:
+    """Return where workers are to keep their files; None is where the host keeps such things."""
+    folder: str | None = json.loads(text).get("temporary-directory")
+    return folder
+
+
+def terminate_share(text: str) -> float | None:
+    """Return the share of its memory limit at which a worker is ended; None is never.
+
+    >>> terminate_share('{"distributed": {"worker": {"memory": {"terminate": false}}}}')
+    >>> terminate_share("{}")
+    0.95
+    """
+    worker = json.loads(text).get("distributed", {}).get("worker", {})
+    return worker.get("memory", {}).get("terminate", TERMINATE) or None
+
+
+def _over(config: Any, defaults: Any, named: Any) -> dict[str, Any]:
+    """Return what of a configuration is not its defaults' own, or is named elsewhere."""
+    from dask.config import canonical_name
+
+    found: dict[str, Any] = {}
+    for written, value in config.items():
+        key = canonical_name(written, defaults)  # variables of the environment have no hyphens
+        before = defaults.get(key, _ABSENT)
+        name = named.get(canonical_name(written, named), _ABSENT)
+        if isinstance(value, Mapping):
+            inner = _over(value, *(x if isinstance(x, Mapping) else {} for x in (before, name)))
+            found |= {key: inner} if inner else {}
+        elif name is not _ABSENT or value is not before:
+            found[key] = value
+    return found
+
+
+_ABSENT = object()
+
+
+def _sendable(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    sent: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            sent[str(key)] = _sendable(value, f"{before}{key}.")
+            continue
+        try:
+            sent[str(key)] = json.loads(json.dumps(value, default=os.fspath))
+        except TypeError:
+            kind = type(value).__name__
+            logger.warning("Dask setting %s%s stays here: a %s cannot be sent", before, key, kind)
+    return sent
+
+
+def _nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return dotted settings as Dask keeps them.
+
+    >>> _nested({"a.b": 1, "a.c": 2})
+    {'a': {'b': 1, 'c': 2}}
+    """
+    nested: dict[str, Any] = {}
+    for name, value in settings.items():
+        *parents, last = name.split(".")
+        where = nested
+        for parent in parents:
+            where = where.setdefault(parent, {})
+        where[last] = value
+    return nested
