@@ -29,6 +29,8 @@ class Settings:
     """`scheduler.port`: where the scheduler listens; 0 is any port."""
     ssh_config: str | None = None
     """`ssh.config`: an SSH configuration in place of ~/.ssh/config."""
+    runs_kept: int = 1_000
+    """`runs.kept`: how many records of runs are kept, the newest."""
 
 
 KEYS = {
@@ -39,6 +41,7 @@ KEYS = {
     "scheduler.host": ("scheduler_host", str),
     "scheduler.port": ("scheduler_port", int),
     "ssh.config": ("ssh_config", str),
+    "runs.kept": ("runs_kept", int),
 }
 """Key below `gputui` → field and type."""
 
@@ -58,7 +61,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     >>> parse_settings({"leese": 30})
     Traceback (most recent call last):
     gputui.errors.UsageError: setting gputui.leese: there is none; there are lease, stage-timeout, \
-idle-timeout, busy, scheduler.host, scheduler.port, ssh.config
+idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
     """
     values: dict[str, Any] = {}
     problems = []

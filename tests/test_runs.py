@@ -261,3 +261,13 @@ def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
     run.keep({"result": {"sum": 3}})
     run.end(RunState.FAILED, error=RunError("the disk is full"))
     assert records.find(run.record.id).result == {"result": {"sum": 3}}
+
+
+def test_the_oldest_records_are_removed_and_a_run_that_goes_on_stays() -> None:
+    oldest = recording()
+    first, second = recording(), recording()
+    for one in (first, second):
+        one.end(RunState.DONE)
+    records.prune(1)
+    assert {each.id for each in records.recorded()} == {oldest.record.id, second.record.id}
+    assert not first.record.folder.exists()

@@ -20,6 +20,7 @@ from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
+from gputui.settings import load_settings
 from gputui.snapshot import HostStatus, RunState
 
 Hold = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
@@ -87,6 +88,7 @@ def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
 
 
 def _begun(work: Work) -> run.RunRecord:
+    run.prune(load_settings().runs_kept)
     return run.new_record(
         work.name,
         work.parameters,

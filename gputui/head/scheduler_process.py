@@ -35,6 +35,7 @@ from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
+SSH_AGENT = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID"})
 BUSY_AFTER_S = 2.0
 STOP_S = 2.0
 
@@ -81,7 +82,7 @@ class SchedulerProcess:
             own_python("gputui.head.scheduler"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "GPUTUI_CLUSTER": self._cluster_id},
+            env=environment(self._cluster_id),
             said=lambda text: logger.info("scheduler: %s", text),
         )
         self._channel = Channel(
@@ -197,6 +198,15 @@ class SchedulerProcess:
         """End with the scheduler: whoever listens to its end made a mistake."""
         if not self._stopping:
             self._listener.scheduler_ended(f"the scheduler was lost: {error}", closed=False)
+
+
+def environment(cluster_id: str) -> dict[str, str]:
+    """Return the environment of a scheduler: not the way to this user's SSH keys.
+
+    Clients can have code run there (`run_on_scheduler`), which needs none of them.
+    """
+    own = {name: value for name, value in os.environ.items() if name not in SSH_AGENT}
+    return {**own, "GPUTUI_CLUSTER": cluster_id}
 
 
 class CpuMeter:

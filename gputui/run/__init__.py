@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 from gputui.run.arrays import save_arrays
 from gputui.run.figures import FIGURE_SUFFIXES, draw, draw_file, has_matplotlib, has_plotext, shown
 from gputui.run.recording import Recording
-from gputui.run.records import RUN_VARIABLE, RunRecord, find, new_id, new_record, recorded, runs_dir
+from gputui.run.records import (
+    RUN_VARIABLE,
+    RunRecord,
+    find,
+    new_id,
+    new_record,
+    prune,
+    recorded,
+    runs_dir,
+)
 from gputui.run.text import brief, text
 
 if TYPE_CHECKING:
@@ -31,6 +40,7 @@ __all__ = [
     "has_plotext",
     "new_id",
     "new_record",
+    "prune",
     "recorded",
     "runs_dir",
     "save_arrays",

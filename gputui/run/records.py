@@ -8,6 +8,7 @@ import difflib
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -142,9 +143,20 @@ def write(record: RunRecord) -> None:
     record.folder.mkdir(mode=0o700, exist_ok=True)
     path = record.folder / FILE
     draft = path.with_suffix(".new")
-    draft.write_text(json_text(asdict(record), indent=1))
-    draft.chmod(0o600)
+    draft.touch(0o600)
+    with draft.open("w") as file:
+        file.write(json_text(asdict(record), indent=1))
+        file.flush()
+        os.fsync(file.fileno())  # without it a rename may outlive what was written, at power loss
     draft.replace(path)
+
+
+def prune(kept: int) -> None:
+    """Remove the oldest records beyond so many, with their logs; a run that goes on stays."""
+    every = recorded()
+    for record in every[kept:]:
+        if record.state.ended:
+            shutil.rmtree(record.folder, ignore_errors=True)
 
 
 def recorded() -> tuple[RunRecord, ...]:

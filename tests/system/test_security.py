@@ -19,7 +19,7 @@ from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces
 from tests.system.conftest import Command, a_command
-from tests.system.parts import listening
+from tests.system.parts import listening, parts_of
 
 HOST = "localhost gpus=none workers=2 nthreads=1 memory=512MiB"
 REQUEST = b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"
@@ -47,6 +47,7 @@ class Live:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A cluster of this machine."""
     with a_command(tmp_path_factory.mktemp("security")) as command:
+        command.env["SSH_AUTH_SOCK"] = "/nowhere/agent.sock"
         yield started(command, HOST)
 
 
@@ -193,3 +194,8 @@ def test_what_a_task_prints_reaches_no_result_and_fills_no_log(gputui: Command) 
     assert (printed["result"], printed["restarts"]) == ({"x": 7}, 0)
     kept = [path.stat().st_size for path in gputui.folder.rglob("*") if path.is_file()]
     assert sum(kept) < 10 * 2**20
+
+
+def test_the_way_to_this_users_ssh_keys_is_not_in_the_schedulers_environment(cluster: Live) -> None:
+    (scheduler,) = parts_of(cluster.attached.cluster_id)["scheduler"]
+    assert b"SSH_AUTH_SOCK" not in Path(f"/proc/{scheduler}/environ").read_bytes()
