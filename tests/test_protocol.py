@@ -11,12 +11,13 @@ import pytest
 from gputui.errors import ProtocolError
 from gputui.protocol import agent, frontend, scheduler, starter
 from gputui.protocol.codec import decode, encode
+from gputui.protocol.shared import Refused
 
 DIRECTIONS = {
     agent: agent.ToAgent | agent.FromAgent,
     frontend: frontend.ToFrontend | frontend.FromFrontend,
     scheduler: scheduler.ToScheduler | scheduler.FromScheduler,
-    starter: starter.ToStarter | starter.ConfigureHead,
+    starter: starter.ToStarter | starter.ConfigureHead | starter.Keep,
 }
 
 
@@ -96,3 +97,9 @@ def test_text_that_is_no_unicode_is_sent_readable() -> None:
     assert decode(sent, agent.FromAgent) == agent.Trouble("file ?")
     emoji = agent.Trouble("all good 👍 99999999999999999999")
     assert decode(encode(emoji), agent.FromAgent) == emoji
+
+
+def test_half_a_surrogate_pair_is_no_text() -> None:
+    line = b'["Refused",1,"\xed\xa0\x8f"]'
+    with pytest.raises(ProtocolError):
+        decode(line, Refused)

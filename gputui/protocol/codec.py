@@ -71,7 +71,8 @@ class WrongTypeError(Exception):
 def _parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
     parse_int = _bounded_int if MANY_DIGITS in line.translate(DIGITS_AS_ZEROS) else None
-    value = json.loads(line, parse_int=parse_int, parse_constant=_refuse)
+    # Given bytes, json.loads would take half of a surrogate pair.
+    value = json.loads(line.decode(), parse_int=parse_int, parse_constant=_refuse)
     if SURROGATE.search(line):
         json.dumps(value, ensure_ascii=False).encode()
     return value
