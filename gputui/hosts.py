@@ -8,6 +8,7 @@ with `*` gives defaults for the lines after it. Called by the command line, the 
 import ipaddress
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -21,7 +22,10 @@ class Host:
     """One machine, as a line of the hosts file asks for it."""
 
     name: str
-    """As people wrote it, without user and port: the host part of its workers' names."""
+    """As people wrote it, without user and port: the host part of its workers' names.
+
+    Two ports of one name, as a gateway forwards them, are two hosts: theirs have the port.
+    """
     user: str | None = None
     port: int | None = None
     gpus: tuple[str, ...] | None = None
@@ -35,11 +39,18 @@ class Host:
     python: str | None = None
     env: tuple[tuple[str, str], ...] = ()
     line: int = 0
+    address: str = ""
+    """What to give to ssh, where `name` has the port in it."""
 
     @property
     def is_local(self) -> bool:
         """Whether it is this machine, reached without SSH."""
         return self.name == "localhost" and self.user is None and self.port is None
+
+    @property
+    def ssh_name(self) -> str:
+        """The name to give to ssh."""
+        return self.address or self.name
 
 
 def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
@@ -57,7 +68,7 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
     hosts.txt:2: memory='lots': write a size such as 64GiB
     """
     problems: list[str] = []
-    hosts: dict[str, Host] = {}
+    hosts: dict[tuple[str, int | None], Host] = {}
     defaults = Host("*")
     for number, words in _lines(text):
         try:
@@ -65,17 +76,32 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
                 defaults = _with_options(Host("*", line=number), words[1:])
                 continue
             for host in _hosts_of(words, replace(defaults, line=number)):
-                if host.name in hosts:
-                    first = hosts[host.name].line
-                    raise UsageError(f"host {host.name!r} is already named on line {first}")
-                hosts[host.name] = host
+                key = host.name, host.port
+                if key in hosts:
+                    raise UsageError(
+                        f"host {host.name!r} is already named on line {hosts[key].line}"
+                    )
+                hosts[key] = host
         except UsageError as error:
             problems += [f"{source}:{number}: {line}" for line in str(error).splitlines()]
     if not hosts and not problems:
         problems = [f"{source}: {_nothing(text)}; write one a line, such as 'gpu-a' or 'localhost'"]
     if problems:
         raise HostsError(tuple(problems))
-    return tuple(hosts.values())
+    names = Counter(host.name for host in hosts.values())
+    return tuple(_with_port(host) if names[host.name] > 1 else host for host in hosts.values())
+
+
+def _with_port(host: Host) -> Host:
+    """Return a host with its port in its name.
+
+    >>> [host.name for host in parse_hosts("gw:2201,gw:2202,gw")]
+    ['gw:2201', 'gw:2202', 'gw']
+    """
+    if host.port is None:
+        return host
+    name = f"[{host.name}]" if ":" in host.name else host.name
+    return replace(host, name=f"{name}:{host.port}", address=host.name)
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
@@ -143,12 +169,17 @@ def _port(text: str) -> int:
 
 
 def _is_ip(text: str) -> bool:
-    """Return whether this is an IP address, with or without a zone."""
+    """Return whether this is an IP address, with or without the interface that is its zone.
+
+    >>> _is_ip("fe80::1%eth0"), _is_ip("fe80::1%a;b"), _is_ip("gpu-a")
+    (True, False, False)
+    """
     try:
         ipaddress.ip_address(text)
     except ValueError:
         return False
-    return True
+    _, percent, zone = text.partition("%")
+    return not percent or re.fullmatch(r"[\w.-]{1,15}", zone) is not None
 
 
 MAX_HOSTS_PER_RANGE = 10_000

@@ -18,7 +18,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import asyncssh
@@ -354,12 +354,14 @@ class Namespaces(SshHosts):
 
     prefix = f"gpt{os.getpid()}"
     network = f"10.{203 + os.getpid() % 50}.{os.getpid() // 50 % 256}"
+    network6 = f"fd67:{os.getpid() % 65536:x}::"
 
     def create(self, count: int) -> None:
         """Make the bridge, and a namespace with an address and an sshd for each host."""
         self.head_address = f"{self.network}.1"
         _ip(f"link add {self.prefix}br type bridge")
         _ip(f"addr add {self.head_address}/24 dev {self.prefix}br")
+        _ip(f"addr add {self.network6}1/64 dev {self.prefix}br nodad")
         _ip(f"link set {self.prefix}br up")
         made = [
             SshHost(f"host{number}", f"{self.network}.{10 + number}", 2222, getpass.getuser())
@@ -368,10 +370,26 @@ class Namespaces(SshHosts):
         for host in made:
             self._create_one(host)
         self.describe(*made)
+        self.describe6()
         for host in made:
-            self.start_sshd(host, "ip", "netns", "exec", self.namespace(host))
+            both = f"ListenAddress {self.address6(host)}\n"
+            self.start_sshd(host, "ip", "netns", "exec", self.namespace(host), settings=both)
         for host in made:
             wait_for_ssh(self, host)
+
+    def address6(self, host: SshHost) -> str:
+        """Return a host's IPv6 address."""
+        return f"{self.network6}{host.address.rpartition('.')[2]}"
+
+    def describe6(self) -> None:
+        """Add to the SSH configuration how the hosts are reached by their IPv6 addresses."""
+        public = Path(f"{self.host_key}.pub").read_text().strip()
+        known = [f"[{self.address6(host)}]:{host.port} {public}\n" for host in self.hosts]
+        with self.known_hosts.open("a") as file:
+            file.writelines(known)
+        with self.config.open("a") as file:
+            section = replace(self.hosts[0], name=f"{self.network6}*", address="%h")
+            file.write(self.section(section))
 
     def namespace(self, host: SshHost) -> str:
         """Return the name of a host's namespace, for `ip netns exec`."""
@@ -383,6 +401,7 @@ class Namespaces(SshHosts):
         _ip(f"link add {outside} type veth peer name {inside} netns {space}")
         _ip(f"link set {outside} master {self.prefix}br up")
         _ip(f"-n {space} addr add {host.address}/24 dev {inside}")
+        _ip(f"-n {space} addr add {self.address6(host)}/64 dev {inside} nodad")
         _ip(f"-n {space} link set lo up")
         _ip(f"-n {space} link set {inside} up")
         _ip(f"-n {space} route add default via {self.head_address}")

@@ -5,6 +5,7 @@ reached where any other machine reaches it: at this end of the connection to tha
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 from collections.abc import Callable, Iterable
@@ -31,6 +32,7 @@ class Way:
 def listen_addresses(ways: Iterable[Way], own_address: str = "") -> dict[str, str]:
     """Return host → the address its workers listen on; a host that must wait is left out.
 
+    An IPv6 address is in brackets, as Dask wants it.
     `own_address` is where other machines reach this one, where that is known from elsewhere.
 
     >>> remote = Way("a", "10.0.0.1", "10.0.0.7")
@@ -38,6 +40,8 @@ def listen_addresses(ways: Iterable[Way], own_address: str = "") -> dict[str, st
     {'localhost': '10.0.0.1', 'a': '10.0.0.7'}
     >>> listen_addresses([Way("localhost", "127.0.0.1", "127.0.0.1"), Way("a", "", "")])
     {}
+    >>> listen_addresses([Way("b", "fd00::1", "fd00::7")])
+    {'b': '[fd00::7]'}
     """
     ways = [way for way in ways if not way.given_up]
     known = [way for way in ways if way.far_address]
@@ -51,7 +55,16 @@ def listen_addresses(ways: Iterable[Way], own_address: str = "") -> dict[str, st
             found[way.name] = way.far_address
         elif here:
             found[way.name] = way.far_address if here == LOOPBACK else here
-    return found
+    return {name: bracketed(address) for name, address in found.items()}
+
+
+def bracketed(address: str) -> str:
+    """Return an address as it stands before a port.
+
+    >>> bracketed("fd00::7"), bracketed("10.0.0.7"), bracketed("[::1]")
+    ('[fd00::7]', '10.0.0.7', '[::1]')
+    """
+    return f"[{address}]" if ":" in address and not address.startswith("[") else address
 
 
 class Listening:
@@ -88,14 +101,37 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def is_link_local(address: str) -> bool:
+    """Return whether an address is good on one wire only, and needs its zone everywhere."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_link_local
+    except ValueError:
+        return False
+
+
+def own_end(seen: str) -> str:
+    """Return where a host behind a proxy reaches this machine.
+
+    That is what the host sees as the other end, where it is an address of this machine.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        family = socket.AF_INET6 if ipaddress.ip_address(seen).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((seen, 0))
+            return seen
+    return outward_address()
+
+
 def outward_address() -> str:
     """Return the address of this machine on its default route, loopback without one.
 
     Nothing is sent: a datagram socket only looks up its route. Source: udp(7), connect.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return LOOPBACK
-        return str(probe.getsockname()[0])
+    for family, somewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with (
+            contextlib.suppress(OSError),
+            socket.socket(family, socket.SOCK_DGRAM) as probe,
+        ):
+            probe.connect((somewhere, 9))
+            return str(probe.getsockname()[0])
+    return LOOPBACK

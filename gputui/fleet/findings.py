@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from gputui.errors import HostError
 from gputui.fleet import checks
+from gputui.fleet.addresses import bracketed
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts, Reached
@@ -111,7 +112,7 @@ def clock(host: Host, ahead_s: float) -> Finding:
 
 def port(host: Host, reached: Reached) -> Finding:
     """Return whether a host could connect to a port here, as workers must to the scheduler's."""
-    where = f"{reached.host}:{reached.port}"
+    where = f"{bracketed(reached.host)}:{reached.port}"
     if not reached.error:
         return Finding(host.name, "port", Verdict.GOOD, f"reaches this machine at {where}")
     text = f"cannot reach this machine at {where}: {reached.error}"

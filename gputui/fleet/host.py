@@ -13,6 +13,7 @@ import time
 from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
+from gputui.fleet.addresses import bracketed
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.link import AgentLink
@@ -103,7 +104,7 @@ class ManagedHost:
         if self._scheduler is None:
             return ""
         address, port = self._scheduler_end()
-        return f"tls://[{address}]:{port}" if ":" in address else f"tls://{address}:{port}"
+        return f"tls://{bracketed(address)}:{port}"
 
     def start(self) -> None:
         """Begin to reach the host."""

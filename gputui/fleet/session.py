@@ -12,6 +12,7 @@ from typing import NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet import checks
+from gputui.fleet.addresses import bracketed
 from gputui.fleet.deploy.opening import Opened
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.settings import FleetSettings
@@ -94,7 +95,7 @@ class Session:
 
     async def _reach(self) -> None:
         address, port = await self.listener.scheduler_end()
-        here, there = f"{address}:{port}", self.opened.far_address or self.host.name
+        here, there = f"{bracketed(address)}:{port}", self.opened.far_address or self.host.name
         why = f"{there} cannot reach the scheduler at {here}"
         async with self.stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_HINT):
             self.opened.link.send(Reach(address, port, self.stages.timeout_s * 0.8))

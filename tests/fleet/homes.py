@@ -45,7 +45,6 @@ class Home:
         *command: str | Path,
         network: bool = True,
         env: Mapping[str, str] = {},
-        **options: object,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside; `network` False is loopback only."""
         mine = {"HOME": str(self.path), "PYTHONPATH": str(REPOSITORY)}

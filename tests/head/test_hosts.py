@@ -47,6 +47,22 @@ async def test_hosts_with_addresses_of_their_own_exchange_results(
         assert len(await joined) == 4000
 
 
+async def test_hosts_that_are_reached_over_ipv6_compute_with_the_others(
+    clusters: Clusters, namespace_hosts: Namespaces
+) -> None:
+    first, *others = namespace_hosts.hosts
+    six = [f"[{namespace_hosts.address6(host)}]:{host.port} {ONE_WORKER}" for host in others]
+    text = "\n".join([f"localhost {ONE_WORKER}", f"{first.name} {ONE_WORKER}", *six])
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config))
+    await cluster.up(4)
+    listening = [worker.address for worker in cluster.workers.values()]
+    assert sum("[fd67:" in address for address in listening) == 2
+    async with client_of(cluster) as client:
+        parts = [client.submit(bytes, 1000, workers=each, pure=False) for each in listening]
+        for address in listening:
+            assert len(await client.submit(b"".join, parts, workers=address, pure=False)) == 4000
+
+
 async def test_a_host_that_fails_does_not_stop_the_others(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:

@@ -25,11 +25,13 @@ def main() -> None:
     order = json.loads(read_line().decode())
     python, version = choose(order["version"] + ".", order["others"])
     path = find(order["hash"])
+    client, _, address, *_ = [*os.environ.get("SSH_CONNECTION", "").split(), "", "", ""]
     greeting = {
         "python": python,
         "version": version,
         "send": not path,
-        "address": (os.environ.get("SSH_CONNECTION", "").split() + [""] * 3)[2],
+        "address": address,
+        "client": client,
         "time": time.time(),
     }
     say(f"{GREETING} {json.dumps(greeting)}\n")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gputui.errors import HostError
 from gputui.fleet import checks, importing
+from gputui.fleet.addresses import is_link_local, own_end
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
 from gputui.fleet.link import AgentLink, LocalStream
@@ -118,10 +119,17 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
     except BaseException:
         await asyncio.shield(connection.close())
         raise
+    far_address = connection.far_address or greeting["address"]
+    if is_link_local(far_address):
+        await asyncio.shield(link.close())
+        raise stages.error(
+            f"it was reached at {far_address}, a link-local address that workers cannot use",
+            "name it by another of its addresses",
+        )
     return Opened(
         link,
-        connection.local_address,
-        connection.far_address or greeting["address"],
+        connection.local_address or own_end(greeting["client"]),
+        far_address,
         greeting["ahead_s"],
     )
 

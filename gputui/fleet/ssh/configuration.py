@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha1
 
+from gputui.fleet.addresses import bracketed
+
 SSH_PORT = 22
 
 
@@ -115,8 +117,7 @@ class SshConfiguration:
     @property
     def where(self) -> str:
         """`address:port`, an IPv6 address in brackets."""
-        host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
-        return f"{host}:{self.port}"
+        return f"{bracketed(self.hostname)}:{self.port}"
 
     @property
     def login_name(self) -> str:

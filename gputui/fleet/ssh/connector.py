@@ -58,7 +58,7 @@ class Connector:
 
     async def connect(self, host: Host, stages: Stages) -> Connection:
         """Connect through the stages up to authenticated; raises HostError."""
-        destination = Destination(host.name, host.user, host.port)
+        destination = Destination(host.ssh_name, host.user, host.port)
         late = "its SSH configuration was not evaluated in time"
         async with stages.enter(HostState.RESOLVING, late):
             try:
