@@ -51,6 +51,7 @@ def configured(tmp_path: Path, lines: str, *options: str) -> SshConfiguration:
         (f"@cert-authority * {public(AUTHORITY)}", Verdict.NEW),
         ("not a line\n\n@what gpu-a x y\n[gpu-a]:2222 ssh-ed25519 ???", Verdict.NEW),
     ],
+    ids=map(str, range(16)),  # keys differ from one process of pytest-xdist to the next
 )
 def test_a_key_is_known_by_name_and_port(tmp_path: Path, lines: str, verdict: Verdict) -> None:
     keys = HostKeys.of(configured(tmp_path, lines))
