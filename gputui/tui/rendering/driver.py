@@ -5,15 +5,15 @@ from types import FrameType
 from typing import Any
 
 from textual.app import App
-from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.message import Message
 
+from gputui.tui.keyboard import KeyboardDriver
 from gputui.tui.rendering.format import to_ascii
 from gputui.tui.rendering.sieve import Sieve
 
 
-class CellDriver(LinuxDriver):
+class CellDriver(KeyboardDriver):
     """A driver that remembers what the terminal shows."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:

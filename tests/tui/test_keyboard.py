@@ -1,0 +1,75 @@
+"""What a terminal sends → keys and pastes; a paste never runs as keys."""
+
+import time
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.events import Key, Paste
+from textual.message import Message
+
+from gputui.tui.keyboard import END, LONGEST, LOST_S, QUIET_S, START, Input
+
+
+def typed(*chunks: str, pause_s: float = 0.0, until_s: float = 1.0) -> list[Message]:
+    """Return what is made of chunks that come one after the other, and of silence after that."""
+    arriving, now, made = Input(), 0.0, []
+    for chunk in chunks:
+        made += [*arriving.feed(chunk, now), *arriving.tick(now)]
+        now += pause_s
+    for later_s in (QUIET_S, until_s):
+        made += arriving.tick(now + later_s)
+    return made
+
+
+def keys(messages: Iterable[Message]) -> list[str]:
+    return [message.key for message in messages if isinstance(message, Key)]
+
+
+@given(st.text(max_size=60), st.integers(1, 20))
+def test_nothing_of_a_paste_is_a_key_however_it_is_cut(text: str, size: int) -> None:
+    sent = f"{START}{text}{END}"
+    made = typed(*(sent[at : at + size] for at in range(0, len(sent), size)))
+    assert keys(made) == []
+    [paste] = [message for message in made if isinstance(message, Paste)]
+    assert paste.text == text.replace(END, "").replace("\x00", "")
+
+
+@pytest.mark.parametrize("bytes_", ["\x1bq", "\x1b\x1bs", "\x1b[Z", "\x1b[201~qs", "\x1b" * 40])
+def test_a_paste_that_holds_escapes_or_its_own_end_runs_no_key(bytes_: str) -> None:
+    assert keys(typed(f"{START}rm{bytes_}{END}")) == []
+    assert keys(typed(f"{START}rm", bytes_, END)) == []
+
+
+def test_keys_around_a_paste_are_keys() -> None:
+    assert keys(typed("ab\x1b[A" + START + "x" + END, until_s=QUIET_S)) == ["a", "b", "up"]
+    arriving = Input()
+    assert not list(arriving.feed(f"{START}x{END}", 0.0))
+    assert [type(each) for each in arriving.tick(QUIET_S)] == [Paste]
+    assert keys(arriving.feed("q", 1.0)) == ["q"]
+
+
+def test_an_escape_alone_is_a_key_after_a_moment() -> None:
+    arriving = Input()
+    made = list(arriving.feed("\x1b", 0.0)) + list(arriving.tick(QUIET_S))
+    time.sleep(0.11)  # Textual's own wait for the rest of a sequence
+    assert keys(made + list(arriving.tick(1.0))) == ["escape"]
+
+
+def test_a_paste_without_an_end_ends_with_silence() -> None:
+    arriving = Input()
+    assert not list(arriving.feed(f"{START}abc", 0.0))
+    assert not list(arriving.tick(LOST_S - 1))
+    [paste] = arriving.tick(LOST_S)
+    assert isinstance(paste, Paste) and paste.text == "abc"
+
+
+def test_a_megabyte_costs_next_to_nothing_and_is_cut() -> None:
+    arriving, began = Input(), time.process_time()
+    sent = START + "x\x1b[" * 350_000 + END
+    for at in range(0, len(sent), 4096):
+        assert not list(arriving.feed(sent[at : at + 4096], 0.0))
+    [paste] = arriving.tick(QUIET_S)
+    assert isinstance(paste, Paste) and len(paste.text) == LONGEST
+    assert time.process_time() - began < 0.2
