@@ -65,7 +65,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
             found.append(await _start(hosts, options))
         return await HeadLink.open(found[0], frontend="screen", snapshots=True)
 
-    return show(open_link, look)
+    return show(open_link, look, start_again=found.clear)
 
 
 SCREEN_IDLE_S = 3600.0
@@ -96,7 +96,11 @@ GARBAGE_AFTER = 50_000
 at them over and over, as Python does by default, takes a third of the screen's time."""
 
 
-def show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
+def show(
+    open_link: Callable[[], Awaitable[Any]],
+    look: Look,
+    start_again: Callable[[], None] | None = None,
+) -> int:
     """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.rendering.themes import check_theme
@@ -104,4 +108,12 @@ def show(open_link: Callable[[], Awaitable[Any]], look: Look) -> int:
 
     if look.theme:
         check_theme(look.theme)
-    return int(run_screen(open_link, readonly=look.readonly, theme=look.theme, ascii=look.ascii))
+    return int(
+        run_screen(
+            open_link,
+            readonly=look.readonly,
+            theme=look.theme,
+            ascii=look.ascii,
+            start_again=None if look.readonly else start_again,
+        )
+    )

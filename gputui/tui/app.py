@@ -4,6 +4,7 @@ The app keeps nothing of its own: `watched` is what the head told. Drawing is bo
 frames a second, and stands still while paused; the taking in goes on.
 """
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,10 +20,12 @@ from gputui.snapshot import Snapshot
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.calls import Calls
 from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.commands.leaving import ended
 from gputui.tui.commands.person import Person
 from gputui.tui.commands.registry import Registry
 from gputui.tui.commands.runs import COMMANDS as RUNS
 from gputui.tui.connection import LOOK_S, Connection
+from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
@@ -48,6 +51,7 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
+    App.-lost Stage, App.-lost #summary { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 
@@ -60,6 +64,7 @@ class ScreenApp(App[int]):
         ascii_only: bool = False,
         clock: Callable[[], float] = time.time,
         remembered: Remembered | None = None,
+        start_again: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.remembered = remembered or Remembered()
@@ -73,7 +78,9 @@ class ScreenApp(App[int]):
         self.watched = Watched()
         self.registry = Registry((*RUNS, *COMMANDS, *CHANGES))
         self.calls = Calls(self)
-        self.head = Connection(self, open_link)
+        self.last_words = ""
+        """What the terminal is to say once the screen has closed."""
+        self.head = Connection(self, open_link, start_again)
         self.person = Person(self)
         self.stage = Stage(self.registry)
         self.prompt = Prompt()
@@ -152,6 +159,12 @@ class ScreenApp(App[int]):
                 self.go_to("fleet")
 
     def _end(self, reason: str, *, failed: bool) -> None:
+        name, events = self.watched.name, self.watched.events
+        last = events[-1] if events else None
+        unreached = last is not None and last.kind == "stopping" and last.severity != "info"
+        by_us = self.person.stopping
+        left = last.text if last is not None and unreached else ""
+        self.last_words = ended(name, reason, self.clock(), by_us=by_us, left=left)
         if failed:
             self.warn(f"the cluster failed: {reason}; q leaves")
         else:
@@ -210,6 +223,18 @@ class ScreenApp(App[int]):
         allowed = [each for each in commands if not (each.changes and self.readonly)]
         keys = sorted(allowed, key=lambda each: each.name == "help")
         self._bottom.show(None if self._is_small else self.view, self.stage.current, keys)
+
+    def show_loss(self, sentence: str, silent_s: float) -> None:
+        """Dim the page, and say what is known of a head that does not answer; undo it with ""."""
+        self.set_class(bool(sentence), "-lost")
+        if not sentence:
+            self._top.lose("", "")
+            self.warn("")
+            self.draw()
+            return
+        heard = f"{self.watched.name or 'the cluster'} does not answer since {self.head.clock_then}"
+        help_ = "^n starts it again" if self.head.can_start_again else "5 what happened last"
+        self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q leaves")
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
@@ -273,6 +298,11 @@ class ScreenApp(App[int]):
 
     # Commands
 
+    async def ask(self, modal: Modal[Result]) -> Result:
+        """Open a dialog at once, and return what it ends with; for use in a worker."""
+        opened = self.push_screen(modal, wait_for_dismiss=True)
+        return await asyncio.shield(opened)
+
     @property
     def busy_asking(self) -> bool:
         """Whether a dialog is open or something is typed into the line."""
@@ -284,7 +314,10 @@ class ScreenApp(App[int]):
         What is typed ahead after `:` belongs to its line, and `jx` means the row below. (Textual
         hands keys to the queue of the widget in focus: what they do comes later.)
         """
-        if isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
+        top = self.screen_stack[-1] if self.screen_stack else None
+        if isinstance(event, events.Key) and isinstance(top, Modal):
+            await top.stands()
+        elif isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
             if await self.calls.press(event.key):
                 return
             bound = self.screen.active_bindings.get(event.key)

@@ -1,9 +1,12 @@
 """The screen's connection to the head: opened, opened again when it was lost, spoken over."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
+from gputui.process.procfs import read_text
 from gputui.protocol.frontend import FromFrontend, Reply, Request, Stopped, SubscribeLogs
 from gputui.tui.link import Link, OpenLink
 
@@ -11,22 +14,32 @@ if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
 
 RECONNECT_S = 2.0
-LATE_S = 5.0
+LATE_S = 2.5
 """For how long a head may say nothing, which tells what it sees once a second."""
-LOOK_S = 1.0
+LOOK_S = 0.5
 
 
 class Connection:
     """A link while there is one; what comes over it is for the app to take."""
 
-    def __init__(self, app: "ScreenApp", open_link: OpenLink) -> None:
+    def __init__(
+        self,
+        app: "ScreenApp",
+        open_link: OpenLink,
+        start_again: Callable[[], None] | None = None,
+    ) -> None:
         self.link: Link | None = None
+        self.lost = False
+        """Whether the head that was met last does not answer now."""
         self._app = app
         self._open_link = open_link
+        self._start_again = start_again
+        self._starting = asyncio.Event()
         self._wants_logs = False
         self._stopped = False
         self._heard_at = 0.0
-        self._late = False
+        self._name = ""
+        self._pid = 0
 
     async def listen(self) -> None:
         """Take what the head says until it says that it stopped; look for a lost one again."""
@@ -34,36 +47,82 @@ class Connection:
             try:
                 self.link = await self._open_link()
             except HeadError as error:
-                self._app.warn(f"{error}; trying again")
+                if not self._pid:
+                    self._app.warn(f"{error}; trying again")
             except GputuiError as error:
                 self._app.give_up(error)
                 return
             else:
                 await self._listen_to(self.link)
                 self.link = None
-                if not self._stopped:
-                    self._app.warn("the cluster's head is gone; trying to reach it again")
-            await asyncio.sleep(0 if self._stopped else RECONNECT_S)
+                self.look()
+            if not self._stopped:
+                await self._wait()
+
+    async def _wait(self) -> None:
+        """Wait until it is time to try again."""
+        self._starting.clear()
+        try:
+            async with asyncio.timeout(RECONNECT_S):
+                await self._starting.wait()
+        except TimeoutError:
+            return
 
     async def _listen_to(self, link: Link) -> None:
-        self._app.met_head()
+        self._name, self._pid = link.attached.name, link.attached.pid
         self._heard_at = self._app.clock()
+        self._app.met_head()
+        self.look()
         if self._wants_logs:
             await link.send(SubscribeLogs(True))
         async for message in link.messages():
             self._stopped = self._stopped or isinstance(message, Stopped)
             self._heard_at = self._app.clock()
+            if self.lost:
+                self.look()
             self._app.take(message)
 
     def look(self) -> None:
-        """Say how old what is shown is, while a head that is there says nothing."""
-        silence_s = self._app.clock() - self._heard_at
-        late = self.link is not None and not self._stopped and silence_s >= LATE_S
-        if late:
-            self._app.warn(f"the head has said nothing for {silence_s:.0f} s; this is how it was")
-        elif self._late and self.link is not None:
-            self._app.warn("")
-        self._late = late
+        """Note whether the head answers, and have the app say so while it does not."""
+        if self._stopped or not self._pid:
+            return
+        silent_s = self._app.clock() - self._heard_at
+        lost = self.link is None or silent_s >= LATE_S
+        if lost or self.lost:
+            self.lost = lost
+            self._app.show_loss(self.sentence() if lost else "", silent_s)
+
+    def sentence(self) -> str:
+        """Say what is known of a head that does not answer."""
+        if not self._pid:
+            return "no cluster was reached"
+        state = _process_state(self._pid)
+        head = f"the head of {self._name} (process {self._pid})"
+        if self.link is None or not state:
+            return f"{head} is gone; its workers end by themselves within seconds"
+        if state == "T":
+            return f"{head} is stopped: kill -CONT {self._pid} lets it go on"
+        return f"{head} is there but says nothing; this machine may be overloaded"
+
+    @property
+    def clock_then(self) -> str:
+        """When the head was heard last, as a clock shows it."""
+        return time.strftime("%H:%M:%S", time.localtime(self._heard_at))
+
+    @property
+    def can_start_again(self) -> bool:
+        """Whether the cluster that was lost can be started again from here."""
+        return self.lost and self._start_again is not None and self.link is None
+
+    def start_again(self) -> None:
+        """Start the lost cluster again, on the hosts that it was started on."""
+        if self._start_again is not None:
+            self._start_again()
+            self._pid = 0
+            self.lost = False
+            self._app.show_loss("", 0.0)
+            self._app.warn(f"starting {self._name} again …")
+            self._starting.set()
 
     async def request(self, message: Request) -> Reply:
         """Have the head carry out a request; raises HeadError when it cannot."""
@@ -81,3 +140,12 @@ class Connection:
         if not self._wants_logs:
             self._wants_logs = True
             self.send(SubscribeLogs(True))
+
+
+def _process_state(pid: int) -> str:
+    """Return a process's state as ps shows it, "" where it has ended."""
+    try:
+        state = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
+    return "" if state in "ZX" else state

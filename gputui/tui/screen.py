@@ -2,11 +2,13 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 from gputui.errors import ExitCode
 from gputui.tui.app import ScreenApp
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered, location
+from gputui.tui.rendering.format import safe
 
 
 def run_screen(
@@ -15,20 +17,29 @@ def run_screen(
     readonly: bool = False,
     theme: str | None = None,
     ascii: bool = False,
+    start_again: Callable[[], None] | None = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
     `open_link` is called once the first frame stands, and again when the head was lost. What it
     raises is raised here once the screen is gone, except HeadError: that is tried again.
+    `start_again` has the next call start the cluster, where that can be done.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
     remembered = Remembered(location())
     app = ScreenApp(
-        open_link, readonly=readonly, theme=theme, ascii_only=ascii, remembered=remembered
+        open_link,
+        readonly=readonly,
+        theme=theme,
+        ascii_only=ascii,
+        remembered=remembered,
+        start_again=start_again,
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
+    if app.last_words:
+        print(f"gputui: {safe(app.last_words)}", file=sys.stderr)
     if app.failure is not None:
         raise app.failure
     return int(code or app.return_code or 0)

@@ -65,6 +65,11 @@ class Watched:
         )
 
     @property
+    def name(self) -> str:
+        """The cluster's name, "" before anything is known of it."""
+        return self.snapshot.name if self.snapshot else ""
+
+    @property
     def workers(self) -> list[WorkerStatus]:
         """Every worker that is not gone, host by host and GPU by GPU."""
         placed = [worker for slot in self.slots for worker in slot.workers]

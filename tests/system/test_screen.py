@@ -6,12 +6,14 @@ import re
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gputui.tui.keyboard import QUIET_S
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
 from tests.system.lab import HERE, running_lab
@@ -20,6 +22,8 @@ from tests.terminals import Emulated, Tmux, Window, new_tmux, wait
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 
 shared_lab = running_lab
+SLACK_S = 2.0
+"""What a busy machine may take on top."""
 
 
 @pytest.fixture
@@ -196,9 +200,56 @@ def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
-    screen.sees("trying")
+    screen.sees("does not answer since", "is gone", "q leaves")
+    screen.type("R")
+    screen.sees("the head does not answer")
     screen.type("q")
     assert screen.exit_status == 3
+    assert "its workers end by themselves" in screen.everything
+
+
+def test_a_head_that_stands_still_is_said_within_three_seconds_until_it_goes_on(
+    own_lab: Command, tmux: Tmux
+) -> None:
+    screen, head = tmux.open("attach", env=own_lab.env), listed(own_lab)["pid"]
+    screen.sees("workers 2/2")
+    os.kill(head, signal.SIGSTOP)
+    began = time.monotonic()
+    try:
+        screen.sees("does not answer since", f"kill -CONT {head}", "q leaves")
+        assert time.monotonic() - began < 3.0 + SLACK_S
+    finally:
+        os.kill(head, signal.SIGCONT)
+    wait(lambda: "does not answer" not in screen.text, "an answer in\n", lambda: screen.text)
+
+
+def test_a_stop_is_said_on_the_other_persons_terminal_after_its_screen_has_closed(
+    own_lab: Command, tmux: Tmux
+) -> None:
+    one = tmux.open("attach", env=own_lab.env | {"SSH_CONNECTION": "10.0.0.9 1 10.0.0.1 22"})
+    two = tmux.open("attach", env=own_lab.env | {"SSH_CONNECTION": ""})
+    one.sees("attached 2"), two.sees("attached 2")
+    one.type("q")
+    one.sees("attached: ", "stop it")
+    one.type("s")
+    one.sees("Stop lab?")
+    one.type("y")
+    assert (one.exit_status, two.exit_status) == (0, 0)
+    assert "lab is stopped; nothing is left of it." in one.everything
+    assert "(ssh from 10.0.0.9)" in two.everything and "lab ended at" in two.everything
+
+
+def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(lab: Command) -> None:
+    screen = attached(lab)
+    try:
+        for bytes_ in (b"q\x1bRy", b"\xff\xfe\x1b[201~qs", b"R\x1b\x1by", b"Ry\r" * 200):
+            screen.type(b"\x1b[200~" + bytes_ + b"\x1b[201~")
+        time.sleep(4 * QUIET_S)  # what comes right behind a paste is part of it
+        screen.type(b"?")
+        screen.sees("esc closes")
+        assert "Restart" not in screen.text and "Leave" not in screen.text
+    finally:
+        screen.kill()
 
 
 def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: Tmux) -> None:

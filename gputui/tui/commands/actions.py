@@ -47,7 +47,7 @@ async def _alarms(app: "ScreenApp", _argument: str) -> None:
         )
         for alarm in app.watched.alarms
     ]
-    chosen = await app.push_screen_wait(Chooser("What calls for a person", items))
+    chosen = await app.ask(Chooser("What calls for a person", items))
     if chosen is not None:
         await app.show_view("fleet", chosen)
 
@@ -112,7 +112,7 @@ def _back(app: "ScreenApp", _argument: str) -> None:
 
 async def _find(app: "ScreenApp", _argument: str) -> None:
     commands = [*app.registry, *preset_commands()]
-    chosen = await app.push_screen_wait(Finder(commands, app.calls.why_not))
+    chosen = await app.ask(Finder(commands, app.calls.why_not))
     if chosen is None:
         return
     if chosen.needs_argument and not app.calls.why_not(chosen):
@@ -123,7 +123,7 @@ async def _find(app: "ScreenApp", _argument: str) -> None:
 
 async def _help(app: "ScreenApp", _argument: str) -> None:
     if (view := app.view) is not None:
-        await app.push_screen_wait(Help(tuple(app.registry), view.NAME, view.FILTER))
+        await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
 
 
 def _redraw(app: "ScreenApp", _argument: str) -> None:
@@ -197,6 +197,13 @@ COMMANDS = (
         ("A",),
         changes=True,
         unavailable=lambda app: "" if app.watched.questions else "no question is open",
+    ),
+    Command(
+        "start-again",
+        "Start a cluster that was lost again, on the same hosts",
+        lambda app, _: app.head.start_again(),
+        ("ctrl+n",),
+        unavailable=lambda app: "" if app.head.can_start_again else "the cluster is not lost",
     ),
     Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
 )

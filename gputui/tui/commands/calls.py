@@ -1,5 +1,6 @@
 """Calling commands: by key or name, with what they work on; now or beside the rest, or why not."""
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,7 @@ class Calls:
             await self._settle(command, waiting)
         elif waiting is not None:
             self._app.run_worker(self._settle(command, waiting))
+            await asyncio.sleep(0)  # its dialog stands before the next key is looked at
 
     async def _settle(self, command: Command, waiting: Awaitable[None]) -> None:
         try:
@@ -64,6 +66,8 @@ class Calls:
         """Return why a command is not to be had now, "" when it is."""
         if command.changes and self._app.readonly:
             return "this screen is read-only"
+        if command.changes and self._app.head.lost:
+            return "the head does not answer"
         if command.view and command.view != self._app.stage.current:
             return f"in the {command.view} view only"
         return command.unavailable(self._target(command))

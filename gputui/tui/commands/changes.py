@@ -19,7 +19,6 @@ from gputui.protocol.frontend import (
     RetireWorkers,
     RetryHosts,
     Scale,
-    Stop,
 )
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands.registry import Command
@@ -41,14 +40,14 @@ Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 async def change(app: "ScreenApp", request: Change, title: str) -> None:
     """Show what a request would do, ask, and have it done."""
-    if await app.person.confirm(title, await _preview(app, request)):
+    if await app.person.confirm(title, lambda: _preview(app, request)):
         await _do(app, request)
 
 
 async def _preview(app: "ScreenApp", request: Change) -> tuple[str, ...]:
     previewed = await app.head.request(replace(request, preview=True))
     assert isinstance(previewed, Previewed)
-    return preview_lines(previewed)
+    return preview_lines(previewed, app.watched.snapshot)
 
 
 async def _do(
@@ -85,7 +84,7 @@ async def _scale_by(app: "ScreenApp", more: int) -> None:
             return (str(error),)
 
     begin = max(0, wanted_workers(app.watched.snapshot) + more)
-    chosen = await app.push_screen_wait(ScaleDialog(begin, preview, "Scale the cluster"))
+    chosen = await app.ask(ScaleDialog(begin, preview, "Scale the cluster"))
     if chosen is not None:
         await _do(app, Scale(0, int(chosen)))
 
@@ -100,11 +99,14 @@ async def _adaptive(app: "ScreenApp", argument: str) -> None:
     fewest, most = map(int, words)
     if fewest > most:
         raise HeadError("write the fewest workers first, then the most")
-    lines = (
-        *(f"without work: {line}" for line in await _preview(app, Scale(0, fewest))),
-        *(f"with much work: {line}" for line in await _preview(app, Scale(0, most))),
-    )
-    if await app.person.confirm(f"From {fewest} to {most} workers, as the work asks?", lines):
+
+    async def preview() -> Sequence[str]:
+        return (
+            *(f"without work: {line}" for line in await _preview(app, Scale(0, fewest))),
+            *(f"with much work: {line}" for line in await _preview(app, Scale(0, most))),
+        )
+
+    if await app.person.confirm(f"From {fewest} to {most} workers, as the work asks?", preview):
         await _do(app, Adapt(0, fewest, most))
 
 
@@ -169,9 +171,7 @@ async def _retry(app: "ScreenApp", argument: str) -> None:
 
 
 async def _stop(app: "ScreenApp", _argument: str) -> None:
-    lines = ("Every worker ends, and what they hold is lost.",)
-    if await app.person.confirm("Stop the cluster?", lines, dangerous=True):
-        await app.head.request(Stop(0))
+    await app.person.stop()
 
 
 def _snapshot(app: "ScreenApp") -> Snapshot:

@@ -4,12 +4,15 @@ The head's questions are shown one at a time, the oldest first; escape puts one 
 screen, and an answer given on another screen takes the dialog away here.
 """
 
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol.frontend import Answer, Asked, Stop
-from gputui.tui.dialogs.questions import Choice, Dialog, QuestionDialog
+from gputui.snapshot import Snapshot
+from gputui.tui.commands.leaving import concerned, left_running, under_way
+from gputui.tui.dialogs.questions import Choice, Dialog, Fetch, Lines, QuestionDialog
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -20,14 +23,23 @@ class Person:
 
     def __init__(self, app: "ScreenApp") -> None:
         self._app = app
+        self.stopping = False
+        """Whether this person stopped the cluster."""
         self._leaving = False
         self._shown: QuestionDialog | None = None
         self._put_off: set[int] = set()
 
-    async def confirm(self, title: str, lines: Sequence[str], *, dangerous: bool = False) -> bool:
-        """Ask whether to go on; for use in a command that is awaited."""
+    async def confirm(self, title: str, lines: Lines | Fetch, *, dangerous: bool = False) -> bool:
+        """Ask whether to go on; for use in a command that is awaited.
+
+        Raises HeadError where lines to fetch cannot be had.
+        """
         choices = (Choice("n", "no"), Choice("y", "yes", dangerous=dangerous))
-        return await self._app.push_screen_wait(Dialog(title, lines, choices)) == "y"
+        dialog = Dialog(title, lines, choices)
+        chosen = await self._app.ask(dialog)
+        if dialog.failure is not None and chosen is None:
+            raise dialog.failure
+        return chosen == "y"
 
     async def leave(self) -> None:
         """Leave the cluster running, stop it, or stay; asked once, however often it is called."""
@@ -42,29 +54,46 @@ class Person:
             self._leaving = False
 
     async def _leave(self) -> None:
-        app = self._app
-        if app.head.link is None:
+        app, snapshot = self._app, self._app.watched.snapshot
+        if app.head.link is None or app.head.lost:
+            app.last_words = app.head.sentence()
             app.exit(ExitCode.NO_CLUSTER)
             return
         name = app.head.link.attached.name
-        chosen = await app.push_screen_wait(self._farewell(name))
+        chosen = await app.ask(self._farewell(name, snapshot))
         if chosen == "l":
+            simulated = snapshot is not None and snapshot.simulated
+            app.last_words = "" if simulated else left_running(name)
             app.exit(ExitCode.DONE)
         elif chosen == "s":
-            app.warn("stopping the cluster …")
-            await app.head.request(Stop(0))
+            await self.stop(asked=not (snapshot and list(concerned(snapshot, os.getpid()))))
 
-    def _farewell(self, name: str) -> Dialog:
+    def _farewell(self, name: str, snapshot: Snapshot | None) -> Dialog:
         """Return the question how to leave; what is simulated lives as long as its screen."""
-        snapshot = self._app.watched.snapshot
         ways = [Choice("l", "leave it running")]
-        line = f"gputui attach {name} comes back to it."
+        lines = [f"gputui attach {name} comes back to it."]
         if snapshot is not None and snapshot.simulated:
             ways = [Choice("l", "leave")]
-            line = "It is simulated, and ends with this screen."
+            lines = ["It is simulated, and ends with this screen."]
         elif not self._app.readonly:
             ways.append(Choice("s", "stop it", dangerous=True))
-        return Dialog(f"Leave {name}?", (line,), [*ways, Choice("c", "cancel")])
+        if snapshot is not None:
+            lines += concerned(snapshot, os.getpid())
+        return Dialog(f"Leave {name}?", lines, [*ways, Choice("c", "cancel")])
+
+    async def stop(self, *, asked: bool = False) -> None:
+        """Stop the cluster, after asking with what is lost and whom it concerns in sight."""
+        app, snapshot = self._app, self._app.watched.snapshot
+        if snapshot is None or app.head.link is None:
+            raise HeadError("the head is not reached now")
+        lines = ["Every worker ends, and the results they hold are lost."]
+        if runs := len(under_way(snapshot)):
+            lines.append(f"{'This run is' if runs == 1 else 'These runs are'} cancelled:")
+        lines += concerned(snapshot, os.getpid())
+        if asked or await self.confirm(f"Stop {snapshot.name}?", lines, dangerous=True):
+            self.stopping = True
+            app.warn("stopping the cluster …")
+            await app.head.request(Stop(0))
 
     # What the head asks
 

@@ -48,7 +48,7 @@ async def _run(app: "ScreenApp", argument: str) -> None:
     snapshot = app.watched.snapshot
     assert snapshot is not None
     dialog = RunDialog(snapshot.name, machine_of(snapshot), argument.strip())
-    request = await app.push_screen_wait(dialog)
+    request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)
 

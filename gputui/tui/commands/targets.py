@@ -17,8 +17,8 @@ WORKERS_NAMED = 2
 """So few workers bear their own names; more are counted by host."""
 
 
-def preview_lines(previewed: Previewed) -> tuple[str, ...]:
-    """Return what a change would do, in lines.
+def preview_lines(previewed: Previewed, snapshot: Snapshot | None = None) -> tuple[str, ...]:
+    """Return what a change would do, in lines; `snapshot` says what runs on the workers now.
 
     >>> for line in preview_lines(Previewed(1, ("b:gpu0", "b:gpu1", "c:gpu0"), (), "then rest")):
     ...     print(line)
@@ -30,7 +30,18 @@ def preview_lines(previewed: Previewed) -> tuple[str, ...]:
         for verb, names in (("start", previewed.starts), ("stop", previewed.stops))
         if names
     ]
+    running = tasks_running(snapshot, previewed.stops) if snapshot else ""
+    lines += [f"{running}; computed again on other workers"] if running else []
     return (*lines, *previewed.text.splitlines()) or ("nothing changes",)
+
+
+def tasks_running(snapshot: Snapshot, names: Sequence[str]) -> str:
+    """Return in words which tasks workers run now, "" for none."""
+    meant = [each for each in snapshot.workers if each.name in set(names) and each.executing]
+    kinds = Counter(each.current_task for each in meant if each.current_task)
+    named = ", ".join(f"{kind} ×{n}" if n > 1 else kind for kind, n in kinds.most_common(3))
+    running = sum(worker.executing or 0 for worker in meant)
+    return f"{fmt.many(running, 'task')} running{f': {named}' if named else ''}" if running else ""
 
 
 def by_host(names: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Button, Input, Static
 
+from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.rendering.format import safe
@@ -34,8 +35,16 @@ class Choice:
     dangerous: bool = False
 
 
+Lines = Sequence[str]
+Fetch = Callable[[], Awaitable[Lines]]
+"""Fetches lines that a dialog does not wait for."""
+
+
 class Dialog(Modal[str | None]):
-    """A title, some lines, and choices, of which the first has the focus."""
+    """A title, some lines, and choices: the first changes nothing, and has the focus.
+
+    Lines that are to be fetched are filled in when they come; the dialog stands meanwhile.
+    """
 
     DEFAULT_CSS = """
     Dialog > Vertical { width: auto; min-width: 40; max-width: 96%; max-height: 90%; padding: 0 2; }
@@ -47,10 +56,15 @@ class Dialog(Modal[str | None]):
     Dialog Input { width: 48; margin-top: 1; }
     """
 
-    def __init__(self, title: str, lines: Sequence[str], choices: Sequence[Choice]) -> None:
+    def __init__(self, title: str, lines: Lines | Fetch, choices: Sequence[Choice]) -> None:
         super().__init__()
         self._title, self._choices = title, tuple(choices)
-        self._text = Static(safe_lines(lines), markup=False, classes="text")
+        self._fetch = lines if callable(lines) else None
+        self._text = Static(
+            "…" if callable(lines) else safe_lines(lines), markup=False, classes="text"
+        )
+        self.failure: HeadError | None = None
+        """Why its lines could not be fetched; it then ended by itself."""
 
     def compose(self) -> ComposeResult:
         """Lay out the frame."""
@@ -75,22 +89,37 @@ class Dialog(Modal[str | None]):
     def on_mount(self) -> None:
         """Begin; what each kind of dialog does then is its own."""
         self.begin()
+        if self._fetch is not None:
+            self._fill(self._fetch)
+
+    @work
+    async def _fill(self, fetch: Fetch) -> None:
+        try:
+            self.say(await fetch())
+        except HeadError as error:
+            self.failure = error
+            if self.is_current:
+                self.dismiss(None)
 
     def begin(self) -> None:
         """Put the focus on the first choice."""
-        self.query(Button).focus()
+        self.set_focus(self.query(Button).first())
 
-    def say(self, lines: Sequence[str]) -> None:
+    def say(self, lines: Lines) -> None:
         """Replace the text."""
         self._text.update(safe_lines(lines))
 
     async def on_key(self, event: events.Key) -> None:
-        """Take a choice by its letter; move among them; leave with escape."""
+        """Take a choice by its letter, or the one in focus; move among them; leave with escape."""
+        if event.key in ("tab", "shift+tab"):
+            return
         event.stop()
         if event.key == "escape":
             self.dismiss(None)
         elif event.key in {choice.key for choice in self._choices}:
             self.choose(event.key)
+        elif event.key == "enter" and isinstance(self.focused, Button):
+            self.choose(self.focused.name or "")
         elif event.key in ("left", "right"):
             move = self.focus_next if event.key == "right" else self.focus_previous
             move(Button)
@@ -107,7 +136,7 @@ class Dialog(Modal[str | None]):
         self.dismiss(key)
 
 
-def safe_lines(lines: Sequence[str]) -> str:
+def safe_lines(lines: Lines) -> str:
     """Return harmless lines as one text."""
     return "\n".join(map(safe, lines))
 
@@ -119,9 +148,9 @@ class ScaleDialog(Dialog):
     """
 
     def __init__(
-        self, workers: int, preview: Callable[[int], Awaitable[Sequence[str]]], title: str
+        self, workers: int, preview: Callable[[int], Awaitable[Lines]], title: str
     ) -> None:
-        choices = (Choice("y", "do it"), Choice("n", "cancel"))
+        choices = (Choice("n", "no"), Choice("y", "yes"))
         super().__init__(title, ("",), choices)
         self.wanted = workers
         self._preview = preview
@@ -202,7 +231,7 @@ class QuestionDialog(Dialog):
         if self._yes_or_no:
             super().begin()
         else:
-            self.query(Input).focus()
+            self.set_focus(self.query_one(Input))
 
     def _hold(self, held: bool) -> None:
         self._held = held

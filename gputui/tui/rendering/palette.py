@@ -83,6 +83,7 @@ def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: boo
     styles["title"] = Style(bold=True)
     styles["found"] = Style(reverse=True)
     styles["dim"] = Style(dim=True)
+    styles["lost"] = styles["bad"] + Style(reverse=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)
     return Palette(styles, ascii_only, _cursor(values))

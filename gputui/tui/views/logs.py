@@ -116,7 +116,7 @@ class LogsView(View):
         names = [worker.name for worker in app.watched.workers]
         if not name:
             items = [(each, Content(safe(each))) for each in ("all", *names)]
-            chosen = await app.push_screen_wait(Chooser("Whose lines", items))
+            chosen = await app.ask(Chooser("Whose lines", items))
             if chosen is None:
                 return
             name = chosen

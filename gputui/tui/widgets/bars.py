@@ -15,7 +15,7 @@ from gputui.tui.rendering.format import safe
 from gputui.tui.views import VIEWS
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Pane, whole_fields
+from gputui.tui.widgets.pane import Line, Pane, fitted, whole_fields
 
 SAID_FOR_S = 6.0
 MOST_SAID = 4
@@ -78,6 +78,7 @@ class TopBars(Vertical):
         super().__init__()
         self._status, self._banner = Bar(), Bar()
         self._banner.display = False
+        self._lost = ""
 
     def compose(self) -> ComposeResult:
         """Lay out both lines."""
@@ -85,14 +86,26 @@ class TopBars(Vertical):
         yield self._banner
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
-        """Draw the status."""
+        """Draw the status, unless the cluster is lost."""
+        if self._lost:
+            return
         line = frame.status_line(watched, paused=paused, readonly=readonly)
         self._status.put([whole_fields(line, self.app.size.width)])
+
+    def lose(self, status: str, sentence: str) -> None:
+        """Show in red that the cluster does not answer; take it back with ""."""
+        self._lost = status
+        if status:
+            self._status.put([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
+            self.warn(sentence)
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         self._banner.display = bool(text)
-        self._banner.put([((f" {safe(text)}", "bad"),)])
+        width = max(1, self.app.size.width - 2)
+        lines = [line for each in text.splitlines() for line in wrap(safe(each), width)]
+        self._banner.styles.height = max(1, len(lines))
+        self._banner.put([((f" {line}", "bad"),) for line in lines])
 
 
 class BottomBars(Vertical):

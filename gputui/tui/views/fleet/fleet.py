@@ -334,7 +334,7 @@ class FleetView(View):
         if not chosen:
             shown = [column.key for column in self.columns]
             items = {column.key: DOES[column.key] for column in COLUMNS}
-            chosen = await self.screen_app.push_screen_wait(Picker("Columns", items, shown))
+            chosen = await self.screen_app.ask(Picker("Columns", items, shown))
         if chosen is not None:
             self.columns = _columns(chosen)
             keys = () if self.columns == COLUMNS else tuple(column.key for column in self.columns)

@@ -1,0 +1,192 @@
+"""Nothing is done by accident: dialogs stand at once, name what is lost, have a safe default."""
+
+import asyncio
+from dataclasses import replace
+
+from textual.events import Key
+from textual.pilot import Pilot
+
+from gputui.protocol.frontend import (
+    EventHappened,
+    Previewed,
+    Reply,
+    Request,
+    Restart,
+    RetireWorkers,
+    Scale,
+    SnapshotTaken,
+    Stop,
+    Stopped,
+)
+from gputui.snapshot import Event, RunState, RunStatus, Session, Severity, Snapshot
+from gputui.tui.dialogs.modal import Modal
+from gputui.tui.dialogs.questions import Dialog, ScaleDialog
+from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.still import Still, StillLink, sees, until
+
+KEYS = {"-": "minus", ":": "colon", " ": "space"}
+RUN = RunStatus(
+    "svd-1", "svd", (), RunState.RUNNING, EPOCH - 75, done=41, total=100, stage="computing"
+)
+OTHER = Session("screen", 7, "alice", "pts/3", "10.0.0.9", EPOCH - 120)
+
+
+class SlowLink(StillLink):
+    """A link to a head that takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def request(self, message: Request) -> Reply:
+        """Answer when the test lets it."""
+        self.asked.append(message)
+        await self.answers.wait()
+        return Previewed(0, (), ("h:gpu0",), "this and that")
+
+
+def cluster(**values: object) -> Snapshot:
+    busy = worker(0, executing=1, current_task="matmul")
+    return snapshot(host("h", device(0), device(1)), workers=(busy, worker(1)), **values)
+
+
+def slow() -> Still:
+    on = Still(cluster())
+    link = SlowLink()
+    link.put(SnapshotTaken(on.snapshot))
+    on.link = link
+    return on
+
+
+def type_ahead(on: Still, keys: str) -> None:
+    """Send keys faster than anything is drawn."""
+    for character in keys:
+        on.app.post_message(Key(KEYS.get(character, character), character))
+
+
+def typed(line: str) -> list[str]:
+    """Return the keys of a command's own key, or of its line and enter."""
+    return ["colon", *line[1:], "enter"] if line.startswith(":") else [line]
+
+
+async def on_gpu(on: Still, pilot: Pilot[int], name: str = "h:gpu0") -> None:
+    """Put the cursor on a GPU."""
+    await sees(pilot, name)
+    await on.app.show_view("fleet", name)
+    await until(pilot, lambda: on.app.view and on.app.view.targets() == (name,))
+
+
+async def test_a_dialog_stands_before_its_preview_has_come() -> None:
+    on = slow()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        await pilot.press("x")
+        await sees(pilot, "Retire h:gpu0", "…", "[n] no")
+        assert isinstance(on.link, SlowLink)
+        on.link.answers.set()
+        await sees(pilot, "stop 1: h:gpu0", "1 task running: matmul; computed again", "this and")
+
+
+async def test_two_keys_typed_together_restart_a_worker_and_copy_no_name() -> None:
+    on = Still(cluster())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        on.app.copy_to_clipboard = on.copied.append  # type: ignore[method-assign]
+        type_ahead(on, "Ry")
+        await until(pilot, lambda: on.link.asked == [Restart(0, ("h:gpu0",))])
+        assert not on.copied
+
+
+async def test_three_minuses_typed_together_are_one_dialog_for_three_workers_fewer() -> None:
+    on = slow()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        type_ahead(on, "---")
+        await until(pilot, lambda: isinstance(on.app.screen, ScaleDialog))
+        dialog = on.app.screen
+        assert isinstance(dialog, ScaleDialog)
+        await until(pilot, lambda: dialog.wanted == 0)
+        assert len(on.app.screen_stack) == 2
+
+
+async def test_what_is_typed_behind_the_palettes_key_is_looked_for_there() -> None:
+    on = Still(cluster())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        on.app.post_message(Key("ctrl+p", None))
+        type_ahead(on, "restart")
+        await sees(pilot, "restart", ":restart [NAME…|all]")
+
+
+async def test_enter_changes_nothing_in_any_question_about_the_cluster() -> None:
+    on = Still(cluster())
+    on.link.reply = Previewed(0, (), ("h:gpu0",), "")
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        for keys in ("x", "R", "minus", "plus", ":stop", ":scale 1"):
+            await pilot.press(*typed(keys))
+            await until(pilot, lambda: isinstance(on.app.screen, Dialog))
+            await pilot.press("enter")
+            await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        done = [each for each in on.link.asked if not getattr(each, "preview", False)]
+        assert done == []
+        assert {type(each) for each in on.link.asked} == {RetireWorkers, Scale}
+
+
+async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_them() -> None:
+    on = Still(cluster(runs=(RUN,), sessions=(OTHER,)))
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        await pilot.press("q")
+        await sees(pilot, "run svd 41%, computing 1:15", "alice on pts/3 (ssh from 10.0.0.9)")
+        await pilot.press("s")
+        await sees(pilot, "Stop lab?", "This run is cancelled", "svd 41%", "alice on pts/3")
+        assert on.link.asked == []
+        await pilot.press("y")
+        await until(pilot, lambda: on.link.asked == [Stop(0)])
+        on.link.put(Stopped("stopped by us"))
+        await until(pilot, lambda: not on.app.is_running)
+    assert on.app.last_words == "lab is stopped; nothing is left of it."
+
+
+async def test_stopping_a_cluster_that_nobody_uses_takes_two_keys() -> None:
+    on = Still(cluster())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        await pilot.press("q", "s")
+        await until(pilot, lambda: on.link.asked == [Stop(0)])
+
+
+async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
+    on = Still(cluster())
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        await pilot.press("q", "l")
+        await until(pilot, lambda: not on.app.is_running)
+    assert "gputui attach lab comes back, gputui down lab stops it" in on.app.last_words
+
+
+async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_left() -> None:
+    on = Still(cluster())
+    warned = Event(1, EPOCH, Severity.WARNING, "cluster", "stopping", "b could not be told to stop")
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        on.link.put(EventHappened(warned), Stopped(f"stopped by {OTHER}"))
+        await until(pilot, lambda: not on.app.is_running)
+    assert "lab ended at" in on.app.last_words
+    assert "stopped by alice on pts/3 (ssh from 10.0.0.9)" in on.app.last_words
+    assert "b could not be told to stop" in on.app.last_words
+
+
+async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
+    on = slow()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_gpu(on, pilot)
+        on.link = on.app.head.link = replaced = StillLink()
+        from gputui.protocol.shared import Refused
+
+        replaced.reply = Refused(0, "no such worker now")
+        await pilot.press("x")
+        await sees(pilot, "no such worker now")
+        assert not isinstance(on.app.screen, Modal)
+        assert replace(RetireWorkers(0, ("h:gpu0",)), preview=True) in replaced.asked
