@@ -9,6 +9,9 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+AGAIN_S = 2.0
+"""After so long a task that goes on is cancelled again."""
+
 
 class Tasks:
     """The tasks of one owner.
@@ -29,12 +32,15 @@ class Tasks:
         return task
 
     async def close(self) -> None:
-        """Cancel all that runs, but for the task that calls this, and wait for it."""
-        running = self._running - {asyncio.current_task()}
-        for task in running:
-            task.cancel()
-        if running:
-            await asyncio.wait(running)
+        """Cancel all that runs, but for the task that calls this, and wait for it.
+
+        A task may miss a cancellation: in Python 3.11 `asyncio.wait_for` returns in its place where
+        what it waits for is done at the same moment.
+        """
+        while running := self._running - {asyncio.current_task()}:
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running, timeout=AGAIN_S)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)

@@ -49,7 +49,8 @@ class View:
             self.show()
             await asyncio.sleep(CLOSEST_S)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), INTERVAL_S - CLOSEST_S)
+                async with asyncio.timeout(INTERVAL_S - CLOSEST_S):
+                    await self._changed.wait()
 
     def show(self) -> None:
         """Take a snapshot now, and send it."""
