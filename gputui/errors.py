@@ -7,6 +7,7 @@ GputuiError
  +-- ClusterError          no cluster to run it on (exit 3)
  |    +-- HostError        one host could not be used; evidence as attributes
  |    +-- HeadError        the head died, refused, or speaks another version
+ |         +-- StoppedError  somebody stopped the cluster
  |    +-- FolderError      this user has no folder for sockets, packs or scratch files
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
@@ -90,6 +91,10 @@ class HeadError(ClusterError):
 
 class FolderError(ClusterError):
     """There is no folder of this user's own to keep sockets or files in; names those tried."""
+
+
+class StoppedError(HeadError):
+    """Somebody stopped the cluster, a client of its scheduler included."""
 
 
 class RunError(GputuiError):

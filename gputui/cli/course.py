@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from gputui.cli.progress import Progress, Silence
 from gputui.cluster import HeadLink, failures
-from gputui.errors import GputuiError, HeadError, RunError
+from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.protocol.frontend import (
@@ -107,9 +107,9 @@ class Course:
     async def attend(self, doing: Awaitable[Result]) -> Result:
         """Return what `doing` comes to, hearing what the cluster says meanwhile.
 
-        Raises RunCancelledError where a frontend cancels the run, HeadError where the cluster ends,
-        RunError where its scheduler is lost or no worker is left; `doing` goes on then. It also
-        goes on when this is cancelled.
+        Raises RunCancelledError where a frontend cancels the run, StoppedError where somebody stops
+        the cluster, HeadError where it is lost, RunError where its scheduler is lost or no worker
+        is left; `doing` goes on then. It also goes on when this is cancelled.
         """
         task = asyncio.ensure_future(doing)
         listening = asyncio.create_task(self._listen())
@@ -224,8 +224,10 @@ class Course:
                 self.looked(snapshot)
             case Cancelled(id=id_) if id_ == self.recording.record.id:
                 raise RunCancelledError("cancelled from a screen")
-            case Stopping(reason=reason) | Stopped(reason=reason):
-                raise HeadError(f"the cluster was stopped: {reason}")
+            case Stopping(reason, failed) | Stopped(reason, failed):
+                if failed:
+                    raise HeadError(f"the cluster failed: {reason}")
+                raise StoppedError(f"the cluster was stopped: {reason}")
 
     def _take_event(self, event: Event) -> None:
         if event.subject.startswith("run ") or event.at < self.recording.record.started_at:

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import time
-from asyncio.subprocess import Process
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +18,11 @@ from gputui import __version__
 from gputui.cli.course import Course, Stage, Work
 from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
 from gputui.cli.tasks import Tasks
-from gputui.errors import ExitCode, GputuiError, HeadError, RunError
+from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.presets.workers import device_label
+from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.run.script import Handover
 from gputui.snapshot import RunState, Snapshot
@@ -32,6 +32,9 @@ RUNNING = "running"
 
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
+
+LOST_S = 0.5
+"""How long a script may go on once its cluster is lost: nobody can compute for it any more."""
 
 
 async def run_script(path: Path, arguments: tuple[str, ...], work: Work, hold: Hold) -> int:
@@ -50,27 +53,24 @@ async def _run(path: Path, arguments: tuple[str, ...], course: Course) -> Outcom
 
     course.looked = looked
     started = time.monotonic()
-    process = await _start(path, arguments, course)
+    script = _start(path, arguments, course)
     try:
-        status = await _attended(course, process)
+        status = await _attended(course, script)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        await script.end(0, None)
     return _outcome(course, path, status, time.monotonic() - started)
 
 
-async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Process:
+def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Child:
     """Start the script's process, and hand the cluster over to it."""
     reads, writes = os.pipe()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *own_python("gputui.run.script"),
-            str(reads),
-            str(path),
-            *arguments,
+        script = Child(
+            [*own_python("gputui.run.script"), str(reads), str(path), *arguments],
             pass_fds=(reads,),
-            stdout=sys.stderr if course.work.as_json else None,
+            stdin=None,
+            stdout=sys.stderr.buffer if course.work.as_json else None,
+            stderr=None,
         )
     finally:
         os.close(reads)
@@ -83,47 +83,47 @@ async def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Proc
         folder=str(path.resolve().parent),
         parent=os.getpid(),
     ).write(writes)
-    return process
+    return script
 
 
-async def _attended(course: Course, process: Process) -> int:
-    """Wait for the script, and end it where its run is cancelled."""
+async def _attended(course: Course, script: Child) -> int:
+    """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
     try:
-        return await _told(course, process)
+        return await _status(course, script)
     except asyncio.CancelledError as interrupted:
         knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
-        await _ended(process, None if knows else signal.SIGINT)
+        await script.end(GRACE_S, None if knows else signal.SIGINT)
         raise
     except RunCancelledError:
-        await _ended(process, signal.SIGINT)
+        await script.end(GRACE_S, signal.SIGINT)
+        raise
+    except HeadError:
+        await script.end(LOST_S, signal.SIGINT)
         raise
 
 
-async def _told(course: Course, process: Process) -> int:
-    """Return a script's exit status; what becomes of its cluster is told, and its own affair.
+async def _status(course: Course, script: Child) -> int:
+    """Return a script's exit status.
 
-    It may have shut the cluster down itself, and draw its pictures now.
+    Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
+    said, and the script's own affair: it may have done so itself, and draw its pictures now.
     """
     while True:
         try:
-            return await course.attend(process.wait())
+            return await course.attend(_ended(script))
         except RunCancelledError:
             raise
         except RunError as error:
             _say(error)
-        except HeadError as error:
+        except StoppedError as error:
             _say(error)
-            return await process.wait()
+            return await _ended(script)
 
 
-async def _ended(process: Process, number: signal.Signals | None) -> int | None:
-    """Send a signal, and wait for the end within bounds; returns the exit status."""
-    if number is not None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), GRACE_S)
-    return process.returncode
+async def _ended(script: Child) -> int:
+    status = await script.wait()
+    assert status is not None
+    return status
 
 
 def _has_terminal() -> bool:

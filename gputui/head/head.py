@@ -110,7 +110,7 @@ class Head:
             self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
             self._ending.set_result(Stopped(reason, failed))
             for frontend in self.server.frontends:
-                frontend.send(Stopping(reason))
+                frontend.send(Stopping(reason, failed))
             self.fleet_changed()
 
     @property

@@ -309,6 +309,7 @@ class Stopping:
     """The cluster begins to end, and why; what runs on it need not be waited for."""
 
     reason: str
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until
 from tests.system.lab import HERE, in_a_terminal, last_run, running_lab, shown
+from tests.system.parts import cluster_of, parts_of
 
 lab = running_lab
 
@@ -247,6 +249,32 @@ def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) 
     (gputui.folder / "go").touch()
     out, _ = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out) == (0, "went on\n")
+
+
+WAITS = (
+    "future = client.submit(time.sleep, 600)",
+    "print('at work', flush=True)",
+    "try:",
+    "    future.result()",
+    "finally:",
+    "    print('cleaned up', flush=True)",
+    "    time.sleep(600)",
+)
+
+
+def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -> None:
+    script = written(gputui.folder / "mine.py", *WAITS)
+    process = gputui.start(HERE, "--run", script)
+    assert process.stdout
+    assert process.stdout.readline() == "at work\n"
+    (head,) = parts_of(cluster_of(gputui.pids()))["head"]
+    os.kill(head, signal.SIGKILL)
+    killed_at = time.monotonic()
+    out, err = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, out) == (3, "cleaned up\n"), err
+    assert "the cluster's head is gone" in err
+    assert time.monotonic() - killed_at < 5  # a second, where the machine has nothing else to do
+    assert last_run(gputui)["state"] == "failed"
 
 
 async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
