@@ -26,6 +26,7 @@ from gputui.process.memory import memory_limit
 from gputui.process.search_path import add_task_path
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
+from gputui.worker.transfers import set_up as set_up_transfers
 
 
 class Worker(distributed.Worker):  # type: ignore[misc]
@@ -95,6 +96,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
+    set_up_transfers(device=device is not None)
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],

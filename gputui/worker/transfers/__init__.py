@@ -1,0 +1,24 @@
+"""How arrays move between workers of one host: by handle, not through the connection.
+
+Control stays on Dask's comm, over mutual TLS. Where both ends of a `get_data` between two workers
+are on one host, `comm` has the owner's values packed (`packing`): a large host buffer goes as a
+memory file that the reader maps (`shared_memory`). `loans` says how long the owner holds what it
+lent, `location` who can reach whose memory. Whatever fails is asked for again as bytes.
+"""
+
+import dask.config
+
+from gputui.worker.transfers.comm import Side, install
+from gputui.worker.transfers.loans import Page
+from gputui.worker.transfers.location import Location
+
+MODES = ("auto", "bytes")
+
+
+def set_up(*, device: bool) -> None:
+    """Have this process's workers lend arrays to those near them, unless settings say `bytes`."""
+    if dask.config.get("gputui.transfers", "auto") == "bytes":
+        return
+    page = Page()
+    location = Location.here(page.descriptor, device=device)
+    install(Side(page, location, bool(dask.config.get("gputui.transfers-check", False))))

@@ -1,0 +1,223 @@
+"""The TLS comm of a worker, which lends values to the workers of its host instead of sending them.
+
+It differs from Dask's for one exchange only, a `get_data` between two workers near each other:
+
+    reader                                    owner
+    get_data, keys                 ──────▶
+                                   ◀──────    OK, values packed; what they lend is held
+    copy, look whether it is held
+    "OK" or AS_BYTES               ──────▶    let go; after AS_BYTES send the values as Dask does
+
+The owner lets go as well when the comm ends. Packing and copying run in threads. Whatever fails in
+the reader's copy is asked for again, so nothing there can fail Dask's own (dask/distributed#6705).
+Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
+"""
+
+import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from distributed.comm import registry
+from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
+from distributed.protocol.serialize import Serialize
+
+from gputui.worker.transfers.loans import Loan, Page, Ticket
+from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
+
+AS_BYTES = "gputui: as bytes"
+THREADS = 4
+
+_threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
+_said: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What goes in the place of a value."""
+
+    ticket: Ticket
+    packed: Packed
+
+
+@dataclass(slots=True)
+class Side:
+    """What this process has for all its comms."""
+
+    page: Page
+    location: Location
+    check: bool
+
+
+_side: Side | None = None
+
+
+def install(side: Side) -> None:
+    """Have every TLS comm that this process opens from now on lend, and state where it is."""
+    global _side
+    _side = side
+    registry.backends["tls"] = _Backend()
+
+
+class WorkerComm(TLS):  # type: ignore[misc]
+    """Dask's TLS comm between workers."""
+
+    _asked: dict[str, Any] | None = None
+    """As owner: the request that is being answered."""
+    _loan: Loan | None = None
+    _answer: Any = None
+    """As owner: the answer as Dask would send it."""
+    _expecting = False
+    """As reader: whether what comes next answers a get_data."""
+
+    def handshake_info(self) -> dict[str, Any]:
+        """Return what Dask says of this end, and where it is."""
+        assert _side
+        return {**super().handshake_info(), "gputui": _side.location.described()}
+
+    async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
+        """Write a message; an answer to a near worker's get_data with its values lent."""
+        if isinstance(msg, dict):
+            if msg.get("op") == "get_data":
+                self._expecting = self._near() is not None
+            elif self._asked and msg.get("status") == "OK" and serializers is None:
+                msg = await self._lend(msg)
+        self._asked = None
+        try:
+            return await super().write(msg, serializers=serializers, on_error=on_error)
+        except BaseException:
+            self._release()
+            raise
+
+    async def read(self, deserializers: Any = None) -> Any:
+        """Read a message; an answer with its values put together."""
+        if self._loan:
+            return await self._read_after_lending(deserializers)
+        msg = await super().read(deserializers)
+        if self._expecting:
+            self._expecting = False
+            return await self._take(msg, deserializers)
+        if isinstance(msg, dict) and msg.get("op") == "get_data":
+            self._asked = msg if self._near() else None
+        return msg
+
+    def abort(self) -> None:
+        """End the comm, and let go of what it lent."""
+        self._release()
+        super().abort()
+
+    def close(self) -> Any:
+        """Close the comm, and let go of what it lent."""
+        self._release()
+        return super().close()
+
+    def _near(self) -> Location | None:
+        """Return where the other end is, if memory can be lent there."""
+        there = Location.parse(self.remote_info.get("gputui"))
+        return there if _side and there and _side.location.near(there) else None
+
+    async def _lend(self, msg: dict[str, Any]) -> dict[str, Any]:
+        assert _side and self._asked
+        values = {key: value.data for key, value in msg["data"].items()}
+        if not any(map(worth_lending, values.values())):
+            return msg
+        work = _threads.submit(_lend, _side, values)
+        try:
+            loan, lent = await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(_release_lent)
+            raise
+        except OSError as error:
+            say_once(f"values go as bytes: {error}")
+            return msg
+        self._loan, self._answer = loan, msg
+        return {**msg, "data": {key: Serialize(value) for key, value in lent.items()}}
+
+    async def _read_after_lending(self, deserializers: Any) -> Any:
+        """Read the reader's OK, or send the values as bytes first."""
+        try:
+            msg = await super().read(deserializers)
+            if msg == AS_BYTES:
+                await super().write(self._answer)
+                msg = await super().read(deserializers)
+            return msg
+        finally:
+            self._release()
+
+    async def _take(self, msg: Any, deserializers: Any) -> Any:
+        """Return the answer with what was lent put together; ask again for what cannot be."""
+        if not isinstance(msg, dict) or not isinstance(msg.get("data"), dict):
+            return msg
+        if not any(isinstance(value, Lent) for value in msg["data"].values()):
+            return msg
+        try:
+            data = await asyncio.wrap_future(_threads.submit(_put_together, msg["data"]))
+        except Exception as error:
+            say_once(f"values come as bytes: {type(error).__name__}: {error}")
+        else:
+            return {**msg, "data": data}
+        await super().write(AS_BYTES)
+        return await super().read(deserializers)
+
+    def _release(self) -> None:
+        loan, self._loan, self._answer = self._loan, None, None
+        if loan:
+            loan.release()
+
+
+def say_once(reason: str) -> None:
+    """Print why values go another way than they could, once for each reason."""
+    if reason not in _said:
+        _said.add(reason)
+        print(f"transfers: {reason}", flush=True)
+
+
+def _lend(side: Side, values: dict[Any, Any]) -> tuple[Loan, dict[Any, Any]]:
+    """Pack what is worth it; a value that cannot be pickled so goes as Dask sends it."""
+    slot, word = side.page.take()
+    loan = Loan(side.page, slot)
+    ticket = Ticket(side.location, slot, word)
+    try:
+        lender = Lender(loan, check=side.check)
+        return loan, {key: _lent(value, ticket, lender) for key, value in values.items()}
+    except BaseException:
+        loan.release()
+        raise
+
+
+def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
+    """Return a value packed, or itself where that does not pay or cannot be."""
+    if not worth_lending(value):
+        return value
+    try:
+        return Lent(ticket, lender.pack(value))
+    except Exception as error:
+        kind = type(value)
+        say_once(f"{kind.__module__}.{kind.__name__} as bytes: {type(error).__name__}: {error}")
+        return value
+
+
+def _put_together(data: dict[Any, Any]) -> dict[Any, Any]:
+    return {
+        key: unpack(value.packed, value.ticket) if isinstance(value, Lent) else value
+        for key, value in data.items()
+    }
+
+
+def _release_lent(work: "Future[tuple[Loan, dict[Any, Any]]]") -> None:
+    if not work.cancelled() and not work.exception():
+        work.result()[0].release()
+
+
+class _Connector(TLSConnector):  # type: ignore[misc]
+    comm_class = WorkerComm
+
+
+class _Listener(TLSListener):  # type: ignore[misc]
+    comm_class = WorkerComm
+
+
+class _Backend(TLSBackend):  # type: ignore[misc]
+    _connector_class = _Connector
+    _listener_class = _Listener

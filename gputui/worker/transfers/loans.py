@@ -1,0 +1,114 @@
+"""What an owner lends: held until the reader has it, and marked as held where the reader looks.
+
+Each worker has one page of words that its readers map. A loan has a word there from the moment it
+is made until before anything of it is let go, so that a reader who finds the word after its copy
+knows that it copied what was lent, whatever became of the comm meanwhile.
+"""
+
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gputui.worker.transfers.location import Location
+
+WORD = struct.Struct("=Q")
+PAGE_BYTES = 2**16
+
+
+class NotHeldError(OSError):
+    """The owner let go of what it lent before the copy was finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """Names one loan to its reader."""
+
+    owner: Location
+    slot: int
+    word: int
+
+
+class Page:
+    """The words of this process's loans."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.memfd_create("gputui-loans", os.MFD_CLOEXEC)
+        os.posix_fallocate(self.descriptor, 0, PAGE_BYTES)
+        self._words = mmap.mmap(self.descriptor, PAGE_BYTES)
+        self._free = list(range(PAGE_BYTES // WORD.size))
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def take(self) -> tuple[int, int]:
+        """Mark a new loan as held, and return its slot and its word; raises OSError when full."""
+        with self._lock:
+            if not self._free:
+                raise OSError("every word of the loan page is in use")
+            self._last += 1
+            slot = self._free.pop()
+            WORD.pack_into(self._words, slot * WORD.size, self._last)
+            return slot, self._last
+
+    def give_back(self, slot: int) -> None:
+        """Mark a loan as held no more."""
+        with self._lock:
+            WORD.pack_into(self._words, slot * WORD.size, 0)
+            self._free.append(slot)
+
+
+@dataclass(slots=True)
+class Loan:
+    """What one message lends; `release` lets go of it, once."""
+
+    page: Page
+    slot: int
+    kept: list[object] = field(default_factory=list)
+    """Arrays, copies of arrays, and whatever else the reader's copies come from."""
+    descriptors: list[int] = field(default_factory=list)
+    ended: list[Callable[[], None]] = field(default_factory=list)
+    _released: bool = False
+
+    def release(self) -> None:
+        """Let go of everything; the word first."""
+        if self._released:
+            return
+        self._released = True
+        self.page.give_back(self.slot)
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.kept.clear()
+
+
+_pages: dict[tuple[int, int], mmap.mmap] = {}
+"""The pages of owners that this process reads from, by process and page."""
+_pages_lock = threading.Lock()
+
+
+def check_held(ticket: Ticket) -> None:
+    """Raise NotHeldError unless the owner lives and still holds what it lent."""
+    word = WORD.unpack_from(_page_of(ticket.owner), ticket.slot * WORD.size)[0]
+    if word != ticket.word or not ticket.owner.alive():
+        raise NotHeldError(f"process {ticket.owner.pid} let go of what it lent")
+
+
+def _page_of(owner: Location) -> mmap.mmap:
+    key = (owner.pid, owner.page_file)
+    with _pages_lock:
+        if key not in _pages:
+            descriptor = owner.open(owner.page_fd)
+            try:
+                if os.fstat(descriptor).st_ino != owner.page_file:
+                    raise NotHeldError(f"process {owner.pid} is another one now")
+                _pages[key] = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
+            finally:
+                os.close(descriptor)
+        return _pages[key]
+
+
+def forget(owner: Location) -> None:
+    """Give back the page of an owner that is gone."""
+    with _pages_lock:
+        _pages.pop((owner.pid, owner.page_file), None)

@@ -1,0 +1,107 @@
+"""A value taken apart into a pickle and host buffers, and put together again.
+
+One pass of pickle, protocol 5, finds what is large wherever it is nested: NumPy, pandas and Arrow
+hand out their buffers by themselves. What is lent goes as a descriptor, what is small goes along.
+Runs off the event loop.
+"""
+
+import io
+import pickle
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+from dask.sizeof import sizeof
+
+from gputui.worker.transfers import shared_memory
+from gputui.worker.transfers.loans import Loan, Ticket, check_held
+
+HOST_FROM_BYTES = 2**20
+"""From which a host buffer is faster through memory that both map than over TLS."""
+MOST_FILES = 128
+"""In one loan, each with a descriptor; buffers after these go along."""
+
+
+class DamagedError(OSError):
+    """What arrived is not what was lent, by its checksum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A host buffer in a memory file of its owner."""
+
+    descriptor: int
+    size: int
+    checksum: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A value as it goes over the comm; the first part is the pickle itself."""
+
+    parts: tuple[Shared | pickle.PickleBuffer, ...]
+
+
+class Lender:
+    """Packs the values of one message for one reader."""
+
+    def __init__(self, loan: Loan, *, check: bool) -> None:
+        """Lend from a loan; state checksums on request."""
+        self._loan = loan
+        self._check = check
+
+    def pack(self, value: object) -> Packed:
+        """Take a value apart; raises whatever its pickling does."""
+        buffers: list[pickle.PickleBuffer] = []
+        file = io.BytesIO()
+        _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+        pickled = pickle.PickleBuffer(file.getbuffer())
+        return Packed(tuple(self._part(buffer) for buffer in (pickled, *buffers)))
+
+    def _part(self, buffer: pickle.PickleBuffer) -> Shared | pickle.PickleBuffer:
+        raw = buffer.raw()
+        if raw.nbytes < HOST_FROM_BYTES or len(self._loan.descriptors) >= MOST_FILES:
+            return buffer
+        try:
+            descriptor = shared_memory.put(raw)
+        except OSError:
+            return buffer
+        self._loan.descriptors.append(descriptor)
+        return Shared(descriptor, raw.nbytes, zlib.crc32(raw) if self._check else None)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles as Dask does, but hands out the buffers of arrays wherever they are nested."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        """Return how an array is put together again."""
+        if type(obj) is np.ndarray and not (obj.flags.forc or obj.dtype.hasobject):
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
+        return super().reducer_override(obj)
+
+
+def worth_lending(value: object) -> bool:
+    """Return whether a value may hold what is faster another way than through the comm."""
+    return int(sizeof(value)) >= HOST_FROM_BYTES
+
+
+def unpack(packed: Packed, ticket: Ticket) -> object:
+    """Put a value together; raises OSError where its owner let go of it meanwhile.
+
+    What the pickle itself raises is raised, too.
+    """
+    pickled, *buffers = (_taken(part, ticket) for part in packed.parts)
+    value: object = pickle.loads(pickled, buffers=buffers)
+    check_held(ticket)
+    return value
+
+
+def _taken(part: Shared | Any, ticket: Ticket) -> Any:
+    if not isinstance(part, Shared):
+        return part
+    view = shared_memory.take(ticket.owner, part.descriptor, part.size)
+    if part.checksum not in (None, zlib.crc32(view)):
+        raise DamagedError(f"a host buffer of {part.size} bytes differs from what was lent")
+    return view
