@@ -45,6 +45,9 @@ KEYS = {
 }
 """Key below `gputui` → field and type."""
 
+WORKER_KEYS = {"transfers": ("auto", "bytes"), "transfers-check": (True, False)}
+"""Key below `gputui` that only workers read, as part of their Dask settings → what it may be."""
+
 
 def load_settings() -> Settings:
     """Return the settings of this user's Dask configuration; raises UsageError."""
@@ -66,6 +69,11 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
     values: dict[str, Any] = {}
     problems = []
     for key, value in _flat(tree).items():
+        if key in WORKER_KEYS:
+            if value not in WORKER_KEYS[key]:
+                allowed = " or ".join(map(str, WORKER_KEYS[key]))
+                problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
+            continue
         if key not in KEYS:
             problems.append(f"setting gputui.{key}: there is none; there are {', '.join(KEYS)}")
             continue
