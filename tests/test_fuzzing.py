@@ -55,3 +55,17 @@ def test_a_record_with_something_wrong_hides_no_other(data: st.DataObject) -> No
     record = json.loads(inputs("records")[0])
     record[data.draw(st.sampled_from(sorted(record)))] = data.draw(ANYTHING)
     TARGETS["records"](json.dumps(record).encode())
+
+
+OPTIONS = (
+    "port user hostname identityfile certificatefile proxyjump proxycommand stricthostkeychecking "
+    "userknownhostsfile hostkeyalias addressfamily setenv sendenv identityagent connecttimeout"
+)
+VALUES = "22 -1 ~ %h %% ${X} % ${ yes \0"
+WORDS = st.sampled_from((*OPTIONS.split(), *VALUES.split()))
+
+
+@settings(some, max_examples=200)
+@given(st.lists(st.lists(WORDS | st.text(max_size=5), max_size=4).map(" ".join), max_size=8))
+def test_whatever_ssh_prints_is_read_or_refused_in_words(lines: list[str]) -> None:
+    TARGETS["ssh"]("\n".join(lines).encode())

@@ -10,6 +10,8 @@ from typing import Any
 
 from gputui.alarms import Alarms
 from gputui.errors import GputuiError
+from gputui.fleet.ssh.configuration import Here
+from gputui.fleet.ssh.evaluation import ConfigurationError, understood
 from gputui.hosts import parse_hosts
 from gputui.protocol import agent, frontend, scheduler, starter
 from gputui.protocol.codec import decode, encode
@@ -67,9 +69,17 @@ def run_records(data: bytes) -> None:
                 os.environ["XDG_STATE_HOME"] = before
 
 
+def ssh_configuration(data: bytes) -> None:
+    """Read what `ssh -G` prints."""
+    here = Here("me", 1000, "/home/me", "here", {})
+    with contextlib.suppress(ConfigurationError):
+        understood(data.decode("utf-8", "replace"), "gpu-a", here)
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hosts": hosts,
     "messages": messages,
     "snapshots": snapshots,
     "records": run_records,
+    "ssh": ssh_configuration,
 }

@@ -60,7 +60,15 @@ class Evaluator:
             return await asyncio.to_thread(read, self._file, destination, here)
         async with self._turns:
             text = await _output(ssh, "-T", "-G", *destination.arguments(self._file))
-        return parse(text, destination.name, here)
+        return understood(text, destination.name, here)
+
+
+def understood(text: str, name: str, here: Here) -> SshConfiguration:
+    """Return what `ssh -G` printed for a name; raises ConfigurationError for anything else."""
+    try:
+        return parse(text, name, here)
+    except ValueError as error:
+        raise ConfigurationError(f"`ssh -G {name}` printed something unknown: {error}") from error
 
 
 async def _output(*command: str) -> str:
