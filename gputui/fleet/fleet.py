@@ -7,15 +7,16 @@ the head only; nothing here knows of frontends.
 """
 
 import asyncio
-from collections.abc import Iterable
+import time
+from collections.abc import Collection, Iterable
 
-from gputui.fleet import desired
 from gputui.fleet.addresses import Listening
 from gputui.fleet.deploy.opening import Opener, Shared
-from gputui.fleet.desired import Actual, Desired
+from gputui.fleet.desired import Desired, keep
 from gputui.fleet.host import ManagedHost
 from gputui.fleet.host_table import HostTable
 from gputui.fleet.listener import FleetListener
+from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_actions import GRACE_S, WorkerActions
@@ -39,6 +40,8 @@ from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
 from gputui.tasks import Tasks, words
 
 START_WATCH_S = 1.0
+REST = 4
+"""A comparison of thousands of workers takes some 50 ms: the next one waits four times as long."""
 
 
 class Fleet:
@@ -52,7 +55,7 @@ class Fleet:
         opener: Opener | None = None,
     ) -> None:
         """Reach hosts through `opener`, by default over SSH."""
-        self.demand = wanted
+        self.desired = wanted
         self.worker_table = WorkerTable()
         self._listener = listener
         self._members = HostTable(settings, opener or Shared(settings), self)
@@ -62,6 +65,9 @@ class Fleet:
         self._worker_actions = WorkerActions(self._members, self.worker_table, listener)
         self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
+        self._reconciled_in_s = 0.0
+        self._starts_due = True
+        """Whether something is to be started that could not be yet."""
         self._stopping = False
         self._last_states: dict[str, HostState] = {}
         self._followed: set[str] = set()
@@ -88,21 +94,21 @@ class Fleet:
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        if self.worker_table.coming or self._members.coming:
+        if self.worker_table.coming or self._reconciling or self._members.coming:
             return False
-        return not self.preview(self.demand).starts
+        return not self._starts_due
 
     def preview(self, wanted: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
-        """Return what a demand would start and stop now, with these hosts or those there are."""
-        return desired.decide(self._fleetwide(hosts), wanted)
+        """Return what would start and stop now, with these hosts or those there are."""
+        return decide(self._actual(hosts), wanted)
 
     def slots(self) -> tuple[WorkerSpec, ...]:
         """Return every worker that could run now."""
-        return desired.slots(self._fleetwide(), desired.Desired())
+        return free_slots(self._actual())
 
     def want(self, wanted: Desired) -> Changes:
         """Want another number of workers, and begin to bring it about."""
-        self.demand = wanted
+        self.desired = wanted
         return self.reconcile()
 
     def add_hosts(self, hosts: Iterable[Host]) -> None:
@@ -115,7 +121,7 @@ class Fleet:
         for name in names:
             self._tasks.start(self._remove_host(name), f"removing {name}")
 
-    def restart(self, names: Iterable[str]) -> None:
+    def restart(self, names: Collection[str]) -> None:
         """End workers and start them anew."""
         self._worker_actions.restart(names, self._addresses())
         self._watch_starts()
@@ -201,27 +207,32 @@ class Fleet:
 
     def reconcile(self) -> Changes:
         """Have started what is wanted and does not run, and stopped what runs and is not."""
-        changes = self.preview(self.demand)
+        changes = self.preview(self.desired)
         if changes.starts:
             self._worker_actions.start(changes.starts, self._addresses())
             self._watch_starts()
+        self._starts_due = any(spec.name not in self.worker_table for spec in changes.starts)
         if changes.stops:
             self.worker_table.retiring(changes.stops)
             self._tasks.start(self._retire(changes.stops), "retiring workers")
         return changes
 
     def _reconcile_soon(self) -> None:
-        """Compare once for all that happens at once."""
+        """Compare once for all that happens at once, and no more than a part of the time."""
         if not self._reconciling:
             self._reconciling = True
-            asyncio.get_running_loop().call_soon(self._reconcile_now)
+            loop = asyncio.get_running_loop()
+            loop.call_later(REST * self._reconciled_in_s, self._reconcile_now)
 
     def _reconcile_now(self) -> None:
         self._reconciling = False
         if not self._stopping:
+            began = time.monotonic()
             self.reconcile()
+            self._reconciled_in_s = time.monotonic() - began
+            self._listener.fleet_changed()
 
-    def _fleetwide(self, hosts: tuple[Host, ...] | None = None) -> Actual:
+    def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
         hosts = self.hosts if hosts is None else hosts
         return Actual(
             hosts=hosts,
@@ -237,7 +248,7 @@ class Fleet:
 
     async def _retire(self, names: tuple[str, ...]) -> None:
         kept = await self._worker_actions.retire(names)
-        self.demand = desired.keep(self.demand, kept)
+        self.desired = keep(self.desired, kept)
         self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
@@ -249,6 +260,7 @@ class Fleet:
         self._worker_actions.lose(self.worker_table.of_host(name), f"{name} was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
+        self._reconcile_soon()
         self._listener.fleet_changed()
 
     def _refuse_doubles(self) -> None:
@@ -268,7 +280,7 @@ class Fleet:
             HostState.REFUSED: Severity.ERROR,
         }.get(host.state)
         if severity is not None:
-            text = status.reason or "; ".join(status.warnings) or host.far_address
+            text = status.reason or "; ".join(status.warnings) or host.record.far_address
             self._listener.tell(severity, host.name, host.state, text)
 
     def _follow_logs(self, host: ManagedHost) -> None:

@@ -50,14 +50,10 @@ class ManagedHost:
         self, host: Host, settings: FleetSettings, opener: Opener, listener: HostListener
     ) -> None:
         self.host = host
-        self.local_address = ""
-        """Where the host reaches this machine: this end of the SSH connection."""
-        self.far_address = ""
-        """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
         self._settings = settings
         self._opener = opener
         self._listener = listener
-        self._condition = HostRecord(host.name, lambda: listener.host_changed(self))
+        self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
         self._link: AgentLink | None = None
         self._task: asyncio.Task[None] | None = None
         self._was_ready = False
@@ -76,27 +72,27 @@ class ManagedHost:
     @property
     def state(self) -> HostState:
         """Where it is on its way."""
-        return self._condition.state
+        return self.record.state
 
     @property
     def status(self) -> HostStatus:
         """All that a snapshot says of this host; its devices as the agent reports them."""
-        return self._condition.status(self.far_address)
+        return self.record.status
 
     @property
     def facts(self) -> Facts | None:
         """What the host is; None before its agent has told."""
-        return self._condition.facts
+        return self.record.facts
 
     @property
     def telemetry(self) -> Telemetry | None:
         """What its agent last read."""
-        return self._condition.telemetry
+        return self.record.telemetry
 
     @property
     def lease_over(self) -> bool:
         """Whether it has been lost for so long that its workers are gone."""
-        return self._condition.lease_over
+        return self.record.lease_over
 
     @property
     def scheduler_address(self) -> str:
@@ -142,13 +138,13 @@ class ManagedHost:
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
-        self._condition.forget_lease()
+        self.record.forget_lease()
         return bool(done) if told else not self._was_ready
 
     def made_ready(self) -> None:
         """Take note that workers can be started."""
         self._was_ready, self._losses = True, 0
-        self._condition.become(HostState.READY)
+        self.record.become(HostState.READY)
 
     def received(self, message: FromAgent) -> None:
         """Take what its agent tells to the fleet."""
@@ -183,8 +179,8 @@ class ManagedHost:
             await self._retry_asked.wait()
             return
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
-        self._condition.lost(self._heard_at + lease_s - time.monotonic())
-        self._condition.become(
+        self.record.lost(self._heard_at + lease_s - time.monotonic())
+        self.record.become(
             HostState.RECONNECTING, error.reason, error.hint, stderr_tail=error.stderr_tail
         )
         waits = self._settings.reconnect_s
@@ -200,8 +196,8 @@ class ManagedHost:
         )
         opened = await self._opener.open(self.host, stages)
         self._link = opened.link
-        self.local_address, self.far_address = opened.local_address, opened.far_address
-        session = Session(self.host, self._settings, opened, stages, self._condition, self)
+        self.record.reached(opened.local_address, opened.far_address)
+        session = Session(self.host, self._settings, opened, stages, self.record, self)
         try:
             await session.attend()
         except HostError as error:
@@ -222,7 +218,7 @@ class ManagedHost:
     def _scheduler_end(self) -> tuple[str, int]:
         assert self._scheduler
         address, port = self._scheduler
-        return address or self._settings.scheduler_host or self.local_address, port
+        return address or self._settings.scheduler_host or self.record.local_address, port
 
     async def _ask(self, question: Question) -> str | None:
         return await self._listener.ask(self, question)
@@ -230,13 +226,13 @@ class ManagedHost:
     def _entered(self, state: HostState, reason: str = "") -> None:
         """Show a stage of the first way in; a later one is all `reconnecting`."""
         if not self._was_ready:
-            self._condition.become(state, reason)
+            self.record.become(state, reason)
 
     def _refuse(self, error: HostError) -> None:
         if self._was_ready:
-            self._condition.lost(0.0)
+            self.record.lost(0.0)
         self._was_ready = False
-        self._condition.become(
+        self.record.become(
             HostState.REFUSED,
             error.reason,
             error.hint,

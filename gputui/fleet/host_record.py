@@ -1,22 +1,35 @@
-"""What is to be seen of a host: its state and why, what its agent told, and its lease."""
+"""A host as the fleet knows it: its line, its state and why, what its agent said, its lease."""
 
 import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from gputui.fleet.capacity import capacity
+from gputui.fleet.settings import FleetSettings
+from gputui.hosts import Host
+from gputui.plan import HostCapacity
 from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState, HostStatus
 
 
 class HostRecord:
-    """The one record of how a host is; tells whenever it changes."""
+    """The one record of how a host is; calls `changed` with every change of its state."""
 
-    def __init__(self, name: str, changed: Callable[[], None]) -> None:
+    def __init__(self, host: Host, settings: FleetSettings, changed: Callable[[], None]) -> None:
+        self.host = host
         self.facts: Facts | None = None
         self.telemetry: Telemetry | None = None
+        self.capacity: HostCapacity | None = None
+        """What this cluster may use of it; None before its agent has answered."""
+        self.local_address = ""
+        """Where the host reaches this machine: this end of the SSH connection."""
+        self.far_address = ""
+        """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
         self.lease_over = False
-        self._status = HostStatus(name, HostState.RESOLVING, time.time())
+        self._settings = settings
+        self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
+        self._shown: HostStatus | None = None
         self._changed = changed
         self._lease_timer: asyncio.TimerHandle | None = None
 
@@ -25,18 +38,37 @@ class HostRecord:
         """Where the host is on its way."""
         return self._status.state
 
-    def status(self, address: str) -> HostStatus:
-        """Return all that a snapshot says of the host; its devices as the agent reports them."""
+    @property
+    def status(self) -> HostStatus:
+        """All that a snapshot says of the host; its devices as the agent reports them."""
+        if self._shown is None:
+            self._shown = self._status_now()
+        return self._shown
+
+    def _status_now(self) -> HostStatus:
         if self.telemetry is None:
             devices = self.facts.devices if self.facts else ()
-            return replace(self._status, address=address, devices=devices)
+            return replace(self._status, address=self.far_address, devices=devices)
         return replace(
             self._status,
-            address=address,
+            address=self.far_address,
             reading=self.telemetry.host,
             read_at=self.telemetry.at,
             devices=self.telemetry.devices,
         )
+
+    def meet(self, facts: Facts) -> None:
+        """Take what the agent says of its host."""
+        self.facts, self._shown = facts, None
+        self.capacity = capacity(self.host, facts, self._settings)
+
+    def read(self, telemetry: Telemetry) -> None:
+        """Take what the agent read last."""
+        self.telemetry, self._shown = telemetry, None
+
+    def reached(self, local_address: str, far_address: str) -> None:
+        """Take the two ends of its connection."""
+        self.local_address, self.far_address, self._shown = local_address, far_address, None
 
     def become(
         self,
@@ -58,11 +90,12 @@ class HostRecord:
             stderr_tail=stderr_tail,
             failed_stage=failed_stage,
         )
+        self._shown = None
         self._changed()
 
     def warn(self, warnings: tuple[str, ...]) -> None:
         """Replace the warnings; seen with the next change of state."""
-        self._status = replace(self._status, warnings=warnings)
+        self._status, self._shown = replace(self._status, warnings=warnings), None
 
     def lost(self, lease_left_s: float) -> None:
         """Note that nothing reaches the agent, which ends its workers when its lease is over."""

@@ -6,8 +6,8 @@ The fleet decides which there are; each reaches its agent by itself.
 import asyncio
 from collections.abc import Collection, Iterator, Mapping
 
-from gputui.fleet import capacity
 from gputui.fleet.addresses import Way
+from gputui.fleet.capacity import same_machines
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host import HostListener, ManagedHost
 from gputui.fleet.settings import FleetSettings
@@ -106,15 +106,17 @@ class HostTable(Mapping[str, ManagedHost]):
         for name in (self.keys() & names) - self._doubles.keys():
             managed = self[name]
             usable = managed.state not in (*ON_THE_WAY, HostState.REFUSED)
-            if usable and not managed.lease_over and managed.facts is not None:
-                found[name] = capacity.capacity(managed.host, managed.facts, self._settings)
+            capacity = managed.record.capacity
+            if usable and not managed.lease_over and capacity is not None:
+                found[name] = capacity
         return found
 
     def ways(self) -> Iterator[Way]:
         """Yield the addresses of every host's connection."""
         for name, managed in self.items():
             given_up = managed.state is HostState.REFUSED or name in self._doubles
-            yield Way(name, managed.local_address, managed.far_address, given_up=given_up)
+            record = managed.record
+            yield Way(name, record.local_address, record.far_address, given_up=given_up)
 
     def refuse_doubles(self) -> dict[str, str]:
         """Refuse every host that is the same machine as one before it in the file.
@@ -126,7 +128,7 @@ class HostTable(Mapping[str, ManagedHost]):
             for name, managed in self.items()
             if managed.facts is not None and name not in self._doubles
         ]
-        reasons = capacity.same_machines(found)
+        reasons = same_machines(found)
         for name, reason in reasons.items():
             managed = self[name]
             self._doubles[name] = HostStatus(
@@ -136,7 +138,7 @@ class HostTable(Mapping[str, ManagedHost]):
                 reason=reason,
                 hint="remove one of the two lines",
                 failed_stage=HostState.PROBING,
-                address=managed.far_address,
+                address=managed.record.far_address,
             )
         return reasons
 

@@ -1,7 +1,7 @@
 """One link to an agent: its host is made ready over it, then it is read and pinged to its end.
 
 probing → reaching → ready, and silent while nothing is heard. What happens goes to the host's
-condition and to a listener; the end is always a HostError, which says why.
+record and to a listener; the end is always a HostError, which says why.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Session:
     settings: FleetSettings
     opened: Opened
     stages: Stages
-    condition: HostRecord
+    record: HostRecord
     listener: SessionListener
     heard_at: float = field(default_factory=time.monotonic)
     """When the agent last said something, by the monotonic clock."""
@@ -90,8 +90,8 @@ class Session:
         problem = next(checks.problems(self.host, facts, self.settings), None)
         if problem:
             raise self.stages.error(problem.reason, problem.hint)
-        self.condition.warn(checks.warnings(self.host, facts, self.settings))
-        self.condition.found()
+        self.record.warn(checks.warnings(self.host, facts, self.settings))
+        self.record.found()
 
     async def _reach(self) -> None:
         address, port = await self.listener.scheduler_end()
@@ -129,9 +129,9 @@ class Session:
                     self._reached.set_result(message)
                 return
             case Telemetry():
-                self.condition.telemetry = message
+                self.record.read(message)
             case Facts():
-                self.condition.facts = message
+                self.record.meet(message)
                 if not self._probed.done():
                     self._probed.set_result(message)
         self.listener.received(message)
@@ -139,14 +139,14 @@ class Session:
     async def _ping(self) -> NoReturn:
         """Keep the lease, and notice when nothing comes back."""
         interval_s, silence_s = self.settings.ping_interval_s, self.settings.silence_s
-        condition = self.condition
+        record = self.record
         await asyncio.wait([self._probed])
         number = 0
         while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
-            if quiet_s >= silence_s and condition.state is HostState.READY:
-                condition.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
-            elif quiet_s < silence_s and condition.state is HostState.SILENT:
-                condition.become(HostState.READY)
+            if quiet_s >= silence_s and record.state is HostState.READY:
+                record.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
+            elif quiet_s < silence_s and record.state is HostState.SILENT:
+                record.become(HostState.READY)
             number += 1
             self.opened.link.send(Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))

@@ -3,7 +3,7 @@
 The fleet decides which; the worker table keeps what becomes of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gputui.errors import GputuiError
 from gputui.fleet.host import ManagedHost
@@ -66,14 +66,12 @@ class WorkerActions:
         self._listener.fleet_changed()
         return kept
 
-    def restart(self, names: Iterable[str], addresses: Mapping[str, str]) -> None:
+    def restart(self, names: Collection[str], addresses: Mapping[str, str]) -> None:
         """End workers and start them again; those that were given up are only started."""
-        given_up = set(self._worker_table.given_up)
-        names = tuple(names)
-        for host, there in self._by_host(n for n in names if n not in given_up).items():
+        given_up = [name for name in names if self._worker_table.given_up(name)]
+        for host, there in self._by_host(set(names) - set(given_up)).items():
             self._hosts[host].send(RestartWorkers(there))
-        specs = (self._worker_table.spec(name) for name in names if name in given_up)
-        self.start(specs, addresses)
+        self.start([self._worker_table.spec(name) for name in given_up], addresses)
 
     def give_up(self, names: tuple[str, ...], bound_s: float) -> None:
         """Stop workers that did not register in time."""
@@ -103,8 +101,8 @@ class WorkerActions:
 
     def catch_up(self, host: ManagedHost, address: str) -> None:
         """Have an agent that was met again tell how its workers are now."""
-        names = set(self._worker_table.of_host(host.name)) - set(self._worker_table.given_up)
-        there = [self._worker_table.spec(name) for name in sorted(names)]
+        table = self._worker_table
+        there = [table.spec(n) for n in table.of_host(host.name) if not table.given_up(n)]
         if there:
             self._send_start(host, there, address)
 

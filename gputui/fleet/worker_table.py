@@ -5,6 +5,7 @@ the agents' telemetry are looked up when a status is asked for.
 """
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,8 @@ from gputui.plan import WorkerSpec
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import WorkerState, WorkerStatus
+
+COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class WorkerTable:
 
     def __init__(self) -> None:
         self._workers: dict[str, Worker] = {}
+        self._by_host: dict[str, dict[str, Worker]] = {}
+        self._in_state: Counter[WorkerState] = Counter()
         self._counts: dict[str, WorkerCounts] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -51,7 +56,7 @@ class WorkerTable:
     @property
     def leaving(self) -> frozenset[str]:
         """Those that are on their way out."""
-        return frozenset(self._workers.keys() - self.staying.keys())
+        return frozenset(self._in(WorkerState.RETIRING))
 
     @property
     def up(self) -> tuple[str, ...]:
@@ -59,37 +64,40 @@ class WorkerTable:
         return tuple(name for name, worker in self._workers.items() if worker.state.up)
 
     @property
-    def coming(self) -> tuple[str, ...]:
-        """Those that are about to come up, crashed ones that are started again among them."""
-        states = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
-        return tuple(name for name, worker in self._workers.items() if worker.state in states)
+    def up_count(self) -> int:
+        """How many the scheduler can give tasks."""
+        return sum(number for state, number in self._in_state.items() if state.up)
+
+    @property
+    def coming(self) -> bool:
+        """Whether any is about to come up; one that crashed and is started again is."""
+        return any(self._in_state[state] for state in COMING)
 
     @property
     def ranked(self) -> tuple[str, ...]:
         """Those that stay, first the one that is cheapest to give up."""
         return tuple(sorted(self.staying, key=self._worth))
 
-    @property
-    def given_up(self) -> tuple[str, ...]:
-        """Those that are not started again by themselves."""
-        return tuple(n for n, worker in self._workers.items() if worker.state is WorkerState.PARKED)
-
     def late(self, bound_s: float) -> tuple[str, ...]:
         """Return those that have been starting for longer than they may."""
         since = time.monotonic() - bound_s
         return tuple(
             name
-            for name, worker in self._workers.items()
-            if worker.state is WorkerState.STARTING and worker.starting_since < since
+            for name in self._in(WorkerState.STARTING)
+            if self._workers[name].starting_since < since
         )
 
     def of_host(self, host: str) -> tuple[str, ...]:
         """The workers of a host."""
-        return tuple(name for name, worker in self._workers.items() if worker.spec.host == host)
+        return tuple(self._by_host.get(host, ()))
 
     def spec(self, name: str) -> WorkerSpec:
         """Return what was asked for under this name."""
         return self._workers[name].spec
+
+    def given_up(self, name: str) -> bool:
+        """Return whether a worker is not started again by itself."""
+        return self._workers[name].state is WorkerState.PARKED
 
     def registered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those that the scheduler knows."""
@@ -102,26 +110,35 @@ class WorkerTable:
 
     def start(self, spec: WorkerSpec, *, sent: bool) -> None:
         """Note that a worker is to run; `sent` when its agent was told."""
-        worker = self._workers.setdefault(spec.name, Worker(spec))
-        worker.spec = spec
-        worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
-        worker.starting_since, worker.reason = time.monotonic(), ""
+        worker = self._workers.get(spec.name)
+        if worker is None:
+            worker = self._workers[spec.name] = Worker(spec)
+            self._by_host.setdefault(spec.host, {})[spec.name] = worker
+            self._in_state[worker.state] += 1
+        worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
+        self._become(worker, WorkerState.STARTING if sent else WorkerState.WANTED)
 
     def give_up(self, name: str, reason: str) -> None:
         """Note that a worker did not come up, and is not to be started again by itself."""
         worker = self._workers[name]
-        worker.state, worker.reason = WorkerState.PARKED, reason
+        worker.reason = reason
+        self._become(worker, WorkerState.PARKED)
 
     def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
         """Note that workers are on their way out, or stay after all."""
         for name in names:
             if (worker := self._workers.get(name)) is not None:
-                worker.state = WorkerState.RETIRING if on else WorkerState.REGISTERED
+                self._become(worker, WorkerState.RETIRING if on else WorkerState.REGISTERED)
 
     def forget(self, names: Iterable[str]) -> None:
         """Note that workers are gone for good."""
         for name in names:
-            self._workers.pop(name, None)
+            if (worker := self._workers.pop(name, None)) is not None:
+                self._in_state[worker.state] -= 1
+                there = self._by_host[worker.spec.host]
+                del there[name]
+                if not there:
+                    del self._by_host[worker.spec.host]
 
     def count(self, counts: Counts) -> None:
         """Take the scheduler's counts."""
@@ -142,8 +159,9 @@ class WorkerTable:
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
                 worker.pid, worker.restarts = found.pid, found.restarts
-        there = {*running, *self.given_up}
-        missing = tuple(name for name in self.of_host(host) if name not in there)
+        missing = tuple(
+            name for name in self.of_host(host) if name not in running and not self.given_up(name)
+        )
         self.forget(missing)
         return missing
 
@@ -155,7 +173,8 @@ class WorkerTable:
         again = message.restarts > worker.restarts
         worker.pid, worker.restarts = message.pid, message.restarts
         if worker.state not in (WorkerState.RETIRING, WorkerState.PARKED):
-            worker.state, worker.starting_since = WorkerState.STARTING, time.monotonic()
+            worker.starting_since = time.monotonic()
+            self._become(worker, WorkerState.STARTING)
         return again
 
     def ready(self, message: WorkerReady) -> bool:
@@ -167,7 +186,8 @@ class WorkerTable:
         worker.seen_device_uuid = message.device_uuid or worker.seen_device_uuid
         if worker.state.up or worker.state is WorkerState.RETIRING:
             return False
-        worker.state, worker.reason = WorkerState.REGISTERED, ""
+        worker.reason = ""
+        self._become(worker, WorkerState.REGISTERED)
         return True
 
     def exited(self, message: WorkerExited) -> None:
@@ -181,11 +201,11 @@ class WorkerTable:
             return
         worker.reason = message.reason
         if message.parked:
-            worker.state = WorkerState.PARKED
+            self._become(worker, WorkerState.PARKED)
         elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:
             self.forget([message.name])
         else:
-            worker.state = WorkerState.CRASHED
+            self._become(worker, WorkerState.CRASHED)
 
     def statuses(self, readings: Mapping[str, WorkerReading]) -> tuple[WorkerStatus, ...]:
         """Return all workers, with what their agents read of them."""
@@ -193,6 +213,17 @@ class WorkerTable:
             _status(worker, self._counts.get(name), readings.get(name))
             for name, worker in self._workers.items()
         )
+
+    def _become(self, worker: Worker, state: WorkerState) -> None:
+        self._in_state[worker.state] -= 1
+        self._in_state[state] += 1
+        worker.state = state
+
+    def _in(self, state: WorkerState) -> list[str]:
+        """Return those in a state, without looking at all where there is none."""
+        if not self._in_state[state]:
+            return []
+        return [name for name, worker in self._workers.items() if worker.state is state]
 
     def _worth(self, name: str) -> tuple[bool, int, int, int]:
         """Return what giving a worker up would cost: least for one that is not up."""

@@ -228,11 +228,11 @@ class Head:
         """Take the counts to the fleet, and follow the work where that is wanted."""
         self.fleet.count(counts)
         if self.adaptive is not None:
-            wanted = self.fleet.demand.workers
+            wanted = self.fleet.desired.workers
             now = len(self.fleet.worker_table.staying) if wanted is None else wanted
             then = self.adaptive.wanted(counts.adaptive_target, now)
             if then != now:
-                self.fleet.want(desired.scale(self.fleet.demand, then))
+                self.fleet.want(desired.scale(self.fleet.desired, then))
 
     def scheduler_died(self) -> None:
         """Start another one."""
@@ -261,7 +261,7 @@ class Head:
 
     def fleet_changed(self) -> None:
         """Let everybody who waits for a change look again."""
-        self._came_up = self._came_up or bool(self.fleet.worker_table.up)
+        self._came_up = self._came_up or self.fleet.worker_table.up_count > 0
         self._change.set()
         self._change = asyncio.Event()
         self.view.changed()

@@ -70,8 +70,8 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
 
 
 def _enough(head: "Head", workers: int | None) -> bool:
-    wanted = head.fleet.demand.workers if workers is None else workers
-    if wanted is not None and len(head.fleet.worker_table.up) >= wanted:
+    wanted = head.fleet.desired.workers if workers is None else workers
+    if wanted is not None and head.fleet.worker_table.up_count >= wanted:
         return True
     return head.scheduler_runner.process.started is not None and head.fleet.settled
 
@@ -81,12 +81,12 @@ async def _scale(head: "Head", request: Scale) -> Reply:
     if request.workers is not None and request.workers < 0:
         raise HeadError(f"{request.workers} workers: write 0 or more")
     if request.host is None:
-        wanted = desired.scale(fleet.demand, request.workers)
+        wanted = desired.scale(fleet.desired, request.workers)
         words = f"wanted: {_number(request.workers)}"
     else:
         _check_hosts(head, [request.host])
         running = fleet.worker_table.staying
-        wanted = desired.scale_host(fleet.demand, request.host, request.workers, running)
+        wanted = desired.scale_host(fleet.desired, request.host, request.workers, running)
         words = f"wanted on {request.host}: {_number(request.workers)}"
     more = _lacking(head, request, wanted)
     if request.preview:
@@ -98,14 +98,14 @@ async def _scale(head: "Head", request: Scale) -> Reply:
 
 async def _retire(head: "Head", request: RetireWorkers) -> Reply:
     _check_workers(head, request.names)
-    return _change(head, request, desired.retire(head.fleet.demand, request.names))
+    return _change(head, request, desired.retire(head.fleet.desired, request.names))
 
 
 async def _add(head: "Head", request: AddWorkers) -> Reply:
     running = head.fleet.worker_table.staying
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
-    wanted = desired.add(head.fleet.demand, request.names)
+    wanted = desired.add(head.fleet.desired, request.names)
     free = {spec.name for spec in head.fleet.slots()}
     if unknown := [name for name in request.names if name not in free]:
         raise HeadError(f"nothing to run it on now: {', '.join(unknown)}")
@@ -155,7 +155,7 @@ async def _change_hosts(head: "Head", request: ChangeHosts) -> Reply:
     text = _hosts_text(new, gone, changed)
     left = tuple(host for host in fleet.hosts if host.name not in gone)
     if request.preview:
-        changes = fleet.preview(fleet.demand, left)
+        changes = fleet.preview(fleet.desired, left)
         stops = (*changes.stops, *(n for name in gone for n in fleet.worker_table.of_host(name)))
         return _previewed(head, request.request, Changes(changes.starts, stops), text)
     fleet.add_hosts(new)
@@ -171,7 +171,7 @@ async def _retry(head: "Head", request: RetryHosts) -> Reply:
 
 
 async def _start_run(head: "Head", request: StartRun) -> Reply:
-    if not head.fleet.worker_table.up:
+    if not head.fleet.worker_table.up_count:
         raise HeadError("no worker is up yet")
     return Done(request.request, await head.runs.start(request))
 

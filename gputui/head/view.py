@@ -76,7 +76,7 @@ class View:
             groups=counts.groups if counts else (),
             runs=head.runs.statuses,
             spans=self._new_spans(),
-            wanted_workers=head.fleet.demand.workers,
+            wanted_workers=head.fleet.desired.workers,
             adaptive=head.adaptive.bounds if head.adaptive else None,
             sessions=tuple(sorted(head.sessions, key=lambda each: each.attached_at)),
             reason=head.end_reason,

@@ -115,7 +115,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
 
 
 def spec(name: str = "host:cpu0", memory_limit_bytes: int = 2**31) -> WorkerSpec:
-    return WorkerSpec(name, "host", None, None, 1, memory_limit_bytes)
+    return WorkerSpec(name, "host", None, 1, memory_limit_bytes)
 
 
 async def start_worker(driver: Driver, scheduler: Any, *specs: WorkerSpec) -> None:

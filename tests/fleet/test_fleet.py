@@ -24,6 +24,13 @@ async def begin() -> AsyncIterator[Begin]:
         await one.fleet.stop(0.1)
 
 
+async def test_a_fleet_is_settled_once_every_worker_is_up_and_not_before(begin: Begin) -> None:
+    one = begin(3)
+    assert not one.fleet.settled
+    await one.until(lambda: one.fleet.settled)
+    assert one.fleet.worker_table.up_count == 6
+
+
 async def test_a_restart_while_the_connection_is_lost_is_counted(begin: Begin) -> None:
     one = begin()
     await one.up(2)
@@ -98,7 +105,7 @@ async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) ->
     one = begin()
     await one.up(2)
     one.head.scheduler_there = False
-    one.fleet.want(replace(one.fleet.demand, workers=1))
+    one.fleet.want(replace(one.fleet.desired, workers=1))
     await one.until(lambda: any(kind == "kept" for _, _, kind, _ in one.head.events))
     assert len(one.fleet.worker_table.up) == 2
 

@@ -12,7 +12,7 @@ from gputui.snapshot import WorkerState
 
 
 def spec(name: str = "a:gpu0") -> WorkerSpec:
-    return WorkerSpec(name, "a", "GPU-0", "0", nthreads=1, memory_limit_bytes=2**30)
+    return WorkerSpec(name, "a", "GPU-0", nthreads=1, memory_limit_bytes=2**30)
 
 
 def counts(name: str, *, executing: int = 0, held: int = 0, status: str = "running") -> Counts:

@@ -1,0 +1,241 @@
+"""What a change of what people want starts and stops."""
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gputui.fleet import desired
+from gputui.fleet.desired import Desired
+from gputui.fleet.reconcile import Actual, decide, host_quotas
+from gputui.hosts import Host
+from gputui.plan import Changes, HostCapacity, PlannedDevice
+
+GIB = 2**30
+GPUS = HostCapacity(
+    devices=tuple(PlannedDevice(f"GPU-{label}", label) for label in "0123"),
+    cpus=8,
+    memory_bytes=GIB,
+)
+CPUS = HostCapacity(devices=(), cpus=4, memory_bytes=GIB)
+EMPTY = Actual(hosts=(Host("a"), Host("b")), capacities={"a": GPUS, "b": GPUS}, running={})
+
+
+def running(*names: str, fleet: Actual = EMPTY) -> Actual:
+    """Return the fleet with these running, the first the cheapest to give up."""
+    hosts = {name: name.partition(":")[0] for name in names}
+    return replace(fleet, running=hosts, ranked=names)
+
+
+def starts(fleet: Actual, wanted: Desired) -> list[str]:
+    return [spec.name for spec in decide(fleet, wanted).starts]
+
+
+ALL_OF_A = tuple(f"a:gpu{label}" for label in "0123")
+
+
+def test_without_a_number_every_gpu_gets_a_worker() -> None:
+    assert len(starts(EMPTY, Desired())) == 8
+
+
+def test_a_number_is_spread_over_the_hosts() -> None:
+    assert starts(EMPTY, Desired(4)) == ["a:gpu0", "a:gpu1", "b:gpu0", "b:gpu1"]
+
+
+def test_growing_leaves_the_running_ones_alone() -> None:
+    changes = decide(running("a:gpu3", "a:gpu2"), Desired(4))
+    assert [spec.name for spec in changes.starts] == ["b:gpu0", "b:gpu1"]
+    assert changes.stops == ()
+
+
+def test_shrinking_stops_the_cheapest_first() -> None:
+    changes = decide(running("a:gpu2", "a:gpu0", "b:gpu1"), Desired(1))
+    assert changes.stops == ("a:gpu2", "a:gpu0")
+
+
+def test_one_retired_by_name_is_not_replaced() -> None:
+    fleet = running(*ALL_OF_A)
+    changes = decide(fleet, desired.retire(Desired(4), ["a:gpu1"]))
+    assert (changes.starts, changes.stops) == ((), ("a:gpu1",))
+
+
+def test_one_retired_by_name_stays_away_when_all_are_wanted() -> None:
+    retired = desired.retire(Desired(), ["a:gpu1"])
+    assert "a:gpu1" not in starts(EMPTY, retired)
+    assert "a:gpu1" in starts(EMPTY, desired.add(retired, ["a:gpu1"]))
+
+
+def test_one_added_by_name_is_the_one_that_starts() -> None:
+    assert starts(running("a:gpu0"), desired.add(Desired(1), ["b:gpu3"])) == ["b:gpu3"]
+
+
+def test_a_host_can_be_scaled_alone() -> None:
+    fleet = running(*ALL_OF_A, "b:gpu0")
+    wanted = desired.scale_host(Desired(), "a", 1, fleet.running)
+    changes = decide(fleet, wanted)
+    assert changes.stops == ("a:gpu0", "a:gpu1", "a:gpu2")
+    assert [spec.name for spec in changes.starts] == ["b:gpu1", "b:gpu2", "b:gpu3"]
+
+
+def test_a_host_scaled_alone_changes_the_number_in_all() -> None:
+    fleet = running(*ALL_OF_A, "b:gpu0")
+    changes = decide(fleet, desired.scale_host(Desired(5), "b", 3, fleet.running))
+    assert [spec.name for spec in changes.starts] == ["b:gpu1", "b:gpu2"]
+    assert changes.stops == ()
+
+
+def test_cpu_workers_shrink_by_worth_too() -> None:
+    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
+    fleet = running("c:cpu0", "c:cpu3", "c:cpu1", "c:cpu2", "c:cpu4", fleet=fleet)
+    assert decide(fleet, Desired(3)).stops == ("c:cpu0", "c:cpu3")
+
+
+def test_a_host_of_cpu_workers_gives_more_than_usual_when_asked() -> None:
+    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
+    fleet = running("c:cpu0", "c:cpu1", "c:cpu2", "c:cpu3", fleet=fleet)
+    wanted = desired.scale_host(Desired(), "c", 6, fleet.running)
+    assert starts(fleet, wanted) == ["c:cpu4", "c:cpu5"]
+
+
+def test_one_that_is_kept_for_what_it_holds_is_not_stopped_again() -> None:
+    fleet = running("a:gpu0")
+    assert decide(fleet, desired.keep(Desired(0), ["a:gpu0"])).stops == ()
+
+
+def test_workers_of_a_host_that_can_run_none_now_are_left_alone() -> None:
+    fleet = replace(running("a:gpu0"), capacities={"b": GPUS})
+    assert decide(fleet, Desired(1)).stops == ()
+
+
+def test_a_lost_worker_is_made_up_for_elsewhere() -> None:
+    fleet = replace(running("b:gpu0"), capacities={"b": GPUS})
+    assert starts(fleet, Desired(2)) == ["b:gpu1"]
+
+
+def test_the_last_of_many_stays_when_those_before_it_have_gone() -> None:
+    fleet = Actual(hosts=(Host("a"),), capacities={"a": CPUS}, running={})
+    assert decide(running("a:cpu6", fleet=fleet), Desired(1)) == Changes((), ())
+
+
+def test_one_on_its_way_out_is_not_started_before_it_is_gone() -> None:
+    fleet = replace(running("a:gpu1"), leaving=frozenset({"a:gpu0", "b:gpu0"}))
+    assert starts(fleet, Desired(2)) == ["b:gpu1"]
+
+
+def test_cpu_workers_are_added_where_more_are_wanted_than_usual() -> None:
+    fleet = Actual(hosts=(Host("a"), Host("c")), capacities={"a": GPUS, "c": CPUS}, running={})
+    assert [name for name in starts(fleet, Desired(11)) if name.startswith("c:")] == [
+        f"c:cpu{number}" for number in range(7)
+    ]
+
+
+def test_gpu_workers_are_not_invented() -> None:
+    assert len(starts(EMPTY, Desired(50))) == 8
+
+
+def test_one_of_a_high_number_stays_when_all_are_wanted() -> None:
+    fleet = Actual(hosts=(Host("c"),), capacities={"c": CPUS}, running={})
+    fleet = running("c:cpu6", fleet=fleet)
+    changes = decide(fleet, Desired())
+    assert ([spec.name for spec in changes.starts], changes.stops) == (
+        ["c:cpu0", "c:cpu1", "c:cpu2"],
+        (),
+    )
+
+
+def test_a_decision_about_a_thousand_hosts_takes_no_seconds() -> None:
+    hosts = tuple(Host(f"c{number}") for number in range(1000))
+    fleet = Actual(
+        hosts=hosts, capacities=dict.fromkeys((host.name for host in hosts), CPUS), running={}
+    )
+    there = tuple(f"{host.name}:cpu{number}" for host in hosts for number in range(1, 7))
+    began = time.process_time()
+    assert len(decide(running(*there, fleet=fleet), Desired(9_000)).starts) == 3_000
+    assert time.process_time() - began < 2.0
+
+
+names = st.sampled_from(["g", "h", "c", "d"])
+CAPACITY = {
+    "g": GPUS,
+    "h": replace(GPUS, devices=tuple(PlannedDevice(f"H-{n}", str(n)) for n in range(2))),
+    "c": CPUS,
+    "d": replace(CPUS, cpus=2),
+}
+HOSTS = (Host("g"), Host("h", workers_per_gpu=2), Host("c"), Host("d", workers=2))
+
+
+@st.composite
+def desires(draw: st.DrawFn) -> Desired:
+    return Desired(
+        workers=draw(st.none() | st.integers(0, 20)),
+        limits=tuple(draw(st.dictionaries(names, st.integers(0, 6))).items()),
+        held_back=frozenset(draw(st.sets(st.sampled_from(["g:gpu0", "g:gpu3", "c:cpu1"])))),
+        asked=frozenset(draw(st.sets(st.sampled_from(["h:gpu1.1", "c:cpu3"])))),
+    )
+
+
+@st.composite
+def actuals(draw: st.DrawFn) -> Actual:
+    able = draw(st.sets(names, min_size=1))
+    slots = [f"g:gpu{n}" for n in range(4)] + ["h:gpu0", "h:gpu1", "h:gpu0.1", "h:gpu1.1"]
+    slots += [f"{host}:cpu{n}" for host in "cd" for n in range(8)]
+    there = draw(st.lists(st.sampled_from(slots), unique=True))
+    split = draw(st.integers(0, len(there)))
+    return Actual(
+        hosts=HOSTS,
+        capacities={name: CAPACITY[name] for name in able},
+        running={name: name.partition(":")[0] for name in there[:split]},
+        ranked=tuple(draw(st.permutations(there[:split]))),
+        leaving=frozenset(there[split:]),
+    )
+
+
+def after(actual: Actual, changes: Changes) -> Actual:
+    """Return the fleet once the changes came about."""
+    left = {name: host for name, host in actual.running.items() if name not in changes.stops}
+    there = left | {spec.name: spec.host for spec in changes.starts}
+    ranked = tuple(name for name in actual.ranked if name in left)
+    return replace(actual, running=there, ranked=ranked)
+
+
+@given(actuals(), desires())
+def test_deciding_again_changes_nothing(actual: Actual, desired: Desired) -> None:
+    then = after(actual, decide(actual, desired))
+    assert decide(then, desired) == Changes((), ())
+
+
+@given(actuals(), desires())
+def test_no_name_is_started_twice_nor_before_it_is_free(actual: Actual, desired: Desired) -> None:
+    started = [spec.name for spec in decide(actual, desired).starts]
+    assert len(started) == len(set(started))
+    assert not set(started) & (actual.running.keys() | actual.leaving | desired.held_back)
+    assert {name.partition(":")[0] for name in started} <= actual.capacities.keys()
+
+
+@given(actuals(), desires())
+def test_nothing_is_lost_that_need_not_be(actual: Actual, desired: Desired) -> None:
+    """What stops is too much for its host, or too much in all; the cheapest stops first."""
+    changes, quotas = decide(actual, desired), host_quotas(actual, desired)
+    able = {name: host for name, host in actual.running.items() if host in actual.capacities}
+    staying = Counter(host for name, host in able.items() if name not in changes.stops)
+    for name in set(changes.stops) - desired.held_back:
+        full = desired.workers is not None and staying.total() >= desired.workers
+        assert full or staying[able[name]] >= quotas[able[name]]
+    worth = {name: place for place, name in enumerate(actual.ranked)}
+    places = [worth[name] for name in changes.stops]
+    assert places == sorted(places)
+
+
+@given(actuals(), desires())
+def test_as_many_run_as_are_wanted_or_as_there_is_room_for(
+    actual: Actual, desired: Desired
+) -> None:
+    then = after(actual, decide(actual, desired))
+    able = [name for name, host in then.running.items() if host in actual.capacities]
+    quotas = host_quotas(actual, desired)
+    on_hosts = Counter(name.partition(":")[0] for name in able)
+    assert all(number <= quotas[host] for host, number in on_hosts.items())
+    if desired.workers is not None:
+        assert len(able) <= desired.workers
