@@ -139,10 +139,10 @@ class Fleet:
                 self._follow_logs(managed)
 
     def give_credentials(self, credentials: Credentials) -> None:
-        """Give agents what their workers join with; those met already get it now."""
+        """Give agents of hosts that are ready what their workers join with; others get it then."""
         self._credentials = credentials
         for managed in self._members.values():
-            if managed.facts is not None:
+            if managed.was_ready:
                 managed.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
@@ -167,6 +167,8 @@ class Fleet:
             self._last_states[host.name] = host.state
             self._tell_state(host)
             if host.state is HostState.READY:
+                if self._credentials is not None:
+                    host.send(self._credentials)
                 self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     self._follow_logs(host)
@@ -177,6 +179,10 @@ class Fleet:
         self._reconcile_soon()
         self._listener.fleet_changed()
 
+    def overreach(self, host: ManagedHost, message: FromAgent) -> str:
+        """Return what a host may not report, because it is another's; "" for all else."""
+        return self._members.overreach(host, message)
+
     def message_received(self, host: ManagedHost, message: FromAgent) -> None:
         """Take what an agent tells."""
         match message:
@@ -186,10 +192,8 @@ class Fleet:
                 self._listener.logs_printed(message)
                 return
             case Facts():
-                if self._credentials is not None:
-                    host.send(self._credentials)
                 self._worker_actions.meet(host, message)
-                self._refuse_doubles()
+                self._claim(host)
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
@@ -263,12 +267,13 @@ class Fleet:
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def _refuse_doubles(self) -> None:
-        """Let second lines for one machine have no part in the cluster."""
-        for name, reason in self._members.refuse_doubles().items():
-            self._worker_actions.lose(self.worker_table.of_host(name), reason)
-            self._listener.tell(Severity.ERROR, name, "refused", reason)
-            self._tasks.start(self._members[name].stop(GRACE_S), f"stopping {name}")
+    def _claim(self, host: ManagedHost) -> None:
+        """Let a host have its GPUs; a second line for one machine has no part in the cluster."""
+        if (refused := self._members.claim(host)) is not None:
+            double, reason = refused
+            self._worker_actions.lose(self.worker_table.of_host(double.name), reason)
+            self._listener.tell(Severity.ERROR, double.name, "refused", reason)
+            self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
     def _tell_state(self, host: ManagedHost) -> None:
         """Record what a person would want to know of a host's state."""

@@ -36,6 +36,9 @@ class HostListener(Protocol):
     def host_changed(self, host: "ManagedHost") -> None:
         """Take note of another state, reason or warning, or that the lease is over."""
 
+    def overreach(self, host: "ManagedHost", message: FromAgent) -> str:
+        """Return what a host may not report, because it is another's; "" for all else."""
+
     def message_received(self, host: "ManagedHost", message: FromAgent) -> None:
         """Take a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
 
@@ -56,7 +59,8 @@ class ManagedHost:
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
         self._link: AgentLink | None = None
         self._task: asyncio.Task[None] | None = None
-        self._was_ready = False
+        self.was_ready = False
+        """Whether it has been ready, and not refused since."""
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
@@ -139,12 +143,16 @@ class ManagedHost:
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self.record.forget_lease()
-        return bool(done) if told else not self._was_ready
+        return bool(done) if told else not self.was_ready
 
     def made_ready(self) -> None:
         """Take note that workers can be started."""
-        self._was_ready, self._losses = True, 0
+        self.was_ready, self._losses = True, 0
         self.record.become(HostState.READY)
+
+    def overreach(self, message: FromAgent) -> str:
+        """Return what its agent may not say; "" for all else."""
+        return self._listener.overreach(self, message)
 
     def received(self, message: FromAgent) -> None:
         """Take what its agent tells to the fleet."""
@@ -174,7 +182,7 @@ class ManagedHost:
         if self._stopping:
             return
         self._retry_asked.clear()
-        if not (self._was_ready and error.transient):
+        if not (self.was_ready and error.transient):
             self._refuse(error)
             await self._retry_asked.wait()
             return
@@ -212,7 +220,7 @@ class ManagedHost:
         """Leave no agent behind on a host that will not be used, or has not been ready yet."""
         if not error.transient:
             await _end(link)
-        elif not self._was_ready:
+        elif not self.was_ready:
             link.send(Shutdown(0.0))
 
     def _scheduler_end(self) -> tuple[str, int]:
@@ -225,13 +233,13 @@ class ManagedHost:
 
     def _entered(self, state: HostState, reason: str = "") -> None:
         """Show a stage of the first way in; a later one is all `reconnecting`."""
-        if not self._was_ready:
+        if not self.was_ready:
             self.record.become(state, reason)
 
     def _refuse(self, error: HostError) -> None:
-        if self._was_ready:
+        if self.was_ready:
             self.record.lost(0.0)
-        self._was_ready = False
+        self.was_ready = False
         self.record.become(
             HostState.REFUSED,
             error.reason,

@@ -7,13 +7,14 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping
 
 from gputui.fleet.addresses import Way
-from gputui.fleet.capacity import same_machines
+from gputui.fleet.capacity import overreach, same_machine
+from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host import HostListener, ManagedHost
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity
-from gputui.protocol.agent import WorkerReading
+from gputui.protocol.agent import FromAgent, WorkerReading
 from gputui.snapshot import HostState, HostStatus
 
 ON_THE_WAY = (
@@ -35,6 +36,8 @@ class HostTable(Mapping[str, ManagedHost]):
         self._hosts: dict[str, ManagedHost] = {}
         self._doubles: dict[str, HostStatus] = {}
         """Second lines for one machine."""
+        self._owners: dict[str, str] = {}
+        """GPU → the host that it is chosen on."""
         self._scheduler_port: int | None = None
 
     def __getitem__(self, name: str) -> ManagedHost:
@@ -80,6 +83,7 @@ class HostTable(Mapping[str, ManagedHost]):
     def remove(self, name: str) -> ManagedHost:
         """Forget a host, and return it: it is still to be stopped."""
         self._doubles.pop(name, None)
+        self._disown(name)
         return self._hosts.pop(name)
 
     def retry(self, name: str) -> bool:
@@ -118,29 +122,44 @@ class HostTable(Mapping[str, ManagedHost]):
             record = managed.record
             yield Way(name, record.local_address, record.far_address, given_up=given_up)
 
-    def refuse_doubles(self) -> dict[str, str]:
-        """Refuse every host that is the same machine as one before it in the file.
+    def overreach(self, host: ManagedHost, message: FromAgent) -> str:
+        """Return what a host may not report, because it is another's; "" for all else."""
+        return overreach(host.name, message, host.facts, self._owners)
 
-        Returns the reasons of those refused now, by name; they are still to be stopped.
+    def claim(self, host: ManagedHost) -> tuple[ManagedHost, str] | None:
+        """Let a host have its GPUs; returns one that is refused for being a machine twice, and why.
+
+        That is the later line of two, unless it has been ready: what a host has stays its own.
         """
-        found = [
-            (managed.host, managed.facts)
-            for name, managed in self.items()
-            if managed.facts is not None and name not in self._doubles
-        ]
-        reasons = same_machines(found)
-        for name, reason in reasons.items():
-            managed = self[name]
-            self._doubles[name] = HostStatus(
-                name=name,
-                state=HostState.REFUSED,
-                state_since=managed.status.state_since,
-                reason=reason,
-                hint="remove one of the two lines",
-                failed_stage=HostState.PROBING,
-                address=managed.record.far_address,
-            )
-        return reasons
+        assert host.facts
+        found = same_machine(host.host, host.facts, self._owners)
+        refused = None
+        if found is not None:
+            owner, reason = self[found[0]], found[1]
+            lines = list(self._hosts)
+            if owner.was_ready or lines.index(owner.name) < lines.index(host.name):
+                self._refuse_double(host, reason)
+                return host, reason
+            reason = reason.replace(owner.name, host.name, 1)
+            self._refuse_double(owner, reason)
+            refused = owner, reason
+        self._owners |= {device.uuid: host.name for device in chosen_devices(host.host, host.facts)}
+        return refused
+
+    def _refuse_double(self, managed: ManagedHost, reason: str) -> None:
+        self._disown(managed.name)
+        self._doubles[managed.name] = HostStatus(
+            name=managed.name,
+            state=HostState.REFUSED,
+            state_since=managed.status.state_since,
+            reason=reason,
+            hint="remove one of the two lines",
+            failed_stage=HostState.PROBING,
+            address=managed.record.far_address,
+        )
+
+    def _disown(self, name: str) -> None:
+        self._owners = {uuid: owner for uuid, owner in self._owners.items() if owner != name}
 
     async def stop(self, grace_s: float) -> tuple[str, ...]:
         """Stop every agent; returns the hosts where something may be left a while."""

@@ -32,6 +32,9 @@ class SessionListener(Protocol):
     def made_ready(self) -> None:
         """Take note that workers can be started."""
 
+    def overreach(self, message: FromAgent) -> str:
+        """Return what the agent may not say, because it is another host's; "" for all else."""
+
     def received(self, message: FromAgent) -> None:
         """Take a message that is no answer to a session."""
 
@@ -121,6 +124,8 @@ class Session:
         )
 
     def _take(self, message: FromAgent) -> None:
+        if overreach := self.listener.overreach(message):
+            raise self.stages.error(overreach)
         match message:
             case Pong():
                 return

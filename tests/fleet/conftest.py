@@ -36,6 +36,9 @@ class Listener:
             self.states.append(host.state)
         self.changed.set()
 
+    def overreach(self, host: ManagedHost, message: object) -> str:
+        return ""
+
     def message_received(self, host: ManagedHost, message: object) -> None:
         self.messages.append(message)
         self.changed.set()

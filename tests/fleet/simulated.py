@@ -90,6 +90,9 @@ class SimulatedAgent:
         self.taken: list[ToAgent] = []
         self.registers = True
         self.reachable = True
+        self.packages: tuple[tuple[str, str], ...] = (*installed(), ("cupy-cuda12x", "14.0"))
+        self.machine = ""
+        """Another host's name, to have that one's GPUs."""
         self._stream: MemoryStream | None = None
 
     def connect(self) -> MemoryStream:
@@ -101,8 +104,11 @@ class SimulatedAgent:
             self._stream = None
 
     def say(self, message: FromAgent) -> None:
+        self.say_line(encode(message))
+
+    def say_line(self, line: bytes) -> None:
         if self._stream is not None:
-            self._stream.say(encode(message))
+            self._stream.say(line)
 
     def cut(self) -> None:
         """Cut the connection; the agent and its workers stay."""
@@ -152,7 +158,7 @@ class SimulatedAgent:
             agent_pid=os.getpid(),
             python=sys.executable,
             python_version=platform.python_version(),
-            packages=(*installed(), ("cupy-cuda12x", "14.0")),
+            packages=self.packages,
             cuda_driver="13.0",
             cpus=8,
             memory_total_bytes=64 * GIB,
@@ -166,7 +172,7 @@ class SimulatedAgent:
 
     def devices(self, host: str) -> tuple[DeviceReading, ...]:
         return tuple(
-            DeviceReading(uuid=f"GPU-{host}-{label}", label=str(label), name="H200")
+            DeviceReading(uuid=f"GPU-{self.machine or host}-{label}", label=str(label), name="H200")
             for label in range(self.gpus)
         )
 
@@ -183,16 +189,18 @@ class SimulatedHosts:
 
     def __init__(self, gpus: int) -> None:
         self.agents: dict[str, SimulatedAgent] = {}
-        self._gpus = gpus
+        self.gpus = gpus
 
     async def open(self, host: Host, stages: Stages) -> Opened:
         async with stages.enter(HostState.CONNECTING, "no answer"):
-            agent = self.agents.setdefault(
-                host.name, SimulatedAgent(len(self.agents) + 1, self._gpus)
-            )
+            agent = self.agent(host.name)
             if not agent.reachable:
                 raise stages.error("connection refused", transient=True)
         return Opened(AgentLink(agent.connect()), "10.0.0.1", f"10.0.1.{agent.number}")
+
+    def agent(self, host: str) -> SimulatedAgent:
+        """Return the agent of a host; it is there before anybody connects."""
+        return self.agents.setdefault(host, SimulatedAgent(len(self.agents) + 1, self.gpus))
 
     async def close(self) -> None:
         return
@@ -259,7 +267,7 @@ class SimulatedFleet:
         await self.until(lambda: len(self.fleet.worker_table.up) == workers)
 
     def agent(self, host: str = "h0") -> SimulatedAgent:
-        return self.hosts.agents[host]
+        return self.hosts.agent(host)
 
     def followed(self, host: str = "h0") -> list[FollowLogs]:
         return [each for each in self.agent(host).taken if isinstance(each, FollowLogs)]

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from gputui.protocol.agent import Credentials, FromAgent, StartWorkers, Telemetry, WorkerReady
+from gputui.protocol.shared import LogLines
+from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import HostState, WorkerState
 from tests.fleet.simulated import SimulatedFleet, exited
 
@@ -86,7 +89,6 @@ async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
 ) -> None:
     one = begin(start_timeout_s=0.05)
     one.fleet.follow_logs(True)
-    await one.until(lambda: "h0" in one.hosts.agents)
     one.agent().registers = False
     await one.until(lambda: one.fleet.settled and one.fleet.worker_statuses)
     statuses = one.fleet.worker_statuses
@@ -116,3 +118,64 @@ async def test_a_crash_is_an_event_with_its_cause(begin: Begin) -> None:
     one.agent().say(exited("h0:gpu0", reason="it cannot listen on 10.0.0.7", parked=True))
     await one.until(lambda: any(kind == "parked" for _, _, kind, _ in one.head.events))
     assert one.head.events[-1][1:] == ("h0:gpu0", "parked", "it cannot listen on 10.0.0.7")
+
+
+def refused(one: SimulatedFleet, host: str) -> str:
+    """Return why a host is refused, "" while it is not."""
+    status = next(status for status in one.fleet.host_statuses if status.name == host)
+    return status.reason if status.state is HostState.REFUSED else ""
+
+
+@pytest.mark.parametrize(
+    ("lie", "reason"),
+    [
+        (WorkerReady("h0:gpu0", "tls://10.9.9.9:1", None), "'h0:gpu0', which is no worker of this"),
+        (exited("h0:gpu0"), "'h0:gpu0', which is no worker of this host"),
+        (LogLines("h0:gpu0", ("all is well",), 0.0), "'h0:gpu0', which is no worker of this host"),
+        (
+            Telemetry(0.0, HostReading(), (DeviceReading("GPU-h0-1", "1", "H200"),), ()),
+            "GPU-h0-1, a GPU of h0",
+        ),
+    ],
+)
+async def test_a_host_that_speaks_for_another_one_is_refused_and_changes_nothing_there(
+    begin: Begin, lie: FromAgent, reason: str
+) -> None:
+    one = begin(2)
+    await one.up(4)
+    before = [worker for worker in one.fleet.worker_statuses if worker.host == "h0"]
+    one.agent("h1").say(lie)
+    await one.until(lambda: refused(one, "h1"))
+    assert reason in refused(one, "h1")
+    assert [worker for worker in one.fleet.worker_statuses if worker.host == "h0"] == before
+    assert not one.head.logs
+
+
+async def test_a_line_that_is_no_message_fails_that_host_alone(begin: Begin) -> None:
+    one = begin(2)
+    await one.up(4)
+    one.agent("h1").say_line(b'["Telemetry", 0.0, [], [["GPU-h1-0", []]], []]\n')
+    await one.until(lambda: refused(one, "h1"))
+    assert one.fleet.host_statuses[0].state is HostState.READY
+
+
+async def test_a_gpu_does_not_change_hands_once_its_host_was_ready(begin: Begin) -> None:
+    one = begin(2)
+    one.agent("h0").reachable = False
+    await one.up(2)
+    one.agent("h0").machine = "h1"
+    one.agent("h0").reachable = True
+    one.fleet.retry(["h0"])
+    await one.until(lambda: "same machine as h1" in refused(one, "h0"))
+    assert one.fleet.host_statuses[1].state is HostState.READY
+
+
+async def test_credentials_are_sent_to_hosts_that_are_accepted_only(begin: Begin) -> None:
+    one = begin(2)
+    one.fleet.give_credentials(Credentials("certificate", "key", "{}"))
+    one.agent("h1").packages = (("dask", "1.0"),)
+    await one.until(lambda: refused(one, "h1"))
+    await one.up(2)
+    kinds = {host: [type(each) for each in one.agent(host).taken] for host in ("h0", "h1")}
+    assert Credentials not in kinds["h1"]
+    assert kinds["h0"].index(Credentials) < kinds["h0"].index(StartWorkers)
