@@ -141,7 +141,9 @@ def _with_crashes(error: GputuiError, course: Course) -> GputuiError:
     crashes = list(dict.fromkeys(news))[-MOST_CRASHES:]
     if not crashes or type(error) is not RunError:
         return error
-    return RunError("\n  ".join([str(error), *crashes]))
+    told = RunError("\n  ".join([str(error), *crashes]))
+    told.__cause__ = error.__cause__
+    return told
 
 
 def _state(error: GputuiError) -> RunState:

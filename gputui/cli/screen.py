@@ -31,7 +31,7 @@ def show_demo(shape: "Shape", seed: int, look: Look) -> int:
 
         return await DemoLink.open(shape, seed=seed)
 
-    return show(open_link, look)
+    return show(open_link, look, simulated=True)
 
 
 def show_running(name: str | None, look: Look) -> int:
@@ -100,6 +100,7 @@ def show(
     open_link: Callable[[], Awaitable[Any]],
     look: Look,
     start_again: Callable[[], None] | None = None,
+    simulated: bool = False,
 ) -> int:
     """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
@@ -115,5 +116,6 @@ def show(
             theme=look.theme,
             ascii=look.ascii,
             start_again=None if look.readonly else start_again,
+            simulated=simulated,
         )
     )

@@ -6,6 +6,7 @@ the run goes on without.
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,7 @@ class Recording:
             return
         self._end_stage()
         self.record = ended(self.record, state, timings=self._timings, **outcome)
+        self.note(*_traceback(outcome.get("error")))
         self.note(*f"{state} {self.record.error}".rstrip().splitlines())
         with self._writing():
             write(self.record)
@@ -73,3 +75,12 @@ class Recording:
                 self._warned = True
                 why = error.strerror or error
                 self._warn(f"this run is not recorded: {self.record.folder}: {why}")
+
+
+def _traceback(error: BaseException | None) -> list[str]:
+    """Return where what lies behind an error was raised, in lines of a log."""
+    cause = error.__cause__ if error is not None else None
+    if cause is None:
+        return []
+    text = "".join(traceback.format_exception(cause))
+    return [f"traceback | {line}" for line in text.splitlines()]

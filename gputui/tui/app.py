@@ -16,7 +16,7 @@ from textual.driver import Driver
 from gputui.errors import ExitCode, GputuiError
 from gputui.protocol.frontend import Asked, EventHappened, SnapshotTaken, Stopped, ToFrontend
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import Snapshot
+from gputui.snapshot import RunStatus, Snapshot
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.calls import Calls
 from gputui.tui.commands.changes import COMMANDS as CHANGES
@@ -65,6 +65,7 @@ class ScreenApp(App[int]):
         clock: Callable[[], float] = time.time,
         remembered: Remembered | None = None,
         start_again: Callable[[], None] | None = None,
+        earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.remembered = remembered or Remembered()
@@ -73,6 +74,8 @@ class ScreenApp(App[int]):
         self.ascii_only = ascii_only
         self.clock = clock
         self.paused = False
+        self.earlier_runs = earlier_runs
+        """Reads the runs of earlier clusters from the disk."""
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.watched = Watched()

@@ -6,7 +6,8 @@ and what it says of things that are no more is let be.
 
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,18 @@ class Preferences:
     theme: str = ""
     zoom: str = ""
     columns: tuple[str, ...] = ()
+    forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What each preset was run with last, where that was not its default."""
+    lines: tuple[str, ...] = ()
+    """What was typed after `:`, the newest last."""
+    pressed: tuple[str, ...] = ()
+    """Hints that are not needed any more: their keys were pressed."""
 
 
-def location() -> Path:
-    """Return the file: $XDG_STATE_HOME/gputui/screen.json."""
+def location(*, simulated: bool = False) -> Path:
+    """Return the file: $XDG_STATE_HOME/gputui/screen.json; a demo has one of its own."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gputui" / "screen.json"
+    return Path(state) / "gputui" / ("demo.json" if simulated else "screen.json")
 
 
 def load(path: Path) -> Preferences:
@@ -32,10 +39,19 @@ def load(path: Path) -> Preferences:
         return Preferences()
     try:
         known = json.loads(path.read_text(encoding="utf-8"))
-        columns = tuple(str(name) for name in known["columns"])
-        return Preferences(str(known["theme"]), str(known["zoom"]), columns)
-    except (KeyError, TypeError) as error:
+        forms = {str(name): _texts(texts) for name, texts in known.get("forms", {}).items()}
+        words = {name: _words(known.get(name, ())) for name in ("columns", "lines", "pressed")}
+        return Preferences(str(known["theme"]), str(known["zoom"]), forms=forms, **words)
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError("not a file of this version") from error
+
+
+def _words(known: Iterable[object]) -> tuple[str, ...]:
+    return tuple(str(word) for word in known)
+
+
+def _texts(known: Mapping[object, object]) -> dict[str, str]:
+    return {str(name): str(text) for name, text in known.items()}
 
 
 def save(path: Path, preferences: Preferences) -> None:

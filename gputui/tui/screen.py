@@ -9,6 +9,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
+from gputui.tui.run_story import earlier_runs
 
 
 def run_screen(
@@ -18,6 +19,7 @@ def run_screen(
     theme: str | None = None,
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
+    simulated: bool = False,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
@@ -28,7 +30,7 @@ def run_screen(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
-    remembered = Remembered(location())
+    remembered = Remembered(location(simulated=simulated))
     app = ScreenApp(
         open_link,
         readonly=readonly,
@@ -36,6 +38,7 @@ def run_screen(
         ascii_only=ascii,
         remembered=remembered,
         start_again=start_again,
+        earlier_runs=tuple if simulated else earlier_runs,
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
     if app.last_words:

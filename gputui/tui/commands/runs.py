@@ -1,6 +1,7 @@
 """The command that starts runs: from a form, or at once with all that it takes typed after it."""
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gputui import presets
@@ -32,8 +33,9 @@ def parse_run(argument: str) -> StartRun:
 
 
 async def start_run(app: "ScreenApp", request: StartRun) -> None:
-    """Have the head start a run, and go where it is seen."""
+    """Have the head start a run, remember its form, and go where it is seen."""
     done = await app.head.request(request)
+    app.prefer(forms={**app.remembered.now.forms, request.preset: dict(request.parameters)})
     key = done.text if isinstance(done, Done) else ""
     await app.show_view("runs", key)
     app.say(f"{request.preset} started")
@@ -43,11 +45,18 @@ async def _run(app: "ScreenApp", argument: str) -> None:
     if len(argument.split()) > 1:
         await start_run(app, parse_run(argument))
         return
+    await edit_run(app, argument.strip())
+
+
+async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
+    """Open the form, with these texts or those of its last run, and run what is asked."""
     from gputui.tui.dialogs.run import RunDialog
 
     snapshot = app.watched.snapshot
     assert snapshot is not None
-    dialog = RunDialog(snapshot.name, machine_of(snapshot), argument.strip())
+    forms = app.remembered.now.forms
+    forms = forms if texts is None else {**forms, preset: texts}
+    dialog = RunDialog(snapshot.name, machine_of(snapshot), preset, forms)
     request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)

@@ -4,6 +4,7 @@ The form says with every key what is wrong, what the run would take and whether 
 result is the run's request; the dialog starts nothing itself.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import events, on
@@ -89,14 +90,17 @@ class RunDialog(Modal[StartRun | None]):
         cluster: str,
         machine: Machine | None,
         preset: str = "",
-        texts: tuple[tuple[str, str], ...] = (),
+        forms: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
+        """`forms` are what each preset's form is filled in with, by preset."""
         super().__init__()
         self._cluster = cluster
         self._machine = machine
         self._names = presets.names()
+        if preset and preset not in self._names and ":" in preset:
+            self._names = (preset, *self._names)  # one of a file, that a run is repeated of
         self._first = preset if preset in self._names else self._names[0]
-        self._first_texts = dict(texts)
+        self._forms = forms or {}
         self._form: Form | None = None
 
     def compose(self) -> ComposeResult:
@@ -118,7 +122,7 @@ class RunDialog(Modal[StartRun | None]):
         options = self.query_one("#presets", OptionList)
         options.highlighted = self._names.index(self._first)
         options.focus()
-        await self._show_form(self._first, self._first_texts)
+        await self._show_form(self._first)
 
     @on(OptionList.OptionHighlighted)
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -126,7 +130,7 @@ class RunDialog(Modal[StartRun | None]):
         if event.option_index != event.option_list.highlighted:
             return  # it was highlighted before another one was
         if self._form is None or self._form.preset.name != name:
-            await self._show_form(name, {})
+            await self._show_form(name)
 
     @on(OptionList.OptionSelected)
     def _preset_selected(self) -> None:
@@ -134,8 +138,8 @@ class RunDialog(Modal[StartRun | None]):
             widget.focus()
             return
 
-    async def _show_form(self, name: str, texts: dict[str, str]) -> None:
-        form = self.query_one("#form")
+    async def _show_form(self, name: str) -> None:
+        form, texts = self.query_one("#form"), dict(self._forms.get(name, {}))
         await form.remove_children()
         try:
             preset: Preset = presets.get(name)
@@ -143,6 +147,8 @@ class RunDialog(Modal[StartRun | None]):
             self._form = None
             await form.mount(Static(fmt.safe(str(error)), markup=False, classes="wrong"))
             return
+        known = {each.name for each in preset.parameters}
+        texts = {key: text for key, text in texts.items() if key in known}
         self._form = Form(preset, self._machine, texts)
         rows = [
             ParameterRow(each, self._form.default_text(each), texts.get(each.name, ""))

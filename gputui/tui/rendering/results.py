@@ -1,13 +1,16 @@
 """What there is to say of a run, in lines: parameters, times, each number of its result. Pure."""
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from textwrap import wrap
 from typing import Any
 
 from gputui.snapshot import RunState, RunStatus
 from gputui.tui.rendering import format as fmt
+from gputui.tui.run_story import Story
 from gputui.tui.widgets.pane import Line
 
 MARKS = {
@@ -45,15 +48,23 @@ class RunRow:
         return fmt.safe(" ".join(f"{name}={value}" for name, value in self.run.parameters))
 
 
-def run_lines(row: RunRow) -> list[Line]:
-    """Return what there is to say of a run."""
-    run = row.run
-    began = datetime.fromtimestamp(run.started_at)
+def began(run: RunStatus) -> str:
+    """Return when a run began: the time, or the day where that was not today."""
+    at = datetime.fromtimestamp(run.started_at)
+    today = datetime.fromtimestamp(time.time()).date()
+    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%d %b}"
+
+
+def run_lines(row: RunRow, width: int = 80, story: Story | None = None) -> list[Line]:
+    """Return what there is to say of a run, in lines that are no wider."""
+    run, story = row.run, story or Story()
+    stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
     lines: list[Line] = [
         [(fmt.safe(run.preset), "title"), (f"  {row.parameters}", "")],
         [
             (f"{MARKS[run.state][0]} {run.state.value}", row.role),
-            (f"  began {began:%H:%M:%S}, took {fmt.elapsed(row.took_s)}", ""),
+            (f"  began {began(run)}, took {fmt.elapsed(row.took_s)}", ""),
+            (f": {stages}" if stages else "", "dim"),
             (f"  {fmt.safe(run.id)}", "dim"),
         ],
     ]
@@ -62,11 +73,42 @@ def run_lines(row: RunRow) -> list[Line]:
         text = f"{count} restarted during it: some tasks ran more than once"
         lines.append([(text, "warn")])
     if run.error_type:
-        lines.append([(fmt.safe(f"{run.error_type}: {run.summary}"), "bad")])
+        lines += wrapped(f"{run.error_type}: {run.summary}", width, "bad")
+        lines += _story(story, width)
     numbers = [
         [(f"{key:<{KEY_CELLS}} ", "dim"), (value, "")] for key, value in _result(run.result_json)
     ]
     return [*lines, [], *numbers] if numbers else lines
+
+
+def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
+    """Return a text whole, in as many lines as it takes."""
+    lines: list[Line] = []
+    for line in text.splitlines():
+        inner = indent + line[: len(line) - len(line.lstrip())]
+        made = wrap(
+            fmt.safe(line.strip()),
+            max(20, width),
+            initial_indent=inner,
+            subsequent_indent=inner,
+            break_on_hyphens=False,
+        )
+        lines += [[(each, role)] for each in made or [""]]
+    return lines
+
+
+def _story(story: Story, width: int) -> list[Line]:
+    """Return how a run came to fail."""
+    lines: list[Line] = []
+    for title, told, role in (
+        ("traceback", story.traceback, ""),
+        (f"the end of the log of {fmt.safe(story.worker)}", story.worker_log, "dim"),
+        ("the end of its own log", story.log, "dim"),
+    ):
+        if told:
+            lines += [[], [(title, "title")]]
+            lines += [line for text in told for line in wrapped(text, width, role, "  ")]
+    return lines
 
 
 def _result(result_json: str) -> Iterator[tuple[str, str]]:

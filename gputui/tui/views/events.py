@@ -59,7 +59,7 @@ class EventsView(Listing[Event]):
         chosen, snapshot = self.current, self.screen_app.watched.snapshot
         if chosen is None or snapshot is None:
             return
-        subject = chosen.subject
+        subject = chosen.subject.removeprefix("run ")
         if any(worker.name == subject for worker in snapshot.workers):
             self.screen_app.go_to("device", subject)
         elif any(run.id == subject for run in snapshot.runs):

@@ -146,8 +146,8 @@ class Listing(View, Generic[T]):
         self.screen_app.redraw()
 
 
-def order_commands(view: str) -> tuple[Command, ...]:
-    """Return the commands for the order of a listing."""
+def order_commands(view: str, reverse: tuple[str, ...] = ("r",)) -> tuple[Command, ...]:
+    """Return the commands for the order of a listing; `reverse` are the keys that turn it."""
     return (
         Command(
             f"sort-{view}",
@@ -162,7 +162,7 @@ def order_commands(view: str) -> tuple[Command, ...]:
             f"reverse-{view}",
             f"Turn the order of the {view} around",
             lambda listing, _argument: listing.sort_backwards(),
-            ("r",),
+            reverse,
             view,
         ),
     )

@@ -1,20 +1,24 @@
 """The runs view: every run with its progress, and below or beside it the chosen run's result."""
 
+import asyncio
 from collections.abc import Iterable
-from datetime import datetime
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 
-from gputui.protocol.frontend import CancelRun
+from gputui.protocol.frontend import CancelRun, StartRun
+from gputui.snapshot import RunState, RunStatus
 from gputui.tui.commands.registry import Command
+from gputui.tui.commands.runs import edit_run, start_run
 from gputui.tui.dialogs.form import headless_command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.figures import figure_of
-from gputui.tui.rendering.results import MARKS, RunRow, run_lines
+from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
 from gputui.tui.rendering.rows import Field
+from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
@@ -31,6 +35,8 @@ LOW = 20
 
 def _progress(row: RunRow) -> str:
     run = row.run
+    if run.state.ended and run.state is not RunState.DONE:
+        return f"ended {fmt.safe(run.stage)}".rstrip() if run.stage else fmt.MISSING
     if not run.total:
         return fmt.safe(run.stage) or fmt.MISSING
     share = run.done / run.total
@@ -38,7 +44,7 @@ def _progress(row: RunRow) -> str:
 
 
 def _summary(row: RunRow) -> str:
-    return fmt.safe(row.run.summary or row.run.stage)
+    return fmt.safe((row.run.summary or row.run.stage).partition("\n")[0])
 
 
 RUN_FIELDS: tuple[Field[RunRow], ...] = (
@@ -69,7 +75,7 @@ RUN_FIELDS: tuple[Field[RunRow], ...] = (
         lambda r: "warn" if r.run.restarts else "dim",
         right=True,
     ),
-    Field("BEGAN", 8, 4, lambda r: f"{datetime.fromtimestamp(r.run.started_at):%H:%M:%S}"),
+    Field("BEGAN", 8, 4, lambda r: began(r.run)),
     Field("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
     Field("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else ""),
 )
@@ -102,11 +108,16 @@ class RunsView(Listing[RunRow]):
         self._text.can_focus = False
         self._plot = Plot()
         self._height: int | str = ""
+        self._wanted = ""
+        """The run to go to as soon as it is there."""
+        self._earlier: tuple[RunStatus, ...] = ()
+        self._stories: dict[tuple[str, RunState], Story] = {}
+        self._reading = False
 
     def compose(self) -> ComposeResult:
         """Lay out the list, and beside or below it the result."""
         yield self.table
-        with Vertical(id="result"):
+        with VerticalScroll(id="result", can_focus=True):
             yield self._text
             yield self._plot
 
@@ -118,10 +129,33 @@ class RunsView(Listing[RunRow]):
         self.set_class(self.size.height < LOW and not wide, "low")
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
-        """Return the runs, the newest first."""
+        """Return the runs, the newest first; those of earlier clusters after this one's."""
         snapshot = watched.snapshot
-        runs = reversed(snapshot.runs) if snapshot else ()
+        runs = tuple(reversed(snapshot.runs)) if snapshot else ()
+        known = {run.id for run in runs}
+        runs += tuple(run for run in self._earlier if run.id not in known)
         return (RunRow.at(run, snapshot.taken_at if snapshot else 0.0) for run in runs)
+
+    def on_mount(self) -> None:
+        """Look for the runs of earlier clusters."""
+        self._look_back()
+
+    @work
+    async def _look_back(self) -> None:
+        """Read what is recorded of earlier runs."""
+        self._earlier = await asyncio.to_thread(self.screen_app.earlier_runs)
+        self.screen_app.redraw()
+
+    def go_to(self, key: str) -> None:
+        """Put the cursor on a run, which may not have been heard of yet; no filter hides it."""
+        self._wanted = key
+        if self._filter_text and key not in self._values:
+            self.filter("")
+        self._select_wanted()
+
+    def _select_wanted(self) -> None:
+        if self._wanted and self.table.select(self._wanted):
+            self._wanted = ""
 
     def key(self, value: RunRow) -> str:
         """Return a run's id."""
@@ -130,6 +164,7 @@ class RunsView(Listing[RunRow]):
     def show(self, watched: Watched) -> None:
         """Draw the list and the chosen run."""
         super().show(watched)
+        self._select_wanted()
         self._leave_room()
         self._show_result()
 
@@ -148,11 +183,73 @@ class RunsView(Listing[RunRow]):
 
     def _show_result(self) -> None:
         row = self.current
-        lines = run_lines(row) if row else []
+        width = max(20, self._text.size.width or self.size.width - 2)
+        lines = run_lines(row, width, self._story(row.run)) if row else []
+        if row is not None and row.run.error_type:
+            lines += [[], [("the same in a shell   ", "title"), (self._keys(), "dim")]]
+            lines.append([(f"  {self._command(row.run)}", "accent")])
         if self._text.styles.height is None or self._text.styles.height.value != len(lines):
             self._text.styles.height = len(lines)
         self._text.put(lines)
         self._plot.show(figure_of(row.run.result_json) if row else None)
+
+    def _keys(self) -> str:
+        return "y copies it" if self.screen_app.readonly else "y copies it   r repeats   e edits"
+
+    def _story(self, run: RunStatus) -> Story | None:
+        """Return how an ended run went, once that was read."""
+        key = (run.id, run.state)
+        if run.state.ended and key not in self._stories and not self._reading:
+            self._reading = True
+            self._read(run)
+        return self._stories.get(key)
+
+    @work
+    async def _read(self, run: RunStatus) -> None:
+        self._stories[run.id, run.state] = await asyncio.to_thread(story_of, run)
+        self._reading = False
+        self._show_result()
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        """Go to the worker whose end, or whose lines, say most of the run; else to the logs."""
+        event.stop()
+        row, app = self.current, self.screen_app
+        if row is None:
+            return
+        there = [worker.name for worker in app.watched.workers]
+        story = self._stories.get((row.run.id, row.run.state), Story())
+        named = [name for name in there if name in row.run.summary]
+        busy = [w.name for w in app.watched.workers if w.executing and not row.run.state.ended]
+        chosen = next((name for name in (*named, story.worker, *busy) if name in there), "")
+        if chosen:
+            app.go_to("device", chosen)
+        else:
+            app.go_to("logs")
+
+    def _request(self) -> StartRun | None:
+        run = self.current.run if self.current else None
+        return StartRun(0, run.preset, run.parameters) if run else None
+
+    async def repeat(self) -> None:
+        """Run the run under the cursor again, as it was."""
+        if (request := self._request()) is not None:
+            await start_run(self.screen_app, request)
+
+    async def edit(self) -> None:
+        """Open the form of the run under the cursor, filled in as it was."""
+        if (request := self._request()) is not None:
+            await edit_run(self.screen_app, request.preset, dict(request.parameters))
+
+    def cannot_run(self) -> str:
+        """Return why the run under the cursor cannot be run again."""
+        if self.current is None:
+            return "no run is chosen"
+        snapshot = self.screen_app.watched.snapshot
+        return "" if snapshot and snapshot.workers_up else "no worker is up yet"
+
+    def _command(self, run: RunStatus) -> str:
+        snapshot = self.screen_app.watched.snapshot
+        return headless_command(snapshot.name if snapshot else "", run.preset, run.parameters)
 
     async def cancel(self) -> None:
         """Cancel the run under the cursor, after asking."""
@@ -176,12 +273,31 @@ class RunsView(Listing[RunRow]):
         """Copy the command that runs the same without a screen."""
         row, app = self.current, self.screen_app
         if row is not None and app.watched.snapshot is not None:
-            name = app.watched.snapshot.name
-            command = headless_command(name, row.run.preset, row.run.parameters)
+            command = self._command(row.run)
             app.copy_to_clipboard(command)
             app.say(f"copied: {command}")
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command(
+            "repeat",
+            "Run the run under the cursor again",
+            lambda view, _argument: view.repeat(),
+            ("r",),
+            NAME,
+            hint="repeat",
+            changes=True,
+            unavailable=lambda view: view.cannot_run(),
+        ),
+        Command(
+            "edit",
+            "Open the form of the run under the cursor, filled in",
+            lambda view, _argument: view.edit(),
+            ("e",),
+            NAME,
+            hint="edit",
+            changes=True,
+            unavailable=lambda view: view.cannot_run(),
+        ),
         Command(
             "cancel",
             "Cancel the run under the cursor",
@@ -200,5 +316,5 @@ class RunsView(Listing[RunRow]):
             NAME,
             hint="copy",
         ),
-        *order_commands(NAME),
+        *order_commands(NAME, reverse=()),
     )

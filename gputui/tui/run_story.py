@@ -1,0 +1,105 @@
+"""What is recorded of runs, for the screen: runs of earlier clusters, and how a run went.
+
+Reading takes a disk's time: it is for a thread.
+"""
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gputui.run import RunRecord, recorded, runs_dir
+from gputui.run.records import LOG
+from gputui.snapshot import RunStatus
+
+MOST_RESULT = 2**18
+"""Characters of a result that are kept for a run's page."""
+READ_BYTES = 2**17
+"""Of the end of a log."""
+TRACEBACK = "traceback | "
+"""Begins the lines of a traceback in a run's log."""
+LINES = 8
+TRACEBACK_LINES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """How a run went."""
+
+    timings: tuple[tuple[str, float], ...] = ()
+    """Stage and seconds."""
+    traceback: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+    """The last lines of its own."""
+    worker: str = ""
+    """Whose lines say most of how it ended: the one that its error names, else the last to
+    print; "" for none."""
+    worker_log: tuple[str, ...] = ()
+
+
+def earlier_runs() -> tuple[RunStatus, ...]:
+    """Return all recorded runs, the newest first."""
+    return tuple(map(status_of, recorded()))
+
+
+def status_of(record: RunRecord) -> RunStatus:
+    """Return a record as what a head tells of a run."""
+    result = json.dumps(dict(record.result)) if record.result else ""
+    return RunStatus(
+        id=record.id,
+        preset=record.preset,
+        parameters=tuple((name, _typed(value)) for name, value in record.parameters.items()),
+        state=record.state,
+        started_at=record.started_at,
+        ended_at=record.ended_at if record.ended_at is not None else record.started_at,
+        summary=record.error or record.summary,
+        result_json=result if len(result) <= MOST_RESULT else "",
+        restarts=record.restarts,
+        error_type=record.error_type,
+    )
+
+
+def _typed(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def story_of(run: RunStatus) -> Story:
+    """Return how a run went, as far as it is recorded."""
+    folder = runs_dir() / run.id
+    try:
+        with (folder / LOG).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - READ_BYTES))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return Story()
+    timings: dict[str, float] = {}
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        timings = json.loads((folder / "run.json").read_text())["timings"]
+    return told(text.splitlines(), run.summary, tuple(timings.items()))
+
+
+def told(lines: Iterable[str], error: str, timings: tuple[tuple[str, float], ...] = ()) -> Story:
+    """Return what the lines of a run's log tell.
+
+    >>> story = told(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
+    >>> story.log, story.worker, story.worker_log
+    (('12:00:00.1  computing',), 'h:gpu0', ('out of memory',))
+    """
+    own: deque[str] = deque(maxlen=LINES)
+    traceback: deque[str] = deque(maxlen=TRACEBACK_LINES)
+    printed: dict[str, deque[str]] = {}
+    last = ""
+    for line in lines:
+        _, _, said = line.partition("  ")
+        worker, bar, words = said.partition(" | ")
+        if said.startswith(TRACEBACK):
+            traceback.append(said.removeprefix(TRACEBACK))
+        elif bar and ":" in worker and " " not in worker:
+            printed.setdefault(worker, deque(maxlen=LINES)).append(words)
+            last = worker
+        else:
+            own.append(line)
+    named = [worker for worker in printed if worker in error]
+    worker = named[-1] if named else last
+    return Story(timings, tuple(traceback), tuple(own), worker, tuple(printed.get(worker, ())))

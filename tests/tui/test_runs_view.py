@@ -1,0 +1,145 @@
+"""Running, looking at what came of it, and running again, on the screen."""
+
+import time
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from gputui.errors import RunError
+from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
+from gputui.run import Recording, new_record, recorded
+from gputui.snapshot import Event, RunState, RunStatus, Severity, Snapshot
+from gputui.tui.app import ScreenApp
+from gputui.tui.dialogs.run import RunDialog
+from gputui.tui.preferences import Remembered
+from gputui.tui.rendering.results import RunRow, run_lines
+from gputui.tui.run_story import earlier_runs, story_of
+from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, until
+
+WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
+SVD = (("rows", "20000"), ("cols", "10"))
+
+
+def run(number: int = 1, state: RunState = RunState.DONE, **values: object) -> RunStatus:
+    values = {"ended_at": EPOCH + 9, "done": 100, "total": 100, **values}
+    return RunStatus(f"svd-{number}", "svd", SVD, state, EPOCH, **values)  # type: ignore[arg-type]
+
+
+FAILED = run(1, RunState.FAILED, summary=WHY, error_type="RunError", stage="computing")
+
+
+def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
+    here = host("h", device(0), device(1))
+    return snapshot(here, workers=(worker(0), worker(1)), runs=runs, sequence=sequence)
+
+
+async def on_runs(on: Still, pilot: Pilot[int]) -> None:
+    await sees(pilot, "h:gpu0")
+    await pilot.press("6")
+    await sees(pilot, "svd-1")
+
+
+async def test_one_key_repeats_a_run_and_the_new_one_is_selected_and_shown() -> None:
+    on = Still(cluster(run()))
+    on.link.reply = Done(0, "svd-2")
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD)])
+        newer = run(2, RunState.RUNNING, ended_at=None, done=3)
+        on.link.put(SnapshotTaken(cluster(run(), newer, sequence=2)))
+        await sees(pilot, "● running  began")
+        assert on.app.view and on.app.view.current.run.id == "svd-2"
+
+
+async def test_one_key_opens_a_runs_form_filled_in() -> None:
+    on = Still(cluster(run()))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await pilot.press("e")
+        await sees(pilot, "--run svd -p rows=20000 -p cols=10")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD)])
+
+
+async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
+    file = tmp_path / "screen.json"
+    on = Still(cluster(), remembered=Remembered(file))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd cols=10", "enter")
+        await until(pilot, lambda: on.link.asked)
+    again = Still(cluster(), remembered=Remembered(file))
+    async with again.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"run svd", "enter")
+        await sees(pilot, "--run svd -p cols=10")
+
+
+async def test_a_failed_runs_page_has_its_error_whole_and_how_to_run_it_again() -> None:
+    on = Still(cluster(FAILED))
+    async with on.app.run_test(size=(80, 40)) as pilot:
+        await on_runs(on, pilot)
+        await sees(pilot, "RunError: svd failed", "the end", "the same in a shell")
+        await sees(pilot, "gputui --attach lab --run svd -p rows=20000 -p cols=10")
+        assert "100%" not in seen(pilot) and "ended computing" in seen(pilot)
+
+
+async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> None:
+    failed = run(1, RunState.FAILED, summary="lost its worker h:gpu1", error_type="RunError")
+    on = Still(cluster(failed))
+    event = Event(1, EPOCH, Severity.ERROR, "run svd-1", "failed", "svd: lost its worker")
+    on.link.put(EventHappened(event))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("5")
+        await sees(pilot, "run svd-1")
+        await pilot.press("enter")
+        await until(pilot, lambda: on.app.stage.current == "runs")
+        await sees(pilot, "lost its worker h:gpu1")
+        await pilot.press("enter")
+        await until(pilot, lambda: on.app.stage.current == "device")
+        await sees(pilot, "h:gpu1")
+
+
+def test_a_log_has_the_traceback_and_whose_worker_said_what(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    recording = Recording(
+        new_record("svd", {"rows": 5}, backend="numpy", hosts="", version="1"), print
+    )
+    recording.stage("computing")
+    recording.note("h:gpu1 | no memory left", "h:gpu0 | all is well")
+    try:
+        try:
+            raise ValueError("inside a task")
+        except ValueError as inner:
+            raise RunError("svd failed on h:gpu1") from inner
+    except RunError as error:
+        recording.end(RunState.FAILED, error=error)
+    (status,) = earlier_runs()
+    assert (status.parameters, status.state) == ((("rows", "5"),), RunState.FAILED)
+    story = story_of(status)
+    assert story.worker == "h:gpu1" and story.worker_log == ("no memory left",)
+    assert story.traceback[-1] == "ValueError: inside a task"
+    assert any("test_runs_view.py" in line for line in story.traceback)
+    text = "\n".join(
+        "".join(part for part, _ in line)
+        for line in run_lines(RunRow.at(status, time.time()), 60, story)
+    )
+    assert "computing 0.0 s" in text and "the end of the log of h:gpu1" in text
+    assert all(len(line) <= 60 for line in text.splitlines()[2:])
+    assert recorded()[0].elapsed_s == pytest.approx(RunRow.at(status, 0.0).took_s)
+
+
+async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None:
+    on = Still(cluster(run(2)))
+    on.app.earlier_runs = lambda: (run(2), run(1, summary="from last week"))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "2 runs", "from last week")
+        assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
