@@ -52,7 +52,12 @@ class GPUCluster(RunningCluster):
     ) -> None:
         text, source = read_hosts(hosts)
         parse_hosts(text, source or "hosts")
-        settings = {"cpu_fallback": hosts is None, **asdict(load_settings()), **settings}
+        known = {
+            name: value
+            for name, value in asdict(load_settings()).items()
+            if name in ConfigureHead.__dataclass_fields__
+        }
+        settings = {"cpu_fallback": hosts is None, **known, **settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""
         self._workers = workers
