@@ -53,7 +53,7 @@ class History:
             keys = ("", *(device.uuid for device in host.devices))
             rings = before.get(host.name)
             if rings is None or rings.keys != keys:
-                rings = HostRings(keys, rings)
+                rings = HostRings(keys, len(self._rings) % MEAN_OF, rings)
             rings.add(at, _rows(host))
             self._rings[host.name] = rings
 
@@ -74,9 +74,13 @@ def _rows(host: HostStatus) -> list[Row]:
 class HostRings:
     """One host and its devices."""
 
-    def __init__(self, keys: tuple[str, ...], before: "HostRings | None" = None) -> None:
-        """Begin; what `before` has of the same keys stays."""
+    def __init__(self, keys: tuple[str, ...], turn: int, before: "HostRings | None" = None) -> None:
+        """Begin; what `before` has of the same keys stays.
+
+        `turn` spreads the means of thousands of hosts over the seconds.
+        """
         self.keys = keys
+        self._turn = turn
         self._fine = Ring(FINE_ROWS, len(keys) * len(METRICS))
         self._coarse = Ring(COARSE_ROWS, len(keys) * len(METRICS))
         if before is not None:
@@ -92,7 +96,7 @@ class HostRings:
     def add(self, at: float, rows: Iterable[Row]) -> None:
         """Take the next row of all keys, and the mean of the last ones when it is due."""
         self._fine.add(at, array("H", chain.from_iterable(rows)))
-        if self._fine.added % MEAN_OF == 0:
+        if self._fine.added % MEAN_OF == self._turn:
             columns = zip(*self._fine.last(MEAN_OF), strict=True)
             self._coarse.add(at, array("H", [_mean(column) for column in columns]))
 
