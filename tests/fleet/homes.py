@@ -44,7 +44,8 @@ class Home:
         self,
         *command: str | Path,
         network: bool = True,
-        env: Mapping[str, str] = {},
+        env: Mapping[str, str] | None = None,
+        bound_s: float = 110,
     ) -> subprocess.CompletedProcess[str]:
         """Run a command inside; `network` False is loopback only."""
         mine = {"HOME": str(self.path), "PYTHONPATH": str(REPOSITORY)}
@@ -54,7 +55,7 @@ class Home:
             env={**os.environ, **mine, **(env or {})},
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=bound_s,
         )
 
     def inside(self, network: bool) -> Sequence[str]:

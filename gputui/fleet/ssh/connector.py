@@ -110,24 +110,30 @@ class Connector:
                     async with jump.turns:
                         return await self._handshake(target, login, stages, jump=jump)
                 if configuration.proxy_command:
-                    proxy = await Proxy.start(configuration.proxy_command)
+                    proxy = Proxy(configuration.proxy_command)
                     return await self._handshake(target, login, stages, proxy=proxy)
                 sock = await open_socket(configuration, stages)
                 return await self._handshake(target, login, stages, sock=sock)
             except asyncssh.HostKeyNotVerifiable:
                 raise
             except (OSError, ValueError, asyncssh.Error) as error:
-                if left and refusals.was_dropped(error) and not proxy:
+                dropped = refusals.was_dropped(error) and not (login.heard_version or proxy)
+                if left and dropped:
                     await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
-                said = await proxy.last_log_lines() if proxy else ()
-                raise self._refusal(target, error, said, stages) from error
+                said = await proxy.last_log_lines() if proxy else None
+                raise self._refusal(target, login, error, said, stages) from error
         raise AssertionError("the last try returns or raises")
 
     def _refusal(
-        self, target: "Target", error: Exception, said: Sequence[str], stages: Stages
+        self,
+        target: "Target",
+        login: Login,
+        error: Exception,
+        said: Sequence[str] | None,
+        stages: Stages,
     ) -> HostError:
-        """Return a failed handshake in words."""
+        """Return a failed handshake in words; `said` is what a ProxyCommand wrote on stderr."""
         if isinstance(error, asyncssh.PermissionDenied):
             problems = {
                 path: problem
@@ -138,8 +144,10 @@ class Connector:
                 *refusals.login(error, target.configuration, target.again, problems)
             )
         where = target.configuration.where
-        if said:
+        if said is not None and refusals.was_dropped(error):
             return stages.error(*refusals.proxy(target.configuration, said), transient=True)
+        if login.heard_version and refusals.was_dropped(error) and login.keys.offered is None:
+            return stages.error(*refusals.key_exchange(where, "it ended the key exchange"))
         return stages.error(*refusals.handshake(error, where), transient=True)
 
     async def _handshake(
@@ -189,11 +197,11 @@ class Connector:
             return
         if verdict is Verdict.NEW and await self._is_known_to_command(target, keys):
             return
-        careless = keys.strict is Strict.NO and verdict is not Verdict.WEAK
-        if verdict is not Verdict.NEW and not careless:
-            raise stages.error(*refusals.refused_host_key(keys)) from error
         if verdict is Verdict.NEW:
             await self._accept_new(target, keys, stages, error)
+        elif not keys.may_be_overlooked:
+            raise stages.error(*refusals.refused_host_key(keys)) from error
+        keys.overlooked = verdict is not Verdict.NEW
         keys.accept()
 
     async def _is_known_to_command(self, target: "Target", keys: HostKeys) -> bool:
@@ -263,7 +271,6 @@ def _options(
     """Return what asyncssh is given, so that it reads nothing by itself."""
     how, keys = configuration.authentication, login.keys
     trusted = keys.policy.not_for_localhost and not keys.policy.alias and is_loopback(sock)
-    login.passwords = Verdict.CHANGED is not keys.verdict and keys.verdict is not Verdict.REVOKED
     return {
         "config": None,
         "host": configuration.hostname,

@@ -53,6 +53,8 @@ class HostKeys:
     """That key; the authority's where a certificate was shown."""
     accepted: set[bytes] = field(default_factory=set)
     """Keys that a person, or StrictHostKeyChecking, has accepted for this connection."""
+    overlooked: bool = False
+    """Whether StrictHostKeyChecking=no has taken a key that is not the known one."""
     authority_offered: bool = False
     """Whether the server showed a certificate."""
     without_certificates: bool = False
@@ -108,15 +110,27 @@ class HostKeys:
     def _judge(self, blob: bytes) -> Verdict:
         if 0 < _rsa_bits(blob) < self.policy.required_rsa_bits:
             return Verdict.WEAK
+        if blob in self.accepted:
+            return Verdict.KNOWN
         if self._is_revoked(blob):
             return Verdict.REVOKED
         known = [entry.blob for entry in self.known if entry.marker is Marker.TRUSTED]
-        if blob in known or blob in self.accepted:
+        if blob in known:
             return Verdict.KNOWN
         if known:
             return Verdict.CHANGED
         bare = [entry.blob for entry in self.without_port if entry.marker is Marker.TRUSTED]
         return Verdict.KNOWN if blob in bare else Verdict.NEW
+
+    @property
+    def may_be_overlooked(self) -> bool:
+        """Whether StrictHostKeyChecking=no takes the offered key though it is not the known one.
+
+        That holds for a changed key and one marked @revoked; nothing overrides RevokedHostKeys.
+        """
+        marked = self.offered is not None and self.offered.public_data not in self.revoked
+        takes = self.verdict is Verdict.CHANGED or (self.verdict is Verdict.REVOKED and marked)
+        return self.policy.strict is Strict.NO and takes
 
     def _is_revoked(self, blob: bytes) -> bool:
         marked = {entry.blob for entry in self.known if entry.marker is Marker.REVOKED}

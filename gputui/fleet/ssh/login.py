@@ -25,7 +25,7 @@ class Login(asyncssh.SSHClient):
         self.name = name
         """`user@host`, for questions."""
         self.keys = keys
-        self.passwords = True
+        self.passwords = not keys.overlooked
         """Whether a password may be sent: never to a host whose key has changed."""
         self._how = how
         self._identities = identities
@@ -33,6 +33,17 @@ class Login(asyncssh.SSHClient):
         self._tries = 0
         self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
         self._offered = False
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    @property
+    def heard_version(self) -> bool:
+        """Whether the server has said that it speaks SSH."""
+        connection = self._connection
+        return connection is not None and bool(connection.get_extra_info("server_version"))
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        """Take hold of the connection."""
+        self._connection = conn
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey

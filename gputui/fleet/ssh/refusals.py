@@ -58,7 +58,7 @@ def login(
 def proxy(configuration: SshConfiguration, said: Sequence[str]) -> Words:
     """Return that a ProxyCommand ended, with what it said."""
     return (
-        f"its ProxyCommand failed: {'; '.join(said)}",
+        f"its ProxyCommand failed: {'; '.join(said) or 'it ended without a word'}",
         f"try it alone: {configuration.proxy_command}",
     )
 
@@ -72,7 +72,7 @@ def handshake(error: Exception, where: str) -> Words:
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_HINT
         case asyncssh.KeyExchangeFailed():
-            return f"{where} shares no SSH algorithm with us: {error.reason}", ""
+            return key_exchange(where, _plain(error.reason))
         case asyncssh.ConnectionLost():
             return (
                 f"{where} closed the connection before the login: {_plain(error.reason)}",
@@ -92,6 +92,14 @@ def handshake(error: Exception, where: str) -> Words:
         case OSError():
             return f"{where}: {error.strerror or error or type(error).__name__}", CONNECTING_HINT
     return f"{type(error).__name__}: {error}", ""
+
+
+def key_exchange(where: str, said: str) -> Words:
+    """Return that there is no algorithm that both ends allow."""
+    return (
+        f"{where} shares no SSH algorithm with us: {said}",
+        "allow what it has: KexAlgorithms, Ciphers or HostKeyAlgorithms +NAME in ~/.ssh/config",
+    )
 
 
 def host_key_question(keys: HostKeys) -> str:

@@ -1,0 +1,496 @@
+"""The table: one SSH configuration a row, and what ssh and gputui must both make of it.
+
+Names: gpu-a, gpu-b, gpu-c (its host key has a certificate), gpu-p (passwords only, through PAM),
+gpu-o (algorithms of long ago) and gpu-r (an RSA host key), each an sshd of its own. Keys: one and
+two let alice in, one lets root in, three bob; `locked` is one of alice's with a passphrase.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ALICE = "User alice\nIdentityFile {keys}/one\nIdentitiesOnly yes\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration."""
+
+    name: str
+    config: str = ""
+    """~/.ssh/config; `{keys}`, `{home}` and `{folder}` are filled in."""
+    expect: str = "alice@127.0.0.1:22 one"
+    """`user@address:port key`, or why not."""
+    line: str = "gpu-a"
+    """The line of the hosts file."""
+    system: str = ""
+    """/etc/ssh/ssh_config."""
+    known: str | None = None
+    """~/.ssh/known_hosts in place of one that has every host."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Other files of the home."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """What a person answers, by the kind of question."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    """What a person is asked, by kind."""
+    untouched: str = ""
+    """A file that gputui must not make."""
+
+
+ROWS = (
+    # Where the configuration is
+    Row("no configuration", expect="root@127.0.0.1:22 one", files={".ssh/id_ed25519": "{one}"}),
+    Row("~/.ssh/config by default", "Host gpu-a\n" + ALICE),
+    Row("/etc/ssh/ssh_config", system="Host gpu-a\n" + ALICE),
+    Row(
+        "the user's before the system's",
+        "User alice\nIdentityFile {keys}/one\n",
+        system="User bob\n",
+    ),
+    Row(
+        "Include",
+        "Include conf.d/*.conf\n",
+        files={".ssh/conf.d/a.conf": "Host gpu-a\n" + ALICE},
+    ),
+    Row("Match host", "Match host gpu-?\n" + ALICE),
+    Row(
+        "Match originalhost",
+        "Host x\nHostName gpu-a\nMatch originalhost x\n" + ALICE,
+        line="x",
+    ),
+    Row("Match user", "Match user alice\nIdentityFile {keys}/one\n", line="alice@gpu-a"),
+    Row("Match exec", 'Match exec "test %h = gpu-a"\n' + ALICE),
+    Row("Match exec that fails", 'Match exec "false"\n' + ALICE, expect="login"),
+    Row("Match final", "Host x\nHostName gpu-a\nMatch final host gpu-a\n" + ALICE, line="x"),
+    Row("a pattern with a negation", "Host * !gpu-a\nPort 9\nHost gpu-*\n" + ALICE),
+    Row("the first value counts", ALICE + "Host *\nUser bob\nPort 22\n"),
+    Row("an option that does not exist", "Frobnicate yes\n", expect="configuration"),
+    # Where to
+    Row("HostName with %h", "Host a\nHostName gpu-%h\n" + ALICE, line="a"),
+    Row("Port", ALICE + "Port 2201\n", expect="alice@127.0.0.1:2201 one"),
+    Row("the port of the line", ALICE, line="gpu-a:2201", expect="alice@127.0.0.1:2201 one"),
+    Row(
+        "two ports of one gateway",
+        ALICE,
+        line="gpu-a:2201 ; gpu-a",
+        expect="alice@127.0.0.1:2201 one",
+    ),
+    Row("User", "User bob\nIdentityFile {keys}/three\n", expect="bob@127.0.0.1:22 three"),
+    Row("the user of the line", "User bob\nIdentityFile {keys}/one\n", line="alice@gpu-a"),
+    Row(
+        "AddressFamily inet6",
+        ALICE + "AddressFamily inet6\n",
+        line="gpu-6",
+        expect="alice@::1:22 one",
+    ),
+    Row("AddressFamily inet", ALICE + "AddressFamily inet\n", line="gpu-6"),
+    Row("an IPv6 address", ALICE, line="::1", expect="alice@::1:22 one"),
+    Row("an IPv6 address and port", ALICE, line="[::1]:2201", expect="alice@::1:2201 one"),
+    Row("a name whose first address refuses", ALICE, line="gpu-many"),
+    Row("a name that is not there", ALICE, line="gpu-none", expect="unresolved"),
+    Row("a port that refuses", ALICE, line="gpu-a:9", expect="refused"),
+    Row(
+        "BindAddress",
+        ALICE + "BindAddress 127.0.0.77\n",
+        expect="alice@127.0.0.1:22 one from 127.0.0.77",
+    ),
+    Row("BindInterface", ALICE + "BindInterface lo\n"),
+    Row(
+        "CanonicalizeHostname",
+        "CanonicalizeHostname yes\nCanonicalDomains lab\nHost x.lab\n" + ALICE,
+        line="x",
+    ),
+    Row(
+        "SetEnv and SendEnv",
+        ALICE + "SendEnv LC_THIS\nSetEnv LC_THAT=b\n",
+        environ={"LC_THIS": "a"},
+    ),
+    # Through others
+    Row(
+        "ProxyJump",
+        ALICE + "Host gpu-b\nProxyJump gpu-a\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "ProxyJump with user and port",
+        ALICE + "Host gpu-b\nProxyJump alice@gpu-a:2201\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "ProxyJump, a chain",
+        ALICE + "Host gpu-c\nProxyJump gpu-a,gpu-b\n",
+        line="gpu-c",
+        expect="alice@127.0.0.3:22 one",
+    ),
+    Row(
+        "ProxyJump of a ProxyJump",
+        ALICE + "Host gpu-c\nProxyJump gpu-b\nHost gpu-b\nProxyJump gpu-a\n",
+        line="gpu-c",
+        expect="alice@127.0.0.3:22 one",
+    ),
+    Row("ProxyJump none", ALICE + "Host gpu-a\nProxyJump none\nHost *\nProxyJump gpu-none\n"),
+    Row("Host * with ProxyJump", ALICE + "Host *\nProxyJump gpu-b\n", expect="loop"),
+    Row(
+        "a jump host that refuses the key",
+        "Host gpu-b\nProxyJump gpu-a\n" + ALICE + "Host gpu-a\nIdentityFile {keys}/three\n"
+        "User alice\nIdentitiesOnly yes\n",
+        line="gpu-b",
+        expect="login",
+    ),
+    Row("ProxyCommand", ALICE + "ProxyCommand {folder}/pipe %h %p\n"),
+    Row("ProxyCommand of a shell", ALICE + "ProxyCommand sh -c '{folder}/pipe %h %p' # %n\n"),
+    Row("ProxyCommand that fails", ALICE + "ProxyCommand false\n", expect="proxy"),
+    Row("ProxyCommand none", ALICE + "ProxyCommand none\n"),
+    # Host keys
+    Row("a changed host key", ALICE, known="gpu-a {b}", expect="changed"),
+    Row(
+        "a changed key, the address is known",
+        ALICE,
+        known="127.0.0.1 {a}\ngpu-a {b}",
+        expect="changed",
+    ),
+    Row("a changed key of another kind", ALICE, known="gpu-a {r}", expect="changed"),
+    Row(
+        "an unknown host key, asked",
+        ALICE,
+        known="",
+        asked=("host-key",),
+        answers={"host-key": "yes"},
+    ),
+    Row("an unknown host key, refused", ALICE, known="", asked=("host-key",), expect="unknown"),
+    Row(
+        "only the address is known",
+        ALICE,
+        known="127.0.0.1 {a}",
+        asked=("host-key",),
+        expect="unknown",
+    ),
+    Row(
+        "a known name without its port",
+        ALICE,
+        line="gpu-a:2201",
+        known="gpu-a {a}",
+        expect="alice@127.0.0.1:2201 one",
+    ),
+    Row(
+        "another key without its port",
+        ALICE,
+        line="gpu-a:2201",
+        known="gpu-a {b}",
+        asked=("host-key",),
+        expect="unknown",
+    ),
+    Row("a name in capitals", ALICE, line="GPU-A"),
+    Row(
+        "StrictHostKeyChecking yes",
+        ALICE + "StrictHostKeyChecking yes\n",
+        known="",
+        expect="unknown",
+    ),
+    Row("StrictHostKeyChecking accept-new", ALICE + "StrictHostKeyChecking accept-new\n", known=""),
+    Row(
+        "accept-new, changed",
+        ALICE + "StrictHostKeyChecking accept-new\n",
+        known="gpu-a {b}",
+        expect="changed",
+    ),
+    Row("StrictHostKeyChecking no", ALICE + "StrictHostKeyChecking no\n", known=""),
+    Row("no, changed", ALICE + "StrictHostKeyChecking no\n", known="gpu-a {b}"),
+    Row(
+        "no, changed: no password is sent",
+        "User alice\nStrictHostKeyChecking no\n",
+        line="gpu-p",
+        known="gpu-p {b}",
+        answers={"password": "sesame"},
+        expect="login",
+    ),
+    Row("no, revoked", ALICE + "StrictHostKeyChecking no\n", known="gpu-a {a}\n@revoked gpu-a {a}"),
+    Row(
+        "no, RevokedHostKeys",
+        ALICE + "StrictHostKeyChecking no\nRevokedHostKeys {home}/revoked\n",
+        files={"revoked": "{a}\n"},
+        expect="revoked",
+    ),
+    Row("HostKeyAlias", ALICE + "HostKeyAlias farm\n", known="farm {a}"),
+    Row(
+        "HostKeyAlias and a port",
+        ALICE + "HostKeyAlias farm\n",
+        line="gpu-a:2201",
+        known="farm {a}",
+        expect="alice@127.0.0.1:2201 one",
+    ),
+    Row(
+        "HostName is what is looked up",
+        "Host x\nHostName gpu-a\n" + ALICE,
+        line="x",
+        known="gpu-a {a}",
+    ),
+    Row(
+        "the name as typed is not",
+        "Host x\nHostName gpu-a\n" + ALICE,
+        line="x",
+        known="x {a}",
+        asked=("host-key",),
+        expect="unknown",
+    ),
+    Row("a hashed entry", ALICE, known="{hashed gpu-a} {a}"),
+    Row(
+        "a hashed entry with a port",
+        ALICE,
+        line="gpu-a:2201",
+        known="{hashed [gpu-a]:2201} {a}",
+        expect="alice@127.0.0.1:2201 one",
+    ),
+    Row(
+        "HashKnownHosts", ALICE + "HashKnownHosts yes\nStrictHostKeyChecking accept-new\n", known=""
+    ),
+    Row(
+        "UserKnownHostsFile",
+        ALICE + "UserKnownHostsFile ~/.ssh/other-%h\n",
+        known="",
+        files={".ssh/other-gpu-a": "gpu-a {a}\n"},
+    ),
+    Row(
+        "GlobalKnownHostsFile",
+        ALICE + "GlobalKnownHostsFile {home}/all\n",
+        known="",
+        files={"all": "gpu-* {a}\n"},
+    ),
+    Row(
+        "@cert-authority",
+        ALICE,
+        line="gpu-c",
+        known="@cert-authority gpu-* {ca}",
+        expect="alice@127.0.0.3:22 one",
+    ),
+    Row(
+        "@cert-authority for another name",
+        ALICE,
+        line="gpu-c",
+        known="@cert-authority web-* {ca}",
+        asked=("host-key",),
+        expect="unknown",
+    ),
+    Row(
+        "another authority, its key is known",
+        ALICE,
+        line="gpu-c",
+        known="@cert-authority * {a}\ngpu-c {c}",
+        expect="alice@127.0.0.3:22 one",
+    ),
+    Row(
+        "a certificate for another host",
+        "HostName gpu-c\nHost y\n" + ALICE,
+        line="y",
+        known="@cert-authority * {ca}",
+        expect="alice@127.0.0.3:22 one",
+    ),
+    Row("@revoked", ALICE, known="gpu-a {a}\n@revoked gpu-a {a}", expect="revoked"),
+    Row("@revoked for every name", ALICE, known="gpu-a {a}\n@revoked * {a}", expect="revoked"),
+    Row(
+        "@revoked with a port",
+        ALICE,
+        line="gpu-a:2201",
+        known="[gpu-a]:2201 {a}\n@revoked [gpu-a]:2201 {a}",
+        expect="revoked",
+    ),
+    Row(
+        "@revoked authority",
+        ALICE,
+        line="gpu-c",
+        known="@cert-authority * {ca}\n@revoked * {ca}",
+        expect="revoked",
+    ),
+    Row(
+        "@revoked key with a certificate",
+        ALICE,
+        line="gpu-c",
+        known="@cert-authority * {ca}\n@revoked * {c}",
+        expect="revoked",
+    ),
+    Row(
+        "RevokedHostKeys",
+        ALICE + "RevokedHostKeys {home}/revoked\n",
+        files={"revoked": "{a}\n"},
+        expect="revoked",
+    ),
+    Row(
+        "RevokedHostKeys, another's",
+        ALICE + "RevokedHostKeys {home}/revoked\n",
+        files={"revoked": "{b}\n"},
+    ),
+    Row(
+        "RevokedHostKeys that is not there",
+        ALICE + "RevokedHostKeys {home}/revoked\n",
+        expect="revoked",
+    ),
+    Row("KnownHostsCommand", ALICE + "KnownHostsCommand {folder}/known %H\n", known=""),
+    Row(
+        "KnownHostsCommand by the key",
+        ALICE + "KnownHostsCommand {folder}/known-key %I %t %K %H\n",
+        known="",
+    ),
+    Row("KnownHostsCommand that fails", ALICE + "KnownHostsCommand /bin/false\n", expect="unknown"),
+    Row("RequiredRSASize", ALICE + "RequiredRSASize 3072\n", line="gpu-r", expect="weak"),
+    Row(
+        "NoHostAuthenticationForLocalhost",
+        ALICE + "NoHostAuthenticationForLocalhost yes\n",
+        known="",
+    ),
+    Row("a line that cannot be read", ALICE, known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
+    # Keys to log in with
+    Row(
+        "IdentityFile with tokens",
+        "User alice\nIdentityFile {keys}/%r-key\n",
+        expect="alice@127.0.0.1:22 two",
+    ),
+    Row(
+        "IdentityFile by a variable",
+        "User alice\nIdentityFile ${{KEYS}}/one\n",
+        environ={"KEYS": "{keys}"},
+    ),
+    Row(
+        "the first that is let in",
+        "User alice\nIdentityFile {keys}/three\nIdentityFile {keys}/two\n",
+        expect="alice@127.0.0.1:22 two",
+    ),
+    Row(
+        "the agent's come first",
+        "User alice\nIdentityFile {keys}/one\n",
+        environ={"SSH_AUTH_SOCK": "{agent}"},
+        expect="alice@127.0.0.1:22 two",
+    ),
+    Row("IdentitiesOnly", ALICE, environ={"SSH_AUTH_SOCK": "{agent}"}),
+    Row(
+        "a public file, the key in the agent",
+        "User alice\nIdentityFile {keys}/two.pub\nIdentitiesOnly yes\n",
+        environ={"SSH_AUTH_SOCK": "{agent}"},
+        expect="alice@127.0.0.1:22 two",
+    ),
+    Row("IdentityAgent", "User alice\nIdentityAgent {agent}\n", expect="alice@127.0.0.1:22 two"),
+    Row(
+        "IdentityAgent none",
+        "User alice\nIdentityAgent none\n",
+        environ={"SSH_AUTH_SOCK": "{agent}"},
+        expect="login",
+    ),
+    Row("an agent that is gone", ALICE, environ={"SSH_AUTH_SOCK": "/nowhere"}),
+    Row(
+        "CertificateFile",
+        "User bob\nIdentitiesOnly yes\n"
+        "IdentityFile {keys}/two\nCertificateFile {keys}/bob-cert.pub\n",
+        expect="bob@127.0.0.1:22 bob-cert",
+    ),
+    Row(
+        "a certificate beside the key",
+        "User bob\nIdentityFile {keys}/certified\nIdentitiesOnly yes\n",
+        expect="bob@127.0.0.1:22 certified-cert",
+    ),
+    Row(
+        "a certificate for a key in the agent",
+        "User bob\nCertificateFile {keys}/bob-cert.pub\n",
+        environ={"SSH_AUTH_SOCK": "{agent}"},
+        expect="bob@127.0.0.1:22 bob-cert",
+    ),
+    Row(
+        "a key that is not there",
+        "User alice\nIdentityFile {keys}/nothing\nIdentityFile {keys}/one\n",
+    ),
+    Row("a file that is no key", "User alice\nIdentityFile /etc/hosts\nIdentityFile {keys}/one\n"),
+    Row(
+        "a passphrase",
+        "User alice\nIdentityFile {keys}/locked\nIdentitiesOnly yes\n",
+        answers={"passphrase": "open"},
+        asked=("passphrase",),
+        expect="alice@127.0.0.1:22 locked",
+    ),
+    Row(
+        "a wrong passphrase, then the next key",
+        "User alice\nIdentityFile {keys}/locked\nIdentityFile {keys}/one\nIdentitiesOnly yes\n",
+        answers={"passphrase": "wrong"},
+        asked=("passphrase",) * 3,
+    ),
+    Row(
+        "a locked key that is not let in is not asked about",
+        "User root\nIdentityFile {keys}/locked\nIdentityFile {keys}/one\nIdentitiesOnly yes\n",
+        expect="root@127.0.0.1:22 one",
+    ),
+    Row("PubkeyAuthentication no", ALICE + "PubkeyAuthentication no\n", expect="login"),
+    Row(
+        "PubkeyAcceptedAlgorithms",
+        ALICE + "PubkeyAcceptedAlgorithms rsa-sha2-512\n",
+        expect="login",
+    ),
+    Row(
+        "a password",
+        "User alice\nPreferredAuthentications password\n",
+        line="gpu-p",
+        answers={"password": "sesame"},
+        asked=("password",),
+        expect="alice@127.0.0.4:22 password",
+    ),
+    Row(
+        "keyboard-interactive",
+        "User alice\n",
+        line="gpu-p",
+        answers={"password": "sesame"},
+        asked=("password",),
+        expect="alice@127.0.0.4:22 keyboard-interactive/pam",
+    ),
+    Row(
+        "a wrong password",
+        "User alice\nPreferredAuthentications password\nNumberOfPasswordPrompts 1\n",
+        line="gpu-p",
+        answers={"password": "wrong"},
+        asked=("password",),
+        expect="login",
+    ),
+    Row(
+        "BatchMode",
+        "User alice\nBatchMode yes\n",
+        line="gpu-p",
+        answers={"password": "sesame"},
+        expect="login",
+    ),
+    Row(
+        "PasswordAuthentication no",
+        "User alice\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n",
+        line="gpu-p",
+        answers={"password": "sesame"},
+        expect="login",
+    ),
+    # What a person's own session is for
+    Row("ControlMaster", ALICE + "ControlMaster auto\nControlPath {home}/cm-%C\n"),
+    Row("RemoteCommand", ALICE + "RemoteCommand echo hello\n"),
+    Row("RequestTTY", ALICE + "RequestTTY force\n"),
+    Row("LocalForward", ALICE + "LocalForward 8001 127.0.0.1:22\n"),
+    Row(
+        "PermitLocalCommand",
+        ALICE + "PermitLocalCommand yes\nLocalCommand touch {home}/made\n",
+        untouched="made",
+    ),
+    Row(
+        "ForwardAgent and X11",
+        ALICE + "ForwardAgent yes\nForwardX11 yes\n",
+        environ={"SSH_AUTH_SOCK": "{agent}"},
+    ),
+    Row("Compression", ALICE + "Compression yes\n"),
+    # Algorithms
+    Row("algorithms that ssh refuses", ALICE, line="gpu-o", expect="algorithms"),
+    Row(
+        "added with +",
+        ALICE + "KexAlgorithms +diffie-hellman-group14-sha1\nCiphers +aes128-cbc\n",
+        line="gpu-o",
+        expect="alice@127.0.0.5:22 one",
+    ),
+    Row(
+        "put first with ^",
+        ALICE + "KexAlgorithms ^diffie-hellman-group14-sha1\nCiphers ^aes128-cbc\n",
+        line="gpu-o",
+        expect="alice@127.0.0.5:22 one",
+    ),
+    Row("taken out with -", ALICE + "HostKeyAlgorithms -ssh-ed25519*\n", expect="algorithms"),
+    Row("one cipher", ALICE + "Ciphers aes256-gcm@openssh.com\n"),
+)

@@ -1,0 +1,90 @@
+"""OpenSSH is the oracle: on each configuration of the table, gputui does what ssh does.
+
+The table with what both came to is written to `oracle.md` next to this file.
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tests.fleet.homes import PYTHON, make_home
+from tests.fleet.oracle.rows import ROWS, Row
+from tests.fleet.oracle.world import HOSTS, passwd
+from tests.sshd import SSHD, unavailable
+
+BOUND_S = 400
+"""All rows take half a minute on two quiet cores."""
+
+pytestmark = pytest.mark.timeout(BOUND_S + 20)
+
+Results = Mapping[str, Mapping[str, Mapping[str, object]]]
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that sshd can read as any user, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="oracle-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Results:
+    """Return what both clients came to, by the row's name."""
+    if SSHD is None:
+        unavailable("there is no sshd")
+    (folder / "world").mkdir()
+    home = make_home(folder / "own", passwd(folder / "world"))
+    home.write_etc("hosts", HOSTS + "\n")
+    done = home.run(
+        PYTHON,
+        "-m",
+        "tests.fleet.oracle.compare",
+        folder / "world",
+        home.path,
+        network=False,
+        env={"SHELL": "/bin/sh"},
+        bound_s=BOUND_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    Path(__file__).with_name("oracle.md").write_text(table(found))
+    return found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_gputui_does_what_ssh_does(results: Results, row: Row) -> None:
+    ssh, gputui = results[row.name]["ssh"], results[row.name]["gputui"]
+    said = f"ssh: {ssh['words']}\ngputui: {gputui['words']}"
+    assert gputui["result"] == ssh["result"] == row.expect, said
+    assert tuple(gputui["asked"]) == tuple(ssh["asked"]) == row.asked, said
+    assert (gputui["sent"], gputui["remembered"]) == (ssh["sent"], ssh["remembered"]), said
+    assert not results[row.name]["touched"]
+
+
+def table(found: Results) -> str:
+    """Return the table, with the versions of both clients."""
+    version = subprocess.run(["ssh", "-V"], capture_output=True, text=True).stderr.split(",")[0]
+    lines = [
+        "# What ssh and gputui make of the same configurations",
+        "",
+        f"{version} and gputui with asyncssh {asyncssh.__version__}, each against sshd of the same",
+        "OpenSSH, written by `python -m pytest tests/fleet/oracle`. `user@address:port key` is who",
+        "was let in where, and by what; anything else is why nobody was.",
+        "",
+        "| configuration | ssh | gputui | a person is asked for | agree |",
+        "|---|---|---|---|---|",
+    ]
+    for row in ROWS:
+        ssh, gputui = found[row.name]["ssh"], found[row.name]["gputui"]
+        keys = ("result", "asked", "sent", "remembered")
+        agree = "yes" if all(ssh[key] == gputui[key] for key in keys) else "**no**"
+        asked = ", ".join(map(str, gputui["asked"])) or "–"
+        lines.append(f"| {row.name} | {ssh['result']} | {gputui['result']} | {asked} | {agree} |")
+    agreed = sum(line.endswith("| yes |") for line in lines)
+    return "\n".join([*lines, "", f"{agreed} of {len(ROWS)} agree.", ""])

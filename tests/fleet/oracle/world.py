@@ -1,0 +1,239 @@
+"""Servers, users and keys of the oracle, on a loopback and in a /etc of its own.
+
+To be run inside `tests.fleet.homes.Home.inside`: it listens on port 22 and logs people in.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputui.fleet.ssh.known_hosts import hashed
+from tests.fleet.oracle.rows import Row
+from tests.sshd import SSHD, SshHost, SshHosts, wait_for_ssh
+
+PASSWORD = "sesame"
+USERS = {"alice": 4001, "bob": 4002}
+HOSTS = "\n".join(
+    (
+        "127.0.0.1 localhost gpu-a x.lab x.lab.",
+        "127.0.0.2 gpu-b",
+        "127.0.0.3 gpu-c",
+        "127.0.0.4 gpu-p",
+        "127.0.0.5 gpu-o",
+        "127.0.0.6 gpu-r",
+        "127.0.0.99 gpu-many",
+        "127.0.0.1 gpu-many gpu-6",
+        "::1 gpu-6",
+    )
+)
+ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcpor", 1)}
+SETTINGS = {
+    "a": "Port 2201\nListenAddress ::1\n",
+    "c": "HostCertificate {folder}/host-c-cert.pub\n",
+    "p": "UsePAM yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication yes\n"
+    "PubkeyAuthentication no\n",
+    "o": "KexAlgorithms diffie-hellman-group14-sha1\nCiphers aes128-cbc\n",
+}
+
+PIPE = """#!{python} -S
+import os, select, socket, sys
+there = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+while True:
+    for ready in select.select([0, there], [], [])[0]:
+        data = os.read(0, 65536) if ready == 0 else there.recv(65536)
+        if not data:
+            sys.exit()
+        there.sendall(data) if ready == 0 else os.write(1, data)
+"""
+ASKPASS = """#!/bin/sh
+echo "$1" >> {folder}/asked
+case $1 in
+*"continue connecting"*|*"Please type"*) printf '%s\\n' "${{ANSWER_HOST_KEY:-no}}";;
+*passphrase*) printf '%s\\n' "$ANSWER_PASSPHRASE";;
+*) printf '%s\\n' "$ANSWER_PASSWORD";;
+esac
+"""
+KNOWN_KEY = """#!/bin/sh
+[ "$1" = HOSTNAME ] && echo "$4 $2 $3"
+exit 0
+"""
+
+
+def passwd(folder: Path) -> str:
+    """Return lines of /etc/passwd for the users that log in, with their password."""
+    command = ["openssl", "passwd", "-6", PASSWORD]
+    password = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return "\n".join(
+        f"{name}:{password}:{uid}:{uid}::{folder}:/bin/sh" for name, uid in USERS.items()
+    )
+
+
+@dataclass(slots=True)
+class World:
+    """All that rows refer to."""
+
+    folder: Path
+    home: Path
+    hosts: SshHosts = field(init=False)
+    words: dict[str, str] = field(default_factory=dict)
+    agent: str = ""
+
+    def __post_init__(self) -> None:
+        self.hosts = SshHosts(self.folder)
+
+    @property
+    def keys(self) -> Path:
+        """Where the client's keys are."""
+        return self.folder / "keys"
+
+    def create(self) -> None:
+        """Make keys and programs, and start the servers and an agent."""
+        self.folder.chmod(0o755)
+        self.keys.mkdir()
+        (self.folder / "authorized").mkdir()
+        self._make_keys()
+        self._make_programs()
+        for name, address in ADDRESSES.items():
+            self._start(name, address)
+        self._start_agent()
+
+    def destroy(self) -> None:
+        """End the servers and the agent."""
+        self.hosts.stop()
+
+    def fill(self, text: str) -> str:
+        """Replace the words of a row's text."""
+        text = re.sub(
+            r"\{hashed (\S+)\}", lambda found: hashed(found[1], b"0123456789abcdefghij"), text
+        )
+        return text.format_map(self.words)
+
+    def prepare(self, row: Row) -> dict[str, str]:
+        """Put a row's files in place; returns the environment for it."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        ssh = self.home / ".ssh"
+        ssh.mkdir(parents=True, mode=0o700)
+        known = self.words["known"] if row.known is None else self.fill(row.known) + "\n"
+        (ssh / "known_hosts").write_text(known)
+        (ssh / "config").write_text(self.fill(row.config))
+        Path("/etc/ssh/ssh_config").write_text(self.fill(row.system))
+        for name, text in row.files.items():
+            path = self.home / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.fill(text))
+            path.chmod(0o600)
+        (self.folder / "asked").unlink(missing_ok=True)
+        return {name: self.fill(value) for name, value in row.environ.items()}
+
+    def key_name(self, line: str) -> str:
+        """Return the name of a key by a line that sshd tells of it."""
+        blob = line.split()[2] if len(line.split()) > 2 else ""
+        public = (*self.keys.glob("*.pub"), self.folder / "locked.pub")
+        named = {path.read_text().split()[1]: path.stem for path in public}
+        return named.get(blob, line.split()[0] if line else "")
+
+    def _make_keys(self) -> None:
+        for name in ("one", "two", "three", "certified"):
+            _keygen("-t", "ed25519", "-f", self.keys / name)
+        _keygen("-t", "ed25519", "-N", "open", "-f", self.keys / "locked")
+        (self.keys / "locked.pub").rename(self.folder / "locked.pub")
+        (self.keys / "alice-key").symlink_to("two")
+        for name in ("ca", "user-ca", "host-a", "host-b", "host-c", "host-p", "host-o"):
+            _keygen("-t", "ed25519", "-f", self.folder / name)
+        _keygen("-t", "rsa", "-b", "2048", "-f", self.folder / "host-r")
+        certify = ("-s", self.folder / "ca", "-I", "c", "-h", "-n", "gpu-c")
+        _keygen(*certify, self.folder / "host-c.pub")
+        for name in ("two", "certified"):
+            _keygen(
+                "-s", self.folder / "user-ca", "-I", "u", "-n", "bob", self.keys / f"{name}.pub"
+            )
+        (self.keys / "two-cert.pub").rename(self.keys / "bob-cert.pub")
+        public = {name: _public(self.keys / name) for name in ("one", "two", "three")}
+        public["locked"] = _public(self.folder / "locked")
+        allowed = {
+            "root": ("one",),
+            "alice": ("one", "two", "locked"),
+            "bob": ("three",),
+        }
+        for user, names in allowed.items():
+            path = self.folder / "authorized" / user
+            path.write_text("".join(f"{public[name]}\n" for name in names))
+        hosts = {name: _public(self.folder / f"host-{name}") for name in ADDRESSES}
+        known = [f"gpu-{name},[gpu-{name}]:* {key}\n" for name, key in hosts.items()]
+        more = [f"::1,[::1]:*,gpu-many,gpu-6,x.lab {hosts['a']}\n"]
+        self.words = {
+            **hosts,
+            "ca": _public(self.folder / "ca"),
+            "one": (self.keys / "one").read_text(),
+            "known": "".join([*known, *more]),
+            "keys": str(self.keys),
+            "home": str(self.home),
+            "folder": str(self.folder),
+            "agent": str(self.folder / "agent"),
+        }
+
+    def _make_programs(self) -> None:
+        programs = {
+            "pipe": PIPE.format(python=sys.executable),
+            "askpass": ASKPASS.format(folder=self.folder),
+            "known": f'#!/bin/sh\necho "$1 {self.words["a"]}"\n',
+            "known-key": KNOWN_KEY,
+        }
+        for name, text in programs.items():
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+
+    def _start(self, name: str, address: str) -> None:
+        """Start an sshd with a host key of its own."""
+        host = SshHost(f"gpu-{name}", address, 22, "root")
+        settings = SETTINGS.get(name, "").format(folder=self.folder)
+        config = self.folder / f"sshd-{name}"
+        config.write_text(
+            f"{settings}Port 22\nListenAddress {address}\nHostKey {self.folder}/host-{name}\n"
+            f"AuthorizedKeysFile {self.folder}/authorized/%u\nTrustedUserCAKeys "
+            f"{self.folder}/user-ca.pub\nPidFile none\nUsePAM no\nStrictModes no\nUseDNS no\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nExposeAuthInfo yes\n"
+            "AcceptEnv LC_*\nLogLevel VERBOSE\nMaxAuthTries 20\n"
+        )
+        (self.folder / host.name).mkdir()
+        assert SSHD
+        with (self.folder / host.name / "sshd.log").open("wb") as log:
+            self.hosts.processes.append(
+                subprocess.Popen([SSHD, "-D", "-e", "-f", config], stdout=log, stderr=log)
+            )
+        wait_for_ssh(self.hosts, host)
+
+    def _start_agent(self) -> None:
+        command = ["ssh-agent", "-D", "-a", self.words["agent"]]
+        self.hosts.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        bound = time.monotonic() + 5
+        while not Path(self.words["agent"]).exists() and time.monotonic() < bound:
+            time.sleep(0.01)
+        environ = {**os.environ, "SSH_AUTH_SOCK": self.words["agent"]}
+        subprocess.run(["ssh-add", "-q", self.keys / "two"], env=environ, check=True)
+
+
+def _keygen(*arguments: str | Path) -> None:
+    made = [] if "-s" in arguments or "-N" in arguments else ["-N", ""]
+    subprocess.run(["ssh-keygen", "-q", *made, *map(str, arguments)], check=True)
+
+
+def _public(path: Path) -> str:
+    return " ".join(Path(f"{path}.pub").read_text().split()[:2])
+
+
+def environment(answers: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return what has ssh ask `askpass`."""
+    named = {f"ANSWER_{kind.upper().replace('-', '_')}": text for kind, text in answers.items()}
+    return {
+        **named,
+        "SSH_ASKPASS": str(folder / "askpass"),
+        "SSH_ASKPASS_REQUIRE": "force",
+        "DISPLAY": ":0",
+    }
