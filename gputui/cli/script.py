@@ -76,6 +76,7 @@ def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Child:
         os.close(reads)
     attached = course.link.attached
     Handover(
+        socket=course.link.socket,
         address=course.link.address,
         certificate_pem=attached.certificate_pem,
         key_pem=attached.key_pem,

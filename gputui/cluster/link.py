@@ -45,6 +45,8 @@ class HeadLink:
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, attached: Attached
     ) -> None:
+        self.socket = ""
+        """The path of the head's socket."""
         self.attached = attached
         self.address = attached.address
         """`tls://host:port` of the scheduler; "" until it listens."""
@@ -76,7 +78,9 @@ class HeadLink:
             writer.write(encode(_attach(frontend, snapshots)))
             answer = await _read_message(reader)
             if isinstance(answer, Attached) and answer.version == VERSION:
-                return cls(reader, writer, answer)
+                link = cls(reader, writer, answer)
+                link.socket = str(socket_path)
+                return link
             raise HeadError(_why_turned_away(answer))
         except BaseException:
             writer.close()

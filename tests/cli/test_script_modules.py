@@ -49,12 +49,49 @@ def test_they_are_imported_where_the_folder_is_not_on_the_path(tmp_path: Path) -
     assert importlib.import_module("qa_pack.two").__package__ == "qa_pack"
 
 
-def test_an_edited_module_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_an_edited_module_takes_the_place_of_one_that_was_uninstalled(tmp_path: Path) -> None:
     for value in (1, 2, 2):
         write(tmp_path, qa_value=f"x = {value}")
-        sent(tmp_path).install()
+        there = sent(tmp_path)
+        there.install()
         assert importlib.import_module("qa_value").x == value
-    assert sum(isinstance(finder, Modules) for finder in sys.meta_path) == 1
+        there.uninstall()
+    assert "qa_value" not in sys.modules
+    assert not any(isinstance(finder, Modules) for finder in sys.meta_path)
+
+
+def test_two_folders_clash_where_a_name_means_two_modules(tmp_path: Path) -> None:
+    write(tmp_path / "a", qa_same="x = 1", qa_other="x = 1", qa_mine="")
+    write(tmp_path / "b", qa_same="x = 1", qa_other="x = 2", qa_yours="")
+    assert sent(tmp_path / "a").clashes(sent(tmp_path / "b")) == ["qa_other"]
+
+
+def test_a_module_in_use_is_not_replaced_by_another_one_of_its_name(tmp_path: Path) -> None:
+    write(tmp_path / "a", qa_other="x = 1")
+    write(tmp_path / "b", qa_other="x = 2")
+    one, another = sent(tmp_path / "a"), sent(tmp_path / "b")
+    one.install()
+    importlib.import_module("qa_other")
+    with pytest.raises(ImportError, match="qa_other: the cluster has loaded another module"):
+        another.install()
+    assert importlib.import_module("qa_other").x == 1
+
+
+def test_what_two_have_sent_alike_stays_when_one_of_them_leaves(tmp_path: Path) -> None:
+    write(tmp_path, qa_state="x = []")
+    one, other = sent(tmp_path), sent(tmp_path)
+    one.install()
+    importlib.import_module("qa_state").x.append(1)
+    other.install()
+    one.uninstall()
+    assert importlib.import_module("qa_state").x == [1]
+
+
+def test_a_file_with_the_name_of_a_module_of_pythons_own_is_none_of_the_folders(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, queue="", colorsys="", pytest="", qa_own="")
+    assert sorted(modules_in(tmp_path).sources) == ["qa_own"]
 
 
 def test_a_module_that_did_not_change_is_not_imported_again(tmp_path: Path) -> None:

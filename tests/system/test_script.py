@@ -88,6 +88,65 @@ def test_a_module_that_was_edited_is_new_in_the_next_run(lab: Command) -> None:
         assert done.stdout == f"{value}\n", done.stderr
 
 
+MINE = (
+    "import values",
+    "print(client.submit(values.get, 1, pure=False).result(), flush=True)",
+    "input()",
+    "print(client.submit(values.get, 2, pure=False).result(), flush=True)",
+)
+
+
+def with_values(folder: Path, word: str) -> str:
+    """Write a script with a module of its own called `values`."""
+    script = written(folder / "mine.py", *MINE)
+    (folder / "values.py").write_text(f"def get(number):\n    return f'{word} {{number}}'\n")
+    return script
+
+
+def test_two_scripts_with_modules_of_one_name_never_run_each_others(lab: Command) -> None:
+    scripts = [with_values(lab.folder / word, word) for word in ("one", "other")]
+    first = lab.start("--attach", "lab", "--run", scripts[0], stdin=subprocess.PIPE)
+    assert first.stdin and first.stdout and first.stderr
+    assert first.stdout.readline() == "one 1\n"
+    second = lab("--attach", "lab", "--run", scripts[1], "--quiet")
+    assert (second.returncode, second.stdout) == (2, "")
+    assert f"from {lab.folder / 'one'}: values; wait until that run has ended" in second.stderr
+    out, err = first.communicate("\n", timeout=BOUND_S)
+    assert (first.returncode, out) == (0, "one 2\n"), err
+    third = lab.start("--attach", "lab", "--run", scripts[1], stdin=subprocess.PIPE)
+    out, err = third.communicate("\n", timeout=BOUND_S)
+    assert (third.returncode, out) == (0, "other 1\nother 2\n"), err
+
+
+SPAWNS = """
+import multiprocessing, os, sys
+from distributed import Client
+import spawned_beside
+def compute(queue):
+    with Client() as client:
+        queue.put((client.scheduler.address, client.submit(spawned_beside.where).result()))
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=compute, args=(queue,))
+    child.start()
+    address, pid = queue.get(timeout=60)
+    child.join()
+    client = Client()
+    print(address == client.scheduler.address, pid in client.run(os.getpid).values())
+"""
+
+
+def test_a_client_in_a_spawned_child_of_a_script_finds_the_cluster(lab: Command) -> None:
+    script = lab.folder / "spawning" / "mine.py"
+    script.parent.mkdir()
+    script.write_text(SPAWNS)
+    beside = script.with_name("spawned_beside.py")
+    beside.write_text("import os\ndef where():\n    return os.getpid()\n")
+    done = lab("--attach", "lab", "--run", str(script))
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
 def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> None:
     script = written(lab.folder / "mine.py", "print('before')", "{}['no such key']")
     done = lab("--attach", "lab", "--run", script, "--quiet")

@@ -2,13 +2,16 @@
 
 Nothing secret is in argv, in the environment, in a file or in Dask's configuration (which Dask
 writes into the environment of processes that it starts): the configuration names the scheduler
-and `security` below, which `Client` asks for the certificate, and `gputui.run.script.preload`.
+and `security` below, which `Client` asks for the certificate, and `gputui.run.script.preload`. A
+process that the script spawns is told the same by its environment, and asks the cluster's head.
 """
 
+import asyncio
 import json
 import logging
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,10 @@ from gputui import dask_settings
 
 if TYPE_CHECKING:
     from distributed.security import Security
+
+SPAWNED = "GPUTUI_SCRIPT"
+"""In the environment of what a script spawns: the scheduler's address, the head's socket and the
+script's folder."""
 
 _taken: dict[str, "Handover"] = {}
 """The cluster of this process, by its scheduler's address."""
@@ -25,6 +32,8 @@ _taken: dict[str, "Handover"] = {}
 class Handover:
     """The cluster of a script, and whose script it is."""
 
+    socket: str
+    """Of the cluster's head: a path."""
     address: str
     certificate_pem: str
     key_pem: str
@@ -60,12 +69,44 @@ class Handover:
                 "distributed.client.preload": preload,
             }
         )
+        os.environ |= {
+            "DASK_SCHEDULER_ADDRESS": self.address,
+            "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER": "gputui.run.script.security",
+            "DASK_DISTRIBUTED__CLIENT__PRELOAD": repr(preload),
+            SPAWNED: json.dumps([self.address, self.socket, self.folder]),
+        }
         _taken[self.address] = self
 
 
 def taken(address: str) -> Handover | None:
-    """Return the cluster at an address, where this process was handed it."""
+    """Return the cluster at an address, where this process was handed it, or one that spawned it.
+
+    Raises HeadError where that cluster is gone.
+    """
+    spawned = os.environ.get(SPAWNED)
+    if address not in _taken and spawned and json.loads(spawned)[0] == address:
+        with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
+            _taken[address] = thread.submit(asyncio.run, _ask(*json.loads(spawned))).result()
+        dask_settings.apply(_taken[address].dask_config_json)
     return _taken.get(address)
+
+
+async def _ask(address: str, socket: str, folder: str) -> Handover:
+    """Return what the head behind a socket tells those that attach."""
+    from gputui.cluster.link import HeadLink
+
+    link = await HeadLink.open(socket, frontend="python")
+    await link.close()
+    attached = link.attached
+    return Handover(
+        socket=socket,
+        address=address,
+        certificate_pem=attached.certificate_pem,
+        key_pem=attached.key_pem,
+        dask_config_json=attached.dask_config_json,
+        folder=folder,
+        parent=os.getppid(),
+    )
 
 
 def security(info: Mapping[str, Any]) -> "Security | None":

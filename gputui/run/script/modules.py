@@ -1,13 +1,14 @@
 """The modules beside a script or a preset, for the scheduler and the workers: source, in memory.
 
 A task is sent with the name of its function's module, and whoever runs it imports that. The
-script's folder may not be there, or a running cluster may have the modules of the run before.
+script's folder may not be there, and a running cluster may have modules of another person's script
+or of the run before: what is loaded under a name is always that of the run that goes on.
 """
 
 import contextlib
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import decode_source, spec_from_file_location
@@ -25,7 +26,7 @@ DEEPEST = 8
 class Source:
     """One module's file."""
 
-    path: str
+    path: str = field(compare=False)
     """Where it lies beside the script; `__file__` of the module everywhere."""
     content: bytes
     is_package: bool
@@ -41,17 +42,45 @@ class Modules(MetaPathFinder, ExecutionLoader):
         """How many modules in the folder were too many."""
 
     def install(self) -> None:
-        """Have imports find these modules first, in place of an earlier state of the folder."""
-        before = [each for each in sys.meta_path if isinstance(each, Modules)]
-        before = [each for each in before if each.folder == self.folder]
-        if any(each.sources == self.sources for each in before):
-            return
-        for each in before:
-            sys.meta_path.remove(each)
-        for name in self.sources:
-            if isinstance(getattr(sys.modules.get(name), "__loader__", None), Modules):
-                del sys.modules[name]
+        """Have imports find these modules first.
+
+        Raises ImportError where a module of such a name, but another one, is in use here.
+        """
+        if clashing := [name for name in self.sources if self._is_another(name)]:
+            raise ImportError(
+                f"{', '.join(clashing)}: the cluster has loaded another module of this name; "
+                f"rename yours in {self.folder}"
+            )
         sys.meta_path.insert(0, self)
+
+    def uninstall(self) -> None:
+        """Forget these modules, but for those that others have sent alike."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        staying = [each for each in sys.meta_path if isinstance(each, Modules)]
+        for name, source in self.sources.items():
+            loaded = getattr(sys.modules.get(name), "__loader__", None)
+            alike = any(each.sources.get(name) == source for each in staying)
+            if isinstance(loaded, Modules) and not alike:
+                del sys.modules[name]
+
+    def clashes(self, other: "Modules") -> list[str]:
+        """Return the names that mean another module there than here."""
+        there = other.sources
+        return [name for name, source in self.sources.items() if there.get(name, source) != source]
+
+    def _is_another(self, name: str) -> bool:
+        """Whether a module of this name is loaded that is not this one."""
+        module = sys.modules.get(name)
+        if module is None:
+            return False
+        loader = getattr(module, "__loader__", None)
+        if isinstance(loader, Modules):
+            return loader.sources[name] != self.sources[name]
+        try:
+            return Path(module.__file__ or "").read_bytes() != self.sources[name].content
+        except (AttributeError, OSError):
+            return True
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -86,11 +115,14 @@ class Modules(MetaPathFinder, ExecutionLoader):
 def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
     """Return the modules and packages in a folder, as far as they can be read and there is room.
 
-    Those named `first` are the last to be left out.
+    Those named `first` are the last to be left out. A file is no module of the folder where its
+    name is that of one of Python's own, or of one that was loaded here from elsewhere; nor is the
+    script itself one.
     """
     sources: dict[str, Source] = {}
     room, left_out = MOST_BYTES, 0
-    found = sorted(_found(folder, ""), key=lambda each: each[0] not in first)
+    own = [each for each in _found(folder, "") if not _is_shadowed(*each)]
+    found = sorted(own, key=lambda each: each[0] not in first)
     for name, path in found:
         with contextlib.suppress(OSError):
             size_bytes = path.stat().st_size
@@ -100,6 +132,16 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
             room -= size_bytes
             sources[name] = Source(str(path), path.read_bytes(), path.name == "__init__.py")
     return Modules(str(folder), sources, left_out)
+
+
+def _is_shadowed(name: str, path: Path) -> bool:
+    """Whether an import of this name would not find this file, here or on the cluster."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return True
+    if name not in sys.modules:
+        return path.resolve() == Path(getattr(sys.modules["__main__"], "__file__", "")).resolve()
+    return path.resolve() != Path(sys.modules[name].__file__ or "").resolve()
 
 
 def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
