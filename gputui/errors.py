@@ -6,6 +6,7 @@ GputuiError
  |    +-- PresetError      unknown preset, unknown or out-of-range parameter
  +-- ClusterError          no cluster to run it on (exit 3)
  |    +-- HostError        one host could not be used; evidence as attributes
+ |    +-- ClusterTimeoutError  it, or its workers, were not up in time (a TimeoutError, too)
  |    +-- HeadError        the head died, refused, or speaks another version
  |         +-- StoppedError  somebody stopped the cluster
  |    +-- FolderError      this user has no folder for sockets, packs or scratch files
@@ -83,6 +84,10 @@ class HostError(ClusterError):
         self.stderr_tail = stderr_tail
         self.exit_status = exit_status
         self.transient = transient
+
+
+class ClusterTimeoutError(ClusterError, TimeoutError):
+    """A cluster, or its workers, were not up in time."""
 
 
 class HeadError(ClusterError):

@@ -8,12 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cluster.running import RunningCluster
+from distributed.core import Status
+
+from gputui.cluster.keywords import translate
+from gputui.cluster.running import RunningCluster, seconds
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.connection_file import find_cluster, running_clusters
 from gputui.dask_settings import given_json
-from gputui.errors import ClusterError, HeadError
+from gputui.errors import ClusterTimeoutError, HeadError
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import AwaitWorkers, Settled
@@ -32,11 +35,13 @@ class GPUCluster(RunningCluster):
 
     `hosts` is the path of a hosts file, the text of one, or its lines; None is this machine, its
     GPUs or, where it has none, its CPUs. The constructor (with `asynchronous=True`: awaiting it)
-    returns when `workers` are up or no more will come. Other `settings` are fields of
+    returns when `workers` (or `n_workers`) are up or no more will come. Other `keywords` are those
+    of `LocalCluster` and `LocalCUDACluster` that mean something here, and fields of
     `protocol.starter.ConfigureHead`: `lease_s`, `busy`, `scheduler_port` and so on.
 
-    Raises HostsError for a bad line, ClusterError with every host's reason when fewer than
-    `min_workers` come up.
+    Raises HostsError for a bad line, UsageError for a keyword that means nothing here,
+    ClusterError with every host's reason when fewer than `min_workers` come up; one that is a
+    TimeoutError when they are not up after `timeout`, in seconds or as "15s".
     """
 
     def __init__(
@@ -44,33 +49,41 @@ class GPUCluster(RunningCluster):
         hosts: str | Path | Iterable[str] | None = None,
         workers: int | None = None,
         *,
+        n_workers: int | None = None,
         name: str | None = None,
         min_workers: int = 1,
+        timeout: float | str | None = None,
         asynchronous: bool = False,
         loop: "IOLoop | None" = None,
-        **settings: Any,
+        **keywords: Any,
     ) -> None:
+        self.status = Status.closed  # until there is something to close
         text, source = read_hosts(hosts)
         parse_hosts(text, source or "hosts")
+        meant = translate(keywords)
+        parse_hosts(meant.hosts(text), source or "hosts")
         known = {
             name: value
             for name, value in asdict(load_settings()).items()
             if name in ConfigureHead.__dataclass_fields__
         }
-        settings = {"cpu_fallback": hosts is None, **known, **settings}
+        settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""
-        self._workers = workers
-        self._min_workers = min_workers
+        self._workers = workers if n_workers is None else n_workers
+        self._min_workers = (
+            min_workers if self._workers is None else min(min_workers, self._workers)
+        )
+        self._timeout = timeout
         self._process = spawn_head(
             ConfigureHead(
                 version=VERSION,
                 name=name or default_name(source),
                 numbered=name is None,
-                hosts_text=text,
+                hosts_text=meant.hosts(text),
                 hosts_source=source,
-                workers=workers,
-                dask_config_json=given_json(),
+                workers=self._workers,
+                dask_config_json=meant.dask_json(given_json()),
                 **settings,
             )
         )
@@ -81,25 +94,34 @@ class GPUCluster(RunningCluster):
             self._finalizer()
             raise
 
-    def close(self, timeout: float | None = None) -> Any:
+    def close(self, timeout: float | str | None = None) -> Any:
         """Stop the cluster, and wait until nothing is left of it."""
-        return self._close_with(self._close)
+        return super().close(timeout)
 
     async def _start(self) -> None:
-        await self._attach(await asyncio.to_thread(self._process.opened))
-        settled = await self._request(AwaitWorkers(0, self._workers))
-        assert isinstance(settled, Settled)
         try:
-            check_enough(settled, self._min_workers)
-        except ClusterError:
-            await self._head.close()
+            async with asyncio.timeout(seconds(self._timeout)):
+                await self._bring_up()
+        except TimeoutError:
+            await self._close()
+            raise ClusterTimeoutError(f"the cluster was not up after {self._timeout}") from None
+        except BaseException:
+            await self._close()
             raise
+
+    async def _bring_up(self) -> None:
+        await self._attach(await asyncio.to_thread(self._process.opened))
+        settled = await self._head.request(AwaitWorkers(0, self._workers))
+        assert isinstance(settled, Settled)
+        check_enough(settled, self._min_workers)
+        await self._refresh()
         self.failed_hosts = settled.failed_hosts
         for line in failures(settled):
+            self._log(line)
             logger.warning("%s", line)
 
-    async def _close(self) -> None:
-        await super()._close()
+    async def _let_go(self) -> None:
+        await super()._let_go()
         await asyncio.to_thread(self._finalizer)
 
     async def _shutdown(self) -> None:

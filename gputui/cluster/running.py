@@ -1,138 +1,183 @@
-"""A running cluster as Python code holds it: what `dask.distributed.Client` accepts as one.
+"""A running cluster as Python code holds it: a `distributed.deploy.Cluster` over a head.
 
-Works with and without a running event loop, as Dask's own clusters do: with
-`asynchronous=True` its methods return awaitables.
+A subclass rather than the same methods once more: code that takes clusters asks for the class, its
+widget and its tables for its attributes. What a head does is asked of the head; what a scheduler
+knows comes from the scheduler, over the connection that the base class keeps. Importing this
+module imports distributed.
 """
 
 import asyncio
 import atexit
+import contextlib
+import math
+import os
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.core import Status, rpc
+from distributed.deploy.cluster import Cluster
+from distributed.objects import SchedulerInfo
+from distributed.utils import Log, Logs
+
 from gputui import cupy_arrays
+from gputui.cluster.adaptive import Adaptive
 from gputui.cluster.link import GONE, HeadLink, security
 from gputui.cluster.start import check_enough
-from gputui.errors import HeadError
-from gputui.protocol.frontend import (
-    Adapt,
-    AwaitWorkers,
-    Reply,
-    Request,
-    Scale,
-    SchedulerReady,
-    Settled,
-    Stop,
-)
+from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
+from gputui.protocol.frontend import AwaitWorkers, Reply, Request, Scale, SchedulerReady, Settled
+from gputui.protocol.frontend import Stop as StopCluster
 from gputui.protocol.frontend import Stopped as ClusterStopped
 
 if TYPE_CHECKING:
     from distributed.security import Security
     from tornado.ioloop import IOLoop
 
+LOOK_S = 0.1
+"""How often the scheduler is asked for its workers, while somebody waits for them."""
 
-class RunningCluster:
-    """A hold on a running cluster, from `gputui.connect`; closing it leaves the cluster running."""
+CLOSE_S = 20.0
+"""How long a cluster that nobody closed may hold up the end of the interpreter."""
+
+
+class RunningCluster(Cluster):  # type: ignore[misc]
+    """A hold on a running cluster, from `gputui.connect`; closing it leaves the cluster running.
+
+    Works with and without a running event loop, as Dask's own clusters do: with
+    `asynchronous=True` its methods return awaitables.
+    """
 
     def __init__(self, socket: str, *, asynchronous: bool = False, loop: "IOLoop | None" = None):
-        from distributed.core import Status
-        from distributed.utils import LoopRunner
-
-        self.status: Status = Status.created
+        super().__init__(asynchronous=asynchronous, loop=loop, quiet=True, name="not started")
         self.security: Security | None = None
         """The cluster's TLS, for `Client`; known once it was started or awaited."""
-        self._socket = socket
         self._asynchronous = asynchronous
-        self._runner = LoopRunner(loop=loop, asynchronous=asynchronous)
+        self._socket = socket
         self._link: HeadLink | None = None
-        self._address = ""
+        self._requested: frozenset[str] = frozenset()
+        self._worker_size = (0, 0)
+        """Threads and bytes of a worker, of one that was seen."""
         self._started: asyncio.Future[None] | None = None
+        self._closed: asyncio.Future[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._asked: set[asyncio.Task[Any]] = set()
+        self._dropped: weakref.finalize[Any, Any] | None = None
+        """Hangs up where nobody closed this."""
         self._ended_because = ""
+        self._pid = os.getpid()
         if not asynchronous:
-            self._runner.start()
-            self._run(self._awaited)
-            atexit.register(_let_go, weakref.ref(self))
+            self._loop_runner.start()
+            try:
+                self.sync(self._awaited)
+            except BaseException:
+                self.status = Status.closed
+                self._loop_runner.stop()
+                raise
+        _open.add(self)
 
-    # What Dask's Client asks of a cluster
-
-    @property
-    def loop(self) -> "IOLoop":
-        """The event loop that this cluster and its clients share."""
-        loop: IOLoop = self._runner.loop
-        return loop
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether methods return awaitables."""
-        return self._asynchronous
+    # What Dask's clusters have
 
     @property
     def scheduler_address(self) -> str:
         """`tls://host:port`; "" before it was started."""
-        return self._address
+        return self._link.address if self._link else ""
+
+    @property
+    def dashboard_link(self) -> str:
+        """The URL of Dask's dashboard, "" where none is served."""
+        return self._link.dashboard if self._link else ""
+
+    @property
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Every worker that is wanted, by name: what the scheduler knows of it, {} before."""
+        known = {info["name"]: info for info in self.scheduler_info["workers"].values()}
+        return {name: known.get(name, {}) for name in sorted(self._requested)}
+
+    def scale(
+        self,
+        n: int | None = None,
+        memory: str | int | None = None,
+        cores: int | None = None,
+        jobs: int | None = None,
+    ) -> Any:
+        """Want this many workers, or so many that they have this memory and these threads.
+
+        A job is a worker, as in dask-jobqueue. Without any of them: as many as the hosts give.
+        Nothing that a worker holds is lost.
+        """
+        wanted = [number for number in (n, jobs) if number is not None]
+        threads, limit = self._worker_size
+        size = None if memory is None else parse_bytes(memory)
+        for amount, of_one in ((cores, threads), (size, limit)):
+            if amount is not None and not of_one:
+                raise ClusterError("no worker was up yet: write how many workers are wanted")
+            if amount is not None:
+                wanted.append(math.ceil(amount / of_one))
+        return self._ask(Scale(0, max(wanted, default=None)))
+
+    def adapt(self, Adaptive: type = Adaptive, **options: Any) -> Any:  # noqa: N803 - Dask's word
+        """Let the number of workers follow the work.
+
+        `options` are those of `distributed.deploy.Adaptive`; the head does what it would do, so
+        that the number goes on following when this process ends.
+        """
+        self._adaptive = Adaptive(self, **options)
+        return self._adaptive
+
+    def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
+        """Wait until so many workers are up.
+
+        Raises ClusterError, with every reason, when no more will come; one that is a TimeoutError
+        after `timeout`, in seconds or as "15s".
+        """
+        return super().wait_for_workers(n_workers, timeout)
+
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Let go of the cluster, which goes on."""
+        closing = super().close(timeout)
+        if not self.asynchronous:
+            self._loop_runner.stop()
+        return closing
+
+    def shutdown(self) -> Any:
+        """Stop the cluster, and wait until nothing is left of it."""
+        return self.sync(self._shutdown)
 
     def __await__(self) -> Generator[Any, None, Self]:
         return self._awaited().__await__()
 
-    def wait_for_workers(self, n_workers: int = 1, timeout: float | None = None) -> Any:
-        """Wait until so many workers are up.
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same cluster."""
+        if self is other:
+            return True
+        if not isinstance(other, RunningCluster) or not self._link or not other._link:
+            return False
+        return self.cluster_id == other.cluster_id
 
-        Raises ClusterError, with every reason, when no more will come; TimeoutError after
-        `timeout` seconds.
-        """
-        return self._run(self._wait_for_workers, n_workers, timeout)
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        if self._link is None:
+            return f"{type(self).__name__}({self.name})"
+        text: str = super().__repr__()
+        return text
+
+    def _repr_html_(self, cluster_status: str | None = None) -> str:
+        workers = self.scheduler_info["workers"].values()
+        gpus = sum(bool(info.get("resources", {}).get("GPU")) for info in workers)
+        hosts = len({info["name"].rpartition(":")[0] for info in workers})
+        cells = (f"<strong>GPU workers:</strong> {gpus}", f"<strong>Hosts:</strong> {hosts}")
+        row = "".join(f'<td style="text-align: left;">{cell}</td>' for cell in cells)
+        html: str = super()._repr_html_(f"{cluster_status or ''}<tr>{row}</tr>")
+        return html
 
     # What else one does with it
-
-    @property
-    def name(self) -> str:
-        """The name to attach to it: `gputui attach NAME`."""
-        return self._head.attached.name
 
     @property
     def cluster_id(self) -> str:
         """What every process of the cluster carries in its environment as GPUTUI_CLUSTER."""
         return self._head.attached.cluster_id
-
-    def scale(self, n: int | None) -> Any:
-        """Want this many workers; None is as many as the hosts give. Nothing is lost."""
-        return self._run(self._request, Scale(0, n))
-
-    def adapt(self, minimum: int = 0, maximum: int = 2**31) -> Any:
-        """Let the number of workers follow the work."""
-        return self._run(self._request, Adapt(0, minimum, maximum))
-
-    def close(self, timeout: float | None = None) -> Any:
-        """Let go of the cluster, which goes on."""
-        return self._close_with(self._close)
-
-    def shutdown(self) -> Any:
-        """Stop the cluster, and wait until nothing is left of it."""
-        return self._close_with(self._shutdown)
-
-    def __enter__(self) -> Self:
-        if self._asynchronous:
-            raise TypeError("this cluster is asynchronous: write `async with`")
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return await self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self._closed_by(self._close)
-
-    def __repr__(self) -> str:
-        name = self._link.attached.name if self._link else "not started"
-        return f"<{type(self).__name__} {name!r} {self._address or self.status.name}>"
-
-    def _repr_html_(self) -> str:
-        import html
-
-        return f"<code>{html.escape(repr(self))}</code>"
 
     # How
 
@@ -150,95 +195,189 @@ class RunningCluster:
 
     async def _start(self) -> None:
         await self._attach(self._socket)
+        await self._refresh()
 
     async def _attach(self, socket: str) -> None:
-        """Take hold of the head, and wait until its scheduler listens."""
-        from distributed.core import Status
-
-        self._link = await HeadLink.open(socket, frontend="python")
-        self.security = security(self._link)
+        """Take hold of the head, and of its scheduler once that listens."""
+        self._link = link = await HeadLink.open(socket, frontend="python")
+        self.security = security(link)
         cupy_arrays.register()
-        self._address = self._link.attached.address
         listens = asyncio.Event()
-        self._watching = asyncio.create_task(self._watch(self._link, listens))
-        if not self._address:
+        watching = _watch_head(weakref.ref(self), link, listens)
+        self._watching = asyncio.create_task(watching)
+        if not link.address:
             await listens.wait()
-        if not self._address:
+        if not link.address:
             raise HeadError(self._ended_because)
-        self.status = Status.running
+        arguments = self.security.get_connection_args("client")
+        self.scheduler_comm = rpc(link.address, connection_args=arguments)
+        self._dropped = weakref.finalize(self, _hang_up, self.loop, link, self.scheduler_comm)
+        self._dropped.atexit = False
+        await super()._start()
+        self.name = link.attached.name
+        self._see(self.scheduler_info["workers"])
 
-    async def _watch(self, link: HeadLink, listens: asyncio.Event) -> None:
-        """Follow where the scheduler is, and why the cluster ended."""
-        self._ended_because = GONE
-        async for message in link.messages():
-            match message:
-                case SchedulerReady(address):
-                    self._address = address
-                    listens.set()
-                case ClusterStopped(reason):
-                    self._ended_because = reason
-        listens.set()
+    def _watch_worker_status(self, comm: Any) -> Coroutine[Any, Any, None]:
+        """Follow the workers that come and go, without keeping this object alive for it."""
+        return _watch_workers(weakref.ref(self), comm)
+
+    async def _sync_cluster_info(self) -> None:
+        """Tell the scheduler the cluster's name, once: it never changes."""
+        with contextlib.suppress(OSError):
+            info = self._cluster_info | {"name": self._head.attached.name}
+            await self.scheduler_comm.set_metadata(keys=["cluster-manager-info"], value=info)
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super()._update_worker_status(op, msg)
+        self._see(self.scheduler_info["workers"])
+        self._later(self._refresh())
+
+    def _see(self, workers: dict[str, Any]) -> None:
+        for info in workers.values():
+            self._worker_size = (info["nthreads"], info["memory_limit"])
+            return
+
+    async def _refresh(self) -> None:
+        """Learn which workers are wanted."""
+        with contextlib.suppress(HeadError):
+            settled = await self._head.request(AwaitWorkers(0, 0))
+            assert isinstance(settled, Settled)
+            self._requested = frozenset(settled.wanted)
+
+    def _ask(self, request: Request) -> Any:
+        """Have the head carry out a request: at once, also where nobody awaits what is returned."""
+        if self.asynchronous:
+            return self._later(self._request(request))
+        return self.sync(self._request, request)
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.ensure_future(work)
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        return task
 
     async def _request(self, message: Request) -> Reply:
-        return await self._head.request(message)
+        reply = await self._head.request(message)
+        await self._refresh()
+        return reply
 
-    async def _wait_for_workers(self, n_workers: int, timeout: float | None) -> None:
-        async with asyncio.timeout(timeout):
-            settled = await self._request(AwaitWorkers(0, n_workers))
-        assert isinstance(settled, Settled)
-        check_enough(settled, n_workers)
+    async def _wait_for_workers(
+        self, n_workers: int = 1, timeout: float | str | None = None
+    ) -> None:
+        try:
+            async with asyncio.timeout(seconds(timeout)):
+                await self._until_up(n_workers)
+                await self._refresh()
+        except TimeoutError:
+            up = len(_up(self.scheduler_info))
+            raise ClusterTimeoutError(
+                f"{up} of {n_workers} workers were up after {timeout}"
+            ) from None
+
+    async def _until_up(self, n_workers: int) -> None:
+        """Return when the scheduler has so many; the head knows whether more will come."""
+        while True:
+            with contextlib.suppress(OSError):
+                self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+                if len(_up(self.scheduler_info)) >= n_workers:
+                    return
+            settled = await self._head.request(AwaitWorkers(0, n_workers))
+            assert isinstance(settled, Settled)
+            check_enough(settled, n_workers)
+            await asyncio.sleep(LOOK_S)
+
+    async def _get_logs(
+        self, cluster: Any = True, scheduler: Any = True, workers: Any = True
+    ) -> Logs:
+        logs: Logs = await super()._get_logs(False, scheduler, workers)
+        said = [line for _, line in self._cluster_manager_logs]
+        return Logs({"Cluster": Log("\n".join(said)), **logs} if cluster else logs)
 
     async def _close(self) -> None:
+        """Close once, however many ask for it."""
+        if self._closed is None:
+            self._closed = asyncio.ensure_future(self._close_once())
+        await asyncio.shield(self._closed)
+
+    async def _close_once(self) -> None:
+        self._adaptive = None  # its loop is the head's
+        try:
+            await super()._close()
+        finally:
+            self.status = Status.closing
+            try:
+                await self._let_go()
+            finally:
+                self.status = Status.closed
+
+    async def _let_go(self) -> None:
+        if self._dropped is not None:
+            self._dropped.detach()
         if self._link is not None:
             await self._link.close()
 
     async def _shutdown(self) -> None:
-        await self._request(Stop(0))
+        await self._head.request(StopCluster(0))
         if self._watching is not None:
             await self._watching
         await self._close()
 
-    def _close_with(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> Any:
-        if self._returns_awaitables:
-            return self._closed_by(closing)
-        self._run(self._closed_by, closing)
-        self._runner.stop()
-        return None
 
-    async def _closed_by(self, closing: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        from distributed.core import Status
-
-        if self.status is Status.closed:
-            return
-        self.status = Status.closing
-        try:
-            await closing()
-        finally:
-            self.status = Status.closed
-
-    @property
-    def _returns_awaitables(self) -> bool:
-        """Whether this is called where nothing may block: Dask's client does, from the loop."""
-        if self._asynchronous:
-            return True
-        try:
-            return asyncio.get_running_loop() is getattr(self.loop, "asyncio_loop", None)
-        except RuntimeError:
-            return False
-
-    def _run(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Call a coroutine function: its awaitable where nothing may block, else its result."""
-        if self._returns_awaitables:
-            return function(*arguments)
-        from distributed.utils import sync
-
-        return sync(self.loop, function, *arguments)
+def seconds(text: float | str | None) -> float | None:
+    """Return a time given as Dask takes it: seconds, "15s"; None is none."""
+    return None if text is None else float(parse_timedelta(text, default="s"))
 
 
-def _let_go(reference: "weakref.ref[RunningCluster]") -> None:
-    """Close the link that nobody closed, before the interpreter ends its loop under it."""
-    from distributed.core import Status
+def _up(info: dict[str, Any]) -> list[str]:
+    """Return the workers that the scheduler gives tasks."""
+    return [each["name"] for each in info["workers"].values() if each["status"] == "running"]
 
-    cluster = reference()
-    if cluster is not None and cluster.status is not Status.closed:
-        cluster._run(RunningCluster._close, cluster)
+
+async def _watch_head(
+    cluster: "weakref.ref[RunningCluster]", link: HeadLink, listens: asyncio.Event
+) -> None:
+    """Follow where the scheduler is, and why the cluster ended."""
+    because = GONE
+    async for message in link.messages():
+        match message:
+            case SchedulerReady():
+                listens.set()
+            case ClusterStopped(reason):
+                because = reason
+    if (held := cluster()) is not None:
+        held._ended_because = because
+    listens.set()
+
+
+async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> None:
+    """Take what the scheduler tells of workers that come and go."""
+    with contextlib.suppress(OSError):
+        while True:
+            messages = await comm.read()
+            if (held := cluster()) is None:
+                break
+            for op, message in messages:
+                held._update_worker_status(op, message)
+            del held
+    await comm.close()
+
+
+def _hang_up(loop: "IOLoop", link: HeadLink, scheduler: Any) -> None:
+    """Let go of a cluster that was dropped, in the loop that its connections live in."""
+    for close in (link.close, scheduler.close_rpc):
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.add_callback(close)
+
+
+_open: "weakref.WeakSet[RunningCluster]" = weakref.WeakSet()
+"""Those that this process may have to close at its end."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what nobody closed, before the interpreter ends the loops under it."""
+    for cluster in list(_open):
+        ours = cluster._pid == os.getpid() and not cluster._asynchronous
+        if ours and cluster.status is not Status.closed:
+            with contextlib.suppress(TimeoutError):
+                cluster.close(timeout=CLOSE_S)

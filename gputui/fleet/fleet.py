@@ -94,7 +94,9 @@ class Fleet:
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        if self.worker_table.coming or self._reconciling or self._members.coming:
+        if self.worker_table.coming or self.worker_table.leaving:
+            return False
+        if self._reconciling or self._members.coming:
             return False
         return not self._starts_due
 

@@ -14,6 +14,7 @@ from gputui.errors import GputuiError, HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import Desired
 from gputui.head.adaptive import Adaptive
+from gputui.head.scheduler_runner import REPORT_INTERVAL_S
 from gputui.hosts import Host, parse_hosts
 from gputui.plan import Changes
 from gputui.protocol.frontend import (
@@ -66,6 +67,7 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
         workers=fleet.worker_table.up,
         failed_hosts=tuple(s for s in fleet.host_statuses if s.state is HostState.REFUSED),
         failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.PARKED),
+        wanted=tuple(fleet.worker_table.staying),
     )
 
 
@@ -73,6 +75,8 @@ def _enough(head: "Head", workers: int | None) -> bool:
     wanted = head.fleet.desired.workers if workers is None else workers
     if wanted is not None and head.fleet.worker_table.up_count >= wanted:
         return True
+    if head.adaptive and wanted is not None and wanted <= head.adaptive.bounds[1]:
+        return False  # as many may come
     return head.scheduler_runner.process.started is not None and head.fleet.settled
 
 
@@ -131,7 +135,11 @@ async def _adapt(head: "Head", request: Adapt) -> Reply:
     if request.on and not 0 <= request.minimum <= request.maximum:
         bounds = f"bounds {request.minimum} to {request.maximum}"
         raise HeadError(f"{bounds}: the lower one comes first")
-    head.adaptive = Adaptive(request.minimum, request.maximum) if request.on else None
+    head.adaptive = None
+    if request.on:
+        every = max(1, round(request.interval_s / REPORT_INTERVAL_S))
+        head.adaptive = Adaptive(request.minimum, request.maximum, request.wait_count, every)
+        head.scheduler_runner.process.aim(request.target_duration_s)
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
     head.tell(Severity.INFO, "cluster", "scaled", text)

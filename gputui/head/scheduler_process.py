@@ -20,6 +20,7 @@ from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
 from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.scheduler import (
+    Aim,
     ConfigureScheduler,
     Counts,
     FromScheduler,
@@ -115,6 +116,10 @@ class SchedulerProcess:
     def remove(self, names: tuple[str, ...], reason: str) -> None:
         """Forget workers that are gone, so that their names are free."""
         self._send(Remove(names, reason))
+
+    def aim(self, target_duration_s: float | None) -> None:
+        """Ask for as many workers as do the work in that time; None is as Dask is configured."""
+        self._send(Aim(target_duration_s))
 
     async def stop(self) -> None:
         """End it; killed where it does not end by itself."""

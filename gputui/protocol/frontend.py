@@ -82,6 +82,12 @@ class Adapt:
     minimum: int
     maximum: int
     on: bool = True
+    interval_s: float = 1.0
+    """How often the number is looked at; at most once for each of the scheduler's counts."""
+    wait_count: int = 3
+    """Looks in a row that must ask for fewer before any worker goes."""
+    target_duration_s: float | None = None
+    """In what time the work is to be done; None is what Dask's configuration says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +293,8 @@ class Settled:
     workers: tuple[str, ...]
     failed_hosts: tuple[HostStatus, ...]
     failed_workers: tuple[WorkerStatus, ...]
+    wanted: tuple[str, ...] = ()
+    """The workers that are to run now, those that are not up yet among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,18 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """Reckon how many workers do the work in this time; None is as Dask is configured."""
+
+    target_duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class StopScheduler:
     """Close the scheduler and end."""
 
 
-ToScheduler = ConfigureScheduler | Retire | Remove | StopScheduler
+ToScheduler = ConfigureScheduler | Retire | Remove | Aim | StopScheduler
 """What a head sends."""
 
 

@@ -33,7 +33,7 @@ def count(scheduler: ClusterScheduler, listening_since: float = 0.0) -> Counts:
         tasks=len(scheduler.tasks),
         queued=len(scheduler.queued),
         clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
-        adaptive_target=scheduler.adaptive_target(),
+        adaptive_target=scheduler.adaptive_target(scheduler.target_duration_s),
         spans=scheduler.take_spans(),
     )
 

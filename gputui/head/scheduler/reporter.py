@@ -15,6 +15,7 @@ from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.scheduler import ClusterScheduler
 from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
+    Aim,
     FromScheduler,
     Remove,
     Retire,
@@ -78,6 +79,8 @@ class Reporter:
                 return self._retire(message)
             case Remove():
                 self._tasks.start(self._remove(message), "removing workers")
+            case Aim(target_duration_s):
+                self._scheduler.target_duration_s = target_duration_s
             case StopScheduler():
                 self._stopped.set()
         return None

@@ -22,6 +22,8 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
 
     def __init__(self, config: ConfigureScheduler) -> None:
         address = config.dashboard_address and dashboard.checked_address(config.dashboard_address)
+        self.target_duration_s: float | None = None
+        """In what time an adaptive cluster is to do its work; None is as Dask is configured."""
         self._serves_http = bool(address)
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()

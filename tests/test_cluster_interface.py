@@ -1,0 +1,267 @@
+"""A GPUCluster where others take a `distributed.deploy.Cluster`.
+
+Sources: what distributed's deploy/tests/test_local.py, test_cluster.py, test_adaptive.py and
+test_spec_cluster.py, dask-labextension's manager and dask-cuda's test_local_cuda_cluster.py check.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, performance_report
+from distributed.deploy import Adaptive, Cluster
+
+import gputui
+from gputui.cluster import GPUCluster, running_clusters
+from gputui.errors import ClusterError, HostsError, UsageError
+from tests.processes import nothing_left
+
+HOSTS = "localhost gpus=none nthreads=1"
+
+
+@pytest.fixture(autouse=True)
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def standing() -> Iterator[tuple[GPUCluster, Client]]:
+    """One cluster for the tests that leave it as it was: two workers."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="gt-") as folder:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        with GPUCluster(HOSTS, n_workers=2) as cluster:
+            client = Client(cluster, set_as_default=True)
+            yield cluster, client
+            client.close()
+
+
+Standing = tuple[GPUCluster, Client]
+
+
+def test_it_is_a_cluster_of_dasks_with_what_notebooks_look_at(standing: Standing) -> None:
+    cluster, client = standing
+    assert isinstance(cluster, Cluster)
+    assert cluster.dashboard_link == client.dashboard_link == ""
+    names = {"localhost:cpu0", "localhost:cpu1"}
+    assert set(cluster.plan) == set(cluster.requested) == set(cluster.observed) == names
+    assert set(cluster.workers) == names
+    assert sum(info["nthreads"] for info in cluster.scheduler_info["workers"].values()) == 2
+    assert "local" in repr(cluster) and "workers=2" in repr(cluster)
+    for html in (cluster._repr_html_(), client._repr_html_()):
+        assert cluster.name in html or "GPUCluster" in html
+    assert "GPU workers" in cluster._repr_html_()
+
+
+def test_its_logs_and_clients_are_found_through_it(standing: Standing) -> None:
+    cluster, client = standing
+    assert set(cluster.get_logs()) == {"Cluster", "Scheduler", *cluster.scheduler_info["workers"]}
+    assert set(cluster.get_logs(cluster=False, workers=False)) == {"Scheduler"}
+    assert client.cluster is cluster
+
+
+def test_workers_can_start_processes_of_their_own(standing: Standing) -> None:
+    def pooled() -> list[int]:
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            return pool.map(abs, [-1, -2])
+
+    assert standing[1].submit(pooled, pure=False).result(timeout=60) == [1, 2]
+
+
+def test_a_performance_report_has_a_profile(standing: Standing, tmp_path: Path) -> None:
+    def work() -> int:
+        return sum(i * i for i in range(3_000_000))
+
+    with performance_report(filename=str(tmp_path / "report.html")):
+        standing[1].submit(work, pure=False).result(timeout=60)
+    assert "Worker Profile" in (tmp_path / "report.html").read_text()
+    assert standing[1].profile()["count"] > 0
+
+
+def test_the_state_of_a_cluster_can_be_dumped(standing: Standing, tmp_path: Path) -> None:
+    standing[1].dump_cluster_state(str(tmp_path / "state"))
+    assert (tmp_path / "state.msgpack.gz").stat().st_size > 1000
+
+
+def test_waiting_for_more_than_can_come_is_an_error_with_numbers(standing: Standing) -> None:
+    with pytest.raises(ClusterError, match="2 of at least 3 workers came up"):
+        standing[0].wait_for_workers(3, timeout=60)
+    with pytest.raises(ValueError, match="positive integer"):
+        standing[0].wait_for_workers(0)
+
+
+def test_waiting_is_true_in_every_order() -> None:
+    with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
+
+        def up() -> int:
+            return len(client.scheduler_info()["workers"])
+
+        cluster.scale(1)
+        cluster.scale(2)
+        client.wait_for_workers(2, timeout="60s")
+        assert up() == 2
+        client.restart(wait_for_workers=False)
+        client.wait_for_workers(2, timeout=60)
+        assert up() == 2
+        adaptive = cluster.adapt(minimum=1, maximum=3, wait_count=10, interval="500ms")
+        assert isinstance(adaptive, Adaptive)
+        assert (adaptive.minimum, adaptive.maximum, adaptive.wait_count) == (1, 3, 10)
+        slow = client.map(lambda n: __import__("time").sleep(1), range(40), pure=False)
+        client.wait_for_workers(3, timeout=60)
+        assert up() == 3
+        client.cancel(slow)
+        adaptive.stop()
+        cluster.scale(cores=1)
+        assert len(cluster.requested) == 1
+        cluster.scale(jobs=2)
+        cluster.wait_for_workers(2, timeout=60)
+        assert len(cluster.requested) == 2
+        cluster.scale(memory="1B")
+        assert len(cluster.requested) == 1
+
+
+async def test_asynchronous_calls_that_nobody_awaits_are_carried_out() -> None:
+    async with GPUCluster(HOSTS, n_workers=0, asynchronous=True) as cluster:
+        adaptive = cluster.adapt(minimum=1, maximum=2)
+        assert adaptive.state == "running"
+        async with Client(cluster, asynchronous=True) as client:
+            await client.wait_for_workers(1, timeout=60)
+            await adaptive
+            adaptive.stop()
+            cluster.scale(2)
+            await client.wait_for_workers(2, timeout=60)
+            assert await client.submit(sum, [1, 2]) == 3
+            assert isinstance(await cluster.get_logs(), dict)
+    assert cluster.status.name == "closed"
+    await cluster.close()
+
+
+async def test_a_start_that_takes_too_long_is_a_timeout_and_leaves_nothing() -> None:
+    before = {each.cluster_id for each in running_clusters()}
+    with pytest.raises(TimeoutError, match="not up after 1ms") as caught:
+        await GPUCluster(HOSTS, timeout="1ms", asynchronous=True)
+    assert isinstance(caught.value, ClusterError)
+    assert {each.cluster_id for each in running_clusters()} == before
+
+
+async def test_a_dropped_cluster_warns_and_leaves_nothing() -> None:
+    program = f"""
+        import gc, sys
+        from gputui import GPUCluster
+        cluster = GPUCluster({HOSTS!r}, n_workers=1)
+        print(cluster.cluster_id, flush=True)
+        del cluster
+        gc.collect()
+        print("dropped", file=sys.stderr, flush=True)
+        sys.stdin.read()
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "always", "-c", textwrap.dedent(program)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout and process.stderr
+    cluster_id = (await process.stdout.readline()).decode().strip()
+    said = await process.stderr.readuntil(b"dropped\n")
+    assert b"ResourceWarning: unclosed cluster GPUCluster" in said
+    own = process.pid
+    await nothing_left(cluster_id)
+    assert process.returncode is None and Path(f"/proc/{own}").exists()
+    await process.communicate(b"")
+
+
+def test_clusters_in_threads_are_apart() -> None:
+    found: dict[str, Any] = {}
+
+    def use(number: str) -> None:
+        with GPUCluster(HOSTS, n_workers=1) as cluster, cluster.get_client() as client:
+            found[number] = (cluster.name, client.submit(sum, [1, 2]).result())
+
+    threads = [threading.Thread(target=use, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert {name for name, _ in found.values()} == {"local", "local-2"}
+    assert {three for _, three in found.values()} == {3}
+
+
+def test_a_forked_child_that_exits_leaves_the_cluster_running() -> None:
+    program = f"""
+        import os, sys
+        from gputui import GPUCluster
+        cluster = GPUCluster({HOSTS!r}, n_workers=1)
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+        print(cluster.get_client().submit(sum, [1, 2]).result())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+
+
+def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path: Path) -> None:
+    with (
+        GPUCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            memory_limit="1 GiB",
+            local_directory=str(tmp_path),
+            protocol="tls",
+            processes=True,
+            silence_logs=30,
+            env={"GIVEN": "yes"},
+            dashboard_address=None,
+        ) as cluster,
+        cluster.get_client() as client,
+    ):
+        (info,) = cluster.scheduler_info["workers"].values()
+        assert (info["nthreads"], info["memory_limit"]) == (2, 2**30)
+        assert Path(info["local_directory"]).is_relative_to(tmp_path)
+        assert client.submit(os.getenv, "GIVEN").result() == "yes"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"protocol": "ucx"}, "protocol='ucx': it is always TLS"),
+        ({"processes": False}, "processes=False: workers are processes"),
+        ({"rmm_pool_size": 0.5}, "rmm_pool_size=0.5: .*worker plugin"),
+        ({"n_worker": 2}, r"n_worker=2: no such keyword \(did you mean"),
+    ],
+)
+def test_keywords_that_mean_nothing_are_refused_with_what_to_write(
+    keywords: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        GPUCluster(**keywords)
+
+
+def test_devices_named_as_for_localcudacluster_are_those_of_this_machine() -> None:
+    with pytest.raises(ClusterError, match="no GPU 7"):
+        GPUCluster(CUDA_VISIBLE_DEVICES=[7], min_workers=1)
+    with pytest.raises(HostsError):
+        GPUCluster(memory_limit="much")
+
+
+def test_a_hold_on_a_running_cluster_has_the_same(runtime: Path) -> None:
+    with GPUCluster(HOSTS, n_workers=1, name="mine") as cluster:
+        with gputui.connect("mine") as held:
+            assert isinstance(held, Cluster)
+            assert held.name == "mine" and held.observed == cluster.observed
+            held.scale(2)
+            held.wait_for_workers(2, timeout=60)
+        assert cluster.get_client().submit(sum, [1, 2]).result() == 3
