@@ -25,7 +25,10 @@ def runtime_folder() -> Path:
     Raises FolderError where there is no usable one.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    return _first_usable([Path(runtime, "gputui")] * bool(runtime) + [_temporary()], _for_sockets)
+    short = Path("/tmp") / _temporary().name
+    return _first_usable(
+        [Path(runtime, "gputui")] * bool(runtime) + [_temporary(), short], _for_sockets
+    )
 
 
 def cache_folders() -> tuple[Path, ...]:

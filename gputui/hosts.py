@@ -37,6 +37,8 @@ class Host:
     memory_bytes: int | None = None
     """A worker's host-memory limit; None shares the host's memory among its workers."""
     python: str | None = None
+    setup: str = ""
+    """What the host's login shell runs before Python, `module load cuda`; "" for nothing."""
     env: tuple[tuple[str, str], ...] = ()
     line: int = 0
     address: str = ""
@@ -107,8 +109,24 @@ def _with_port(host: Host) -> Host:
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the number and the words of every line that says something."""
     for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
-        if words := re.sub(r"(^|\s)#.*", "", line).split():
+        if words := _words(line):
             yield number, words
+
+
+def _words(line: str) -> list[str]:
+    r"""Return the words of a line without its comment; double quotes hold what has spaces.
+
+    >>> _words('a setup="module load cuda # 13" gpus=0  # mine')
+    ['a', 'setup=module load cuda # 13', 'gpus=0']
+    >>> _words('# nothing')
+    []
+    """
+    words = []
+    for word in re.findall(r'(?:"[^"]*"|\S)+', line):
+        if word.startswith("#"):
+            break
+        words.append(re.sub(r'"([^"]*)"', r"\1", word))
+    return words
 
 
 def _nothing(text: str) -> str:
@@ -312,6 +330,13 @@ def _size(key: str, value: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
+def _line(key: str, value: str) -> str:
+    """Parse a line for a shell."""
+    if not value or any(ord(c) < 32 for c in value):
+        raise UsageError(f'{key}={value!r}: write a line in quotes: setup="module load cuda"')
+    return value
+
+
 def _path(key: str, value: str) -> str:
     """Parse the path, or the name, of an interpreter."""
     if not value or any(ord(c) < 32 for c in value):
@@ -326,4 +351,5 @@ OPTIONS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "nthreads": ("nthreads", _count),
     "memory": ("memory_bytes", _size),
     "python": ("python", _path),
+    "setup": ("setup", _line),
 }

@@ -396,7 +396,7 @@ class Namespaces(SshHosts):
         return f"{self.prefix}-{host.name}"
 
     def _create_one(self, host: SshHost) -> None:
-        space, outside, inside = self.namespace(host), self._outside(host), "eth0"
+        space, outside, inside = self.namespace(host), self.device(host), "eth0"
         _ip(f"netns add {space}")
         _ip(f"link add {outside} type veth peer name {inside} netns {space}")
         _ip(f"link set {outside} master {self.prefix}br up")
@@ -406,16 +406,17 @@ class Namespaces(SshHosts):
         _ip(f"-n {space} link set {inside} up")
         _ip(f"-n {space} route add default via {self.head_address}")
 
-    def _outside(self, host: SshHost) -> str:
+    def device(self, host: SshHost) -> str:
+        """Return this machine's end of a host's wire."""
         return f"{self.prefix}{re.sub(r'[^0-9]', '', host.name)}"
 
     def cut(self, host: SshHost) -> None:
         """Take a host off the network: nothing reaches it, and nothing is refused."""
-        _ip(f"link set {self._outside(host)} down")
+        _ip(f"link set {self.device(host)} down")
 
     def mend(self, host: SshHost) -> None:
         """Put a host on the network again."""
-        _ip(f"link set {self._outside(host)} up")
+        _ip(f"link set {self.device(host)} up")
 
     def processes_of(self, host: SshHost) -> list[int]:
         """Return the pids of all that runs in a host's namespace."""

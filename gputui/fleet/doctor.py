@@ -47,7 +47,7 @@ async def _diagnose_one(
     host: Host, settings: FleetSettings, shared: Shared, ask: Ask
 ) -> tuple[Finding, ...]:
     """Return the findings on one host, up to the one that keeps it from the rest."""
-    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state: None, ask=ask)
+    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
     try:
         opened = await open_link(host, settings, shared, stages)
     except HostError as error:

@@ -27,12 +27,14 @@ Ask = Callable[[Question], Awaitable[str | None]]
 """Asks a person; None for no, or where there is nobody to ask."""
 
 
+Entered = Callable[[HostState, str], None]
+"""Hears of a stage, and of what is done in it, "" for nothing in particular."""
+
+
 class Stages:
     """The stages of one attempt to reach one host."""
 
-    def __init__(
-        self, host: str, timeout_s: float, *, entered: Callable[[HostState], None], ask: Ask
-    ) -> None:
+    def __init__(self, host: str, timeout_s: float, *, entered: Entered, ask: Ask) -> None:
         self.host = host
         self.timeout_s = timeout_s
         self.current = HostState.RESOLVING
@@ -50,7 +52,7 @@ class Stages:
         The bound is `timeout_s` where none is given, and counts from the last `progress`.
         """
         self.current = state
-        self._entered(state)
+        self._entered(state, "")
         self._bound_s = bound_s or self.timeout_s
         try:
             async with asyncio.timeout(self._bound_s) as self._timeout:
@@ -62,8 +64,13 @@ class Stages:
         finally:
             self._timeout = None
 
-    def progress(self) -> None:
-        """Let the clock of the current stage start again: the host has done something."""
+    def progress(self, text: str = "") -> None:
+        """Let the clock of the current stage start again: the host has done something.
+
+        A `text` says what, for people to read.
+        """
+        if text:
+            self._entered(self.current, text)
         if self._timeout and self._timeout.when() is not None:
             now = asyncio.get_running_loop().time()
             self._timeout.reschedule(now + self._bound_s)

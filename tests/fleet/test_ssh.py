@@ -91,7 +91,7 @@ async def test_what_a_login_shell_prints_is_skipped(
     assert (await reaching.end(reaching.begin(cpu_host("ssh1")))).state is S.READY
 
 
-@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh", "zsh", "fish", "ksh"])
 async def test_any_login_shell_will_do(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str
 ) -> None:

@@ -79,7 +79,7 @@ async def _prepare(
     """Make one host ready."""
     if host.is_local:
         return Outcome(host.name, reason="this machine runs gputui itself: install with its pip")
-    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state: None, ask=ask)
+    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
     try:
         connection = await (await shared.connector()).connect(host, stages)
         async with asyncio.timeout(BOUND_S):
@@ -105,7 +105,14 @@ async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Te
         "cupy": _cupy_version(),
     }
     interpreters = [f"python{wanted}", "python3"]
-    link.stream.write(remote.opening(interpreters, remote.script("preparing.py"), order))
+    opening = remote.opening(
+        interpreters,
+        remote.script("preparing.py"),
+        order,
+        setup=host.setup,
+        too_old=f"import sys; sys.exit('it is too old to make Python {wanted} ready')",
+    )
+    link.stream.write(opening)
     while (line := await link.read_line()) is not None:
         said = _parsed(line)
         if "line" in said:

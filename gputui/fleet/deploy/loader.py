@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 
 GREETING = "gputui-loader-1"
+TOOK = "gputui-loader-took"
+PIECE_BYTES = 32768
 FITS = """import sys, importlib.util
 print(sys.version.split()[0])
 sys.exit(not (sys.version.startswith(sys.argv[1]) and importlib.util.find_spec("dask")))"""
@@ -34,7 +36,8 @@ def main() -> None:
         "client": client,
         "time": time.time(),
     }
-    say(f"{GREETING} {json.dumps(greeting)}\n")
+    os.environ.pop("GPUTUI_FIND", None)
+    say(f"{GREETING} {order['nonce']} {json.dumps(greeting)}\n")
     if not path:
         path = store(order["hash"], read_exactly(order["size"]))
     os.environ["GPUTUI_CLUSTER"] = order["cluster"]
@@ -134,14 +137,18 @@ def read_line() -> bytes:
 
 
 def read_exactly(size: int) -> bytes:
-    """Return that many bytes of stdin."""
+    """Return that many bytes of stdin, and tell of each piece of them that has come."""
     parts = []
-    while size:
-        part = os.read(0, min(size, 65536))
+    taken = told = 0
+    while taken < size:
+        part = os.read(0, min(size - taken, 65536))
         if not part:
             raise SystemExit("gputui: the connection ended before the agent had arrived")
         parts.append(part)
-        size -= len(part)
+        taken += len(part)
+        while told < taken // PIECE_BYTES:
+            told += 1
+            say(f"{TOOK}\n")
     return b"".join(parts)
 
 

@@ -6,6 +6,9 @@ What the hosts of one fleet have in common (the pack, the SSH connections to jum
 
 import asyncio
 import json
+import os
+import secrets
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -27,9 +30,12 @@ from gputui.protocol.agent import MARKER
 from gputui.snapshot import HostState
 
 if TYPE_CHECKING:
+    from gputui.fleet.ssh.connection import Connection
     from gputui.fleet.ssh.connector import Connector
 
 LOOPBACK = "127.0.0.1"
+PATIENT = 6
+"""How many times the bound of a stage a login shell may take."""
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 
 
@@ -110,12 +116,8 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
     packing = asyncio.create_task(shared.pack())
     connector = await shared.connector()
     connection = await connector.connect(host, stages)
-    late = f"it was reached, and then did nothing for {stages.timeout_s:g} s"
     try:
-        async with stages.enter(HostState.PROBING, late):
-            stream = await connection.run(remote.COMMAND)
-            link = AgentLink(stream)
-            greeting = await _start_relay(host, settings, stages, link, await packing)
+        link, greeting = await _start_relay(host, settings, stages, connection, packing)
     except BaseException:
         await asyncio.shield(connection.close())
         raise
@@ -143,8 +145,13 @@ async def _open_local(
         if host.python:
             pack = await shared.pack()
             command = [str(Path(host.python).expanduser()), str(pack.path), "relay"]
+        environ = {"GPUTUI_CLUSTER": settings.cluster_id}
+        if host.setup:
+            environ["GPUTUI_FIND"] = f"exec {shlex.join(command)}"
+            shell = os.environ.get("SHELL") or "/bin/sh"
+            command = [shell, "-c", f'{host.setup} && exec sh -c "$GPUTUI_FIND"']
         try:
-            stream = await LocalStream.start(command, {"GPUTUI_CLUSTER": settings.cluster_id})
+            stream = await LocalStream.start(command, environ)
         except OSError as error:
             reason = f"{command[0]}: {error.strerror}"
             raise stages.error(reason, f"correct python=; {BOOTSTRAP}") from error
@@ -159,22 +166,64 @@ async def _open_local(
 
 
 async def _start_relay(
+    host: Host,
+    settings: FleetSettings,
+    stages: Stages,
+    connection: "Connection",
+    packing: asyncio.Task[Pack],
+) -> tuple[AgentLink, dict[str, Any]]:
+    """Have the loader on the host start the relay; returns its link and the loader's greeting.
+
+    The greeting is python, version, send, address, client and, added here, ahead_s. A login shell
+    may take longer than any other stage: it may wait for a lock that all hosts of a cluster want.
+    """
+    late = f"its login shell did not start Python within {stages.timeout_s * PATIENT:g} s"
+    hint = f"does `ssh {host.ssh_name} true` return? Its shell may wait for input or for a lock"
+    async with stages.enter(HostState.PROBING, late, hint, bound_s=stages.timeout_s * PATIENT):
+        pack = await packing
+        try:
+            stream = await connection.run(remote.COMMAND)
+        except OSError as error:
+            raise stages.error(
+                f"it let us in and opened no session: {error}",
+                "let its sshd_config allow one: MaxSessions, ForceCommand",
+                transient=True,
+            ) from error
+        link = AgentLink(stream)
+        greeting = await _greet(host, settings, stages, link, pack)
+    late = f"its connection took nothing of the agent for {stages.timeout_s:g} s"
+    async with stages.enter(HostState.PROBING, late):
+        if greeting["send"]:
+            await _send(pack, stages, link)
+    late = f"its agent did not start within {stages.timeout_s:g} s"
+    async with stages.enter(HostState.PROBING, late):
+        if await link.skip_to(MARKER) is None:
+            raise await _silent_end(link, stages, "its agent could not be started")
+    return link, greeting
+
+
+async def _greet(
     host: Host, settings: FleetSettings, stages: Stages, link: AgentLink, pack: Pack
 ) -> dict[str, Any]:
-    """Have the loader on the host start the relay; returns its greeting.
-
-    The greeting is python, version, send, address and, added here, ahead_s.
-    """
-    interpreters = interpreters_for(host)
+    """Send the loader, and return its greeting."""
+    interpreters, nonce = interpreters_for(host), secrets.token_hex(8)
     order = {
         "version": settings.versions.python,
         "hash": pack.hash,
         "size": len(pack.data),
         "cluster": settings.cluster_id,
         "others": interpreters[1:],
+        "nonce": nonce,
     }
-    link.stream.write(remote.opening(interpreters, remote.script("loader.py"), order))
-    answer = await link.skip_to(remote.GREETING)
+    opening = remote.opening(
+        interpreters,
+        remote.script("loader.py"),
+        order,
+        setup=host.setup,
+        too_old=remote.greeting_of_an_old_python(nonce),
+    )
+    link.stream.write(opening)
+    answer = await link.skip_to(remote.GREETING + b" " + nonce.encode())
     if answer is None:
         raise await _no_python(host, interpreters, link, stages)
     greeting: dict[str, Any] = json.loads(answer)
@@ -182,18 +231,25 @@ async def _start_relay(
     wrong = checks.python_problem(greeting["python"], greeting["version"], settings.versions)
     if wrong:
         raise stages.error(wrong.reason, wrong.hint)
-    if greeting["send"]:
-        link.stream.write(pack.data)
-        await link.stream.drain()
-    if await link.skip_to(MARKER) is None:
-        raise await _silent_end(link, stages, "its agent could not be started")
     return greeting
+
+
+async def _send(pack: Pack, stages: Stages, link: AgentLink) -> None:
+    """Send the pack; as long as it goes on arriving, it may take any time."""
+    link.stream.write(pack.data)
+    pieces = len(pack.data) // remote.PIECE_BYTES
+    for piece in range(pieces):
+        if await link.skip_to(remote.TOOK) is None:
+            raise await _silent_end(link, stages, "the agent did not arrive")
+        stages.progress(f"sending the agent: {100 * (piece + 1) // pieces} %")
 
 
 def interpreters_for(host: Host) -> list[str]:
     """Return the interpreters to try on a host, in order."""
     if host.python:
         return [host.python]
+    if host.setup:
+        return ["python3", "python", sys.executable]
     return [sys.executable, f"{remote.BOOTSTRAP_ENVIRONMENT}/bin/python", "python3"]
 
 
@@ -202,6 +258,14 @@ async def _no_python(
 ) -> HostError:
     """Return why no interpreter answered."""
     status = await link.stream.exit_status()
+    if host.setup and remote.SET_UP.decode() not in link.banner:
+        said = "; ".join(line for line in link.last_log_lines if line)
+        return stages.error(
+            f"setup= failed there (exit status {status}): {said or 'it said nothing'}",
+            f"its login shell was to run: {host.setup}",
+            stderr_tail=link.last_log_lines,
+            exit_status=status,
+        )
     if status != remote.NO_PYTHON:
         return await _silent_end(link, stages, "the command that starts Python failed")
     if host.python:

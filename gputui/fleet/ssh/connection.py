@@ -38,10 +38,16 @@ class Connection:
         self._proxy = proxy
 
     async def run(self, command: str) -> "SshStream":
-        """Run a command, without a terminal; closing the stream closes the connection."""
-        process = await self.ssh.create_process(
-            command, env=self._environment, encoding=None, request_pty=False
-        )
+        """Run a command, without a terminal; closing the stream closes the connection.
+
+        Raises OSError where the server opens no session for it.
+        """
+        try:
+            process = await self.ssh.create_process(
+                command, env=self._environment, encoding=None, request_pty=False
+            )
+        except asyncssh.Error as error:
+            raise ConnectionAbortedError(error.reason) from error
         return SshStream(process, self)
 
     async def close(self) -> None:

@@ -1,0 +1,203 @@
+"""Hosts that are slow, full, old, or whose login shell does what it likes."""
+
+import asyncio
+import getpass
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui.hosts import Host
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import Reaching
+from tests.fleet.test_ssh import free_port
+from tests.sshd import (
+    SSHD,
+    AsyncsshServer,
+    SshHost,
+    SshHosts,
+    unavailable,
+    wait_for_ssh,
+)
+
+Start = Callable[..., AsyncsshServer]
+
+
+def login_shell(folder: Path, text: str) -> tuple[str, ...]:
+    """Return a login shell that does something before it runs a command."""
+    path = folder / "login-shell"
+    path.write_text(f'#!/bin/bash\n{text}\nexec /bin/bash "$@"\n')
+    path.chmod(0o755)
+    return (str(path),)
+
+
+def cpu_host(name: str, **options: object) -> Host:
+    return Host(name, gpus=(), **options)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "echo 'Welcome!'; printf 'no newline: '",
+        "read first; read second",
+        "cd /; export PYTHONSAFEPATH=",
+        "echo 'gputui-loader-1 {}'; echo gputui-agent-stream-1; echo gputui-begin",
+        "exec 2>&1; echo on stderr >&2",
+    ],
+    ids=["prints", "reads stdin", "changes folder", "prints the markers", "joins stderr"],
+)
+async def test_a_login_shell_may_do_what_it_likes(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, text: str
+) -> None:
+    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, text))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)))
+    assert (host.state, host.status.reason) == (S.READY, "")
+
+
+async def test_a_login_shell_that_waits_for_ever_is_named(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, "cat >/dev/null; exit"))
+    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=0.3)
+    host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+    assert "its login shell did not start Python within" in host.status.reason
+    assert "`ssh ssh1 true`" in host.status.hint
+
+
+async def test_hosts_whose_shells_wait_for_one_lock_all_come_up(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    lock = f"exec 9>{ssh_folder.folder}/lock; flock 9; sleep 0.2; exec 9>&-"
+    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, lock))
+    aliases = [replace(ssh_folder.hosts[0], name=f"many{number}") for number in range(16)]
+    ssh_folder.describe(*aliases)
+    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=2.0)
+    hosts = [reaching.begin(cpu_host(alias.name, python=sys.executable)) for alias in aliases]
+    await asyncio.gather(*(reaching.end(host, bound_s=60) for host in hosts))
+    assert {host.status.reason for host in hosts} == {""}
+
+
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
+async def test_an_old_python_is_named_with_its_version(
+    reaching: Reaching, asyncssh_hosts: SshHosts, version: str
+) -> None:
+    found = sorted(Path.home().glob(f".pyenv/versions/{version}*/bin/python"))
+    python = str(found[0]) if found else shutil.which(f"python{version}")
+    if not python:
+        pytest.skip(f"no Python {version} here")
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=python)))
+    assert f"Python {version}" in host.status.reason
+    assert "but this cluster runs on" in host.status.reason
+
+
+async def test_what_setup_exports_is_taken_over(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", environ={"SHELL": "/bin/bash"})
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    cache = ssh_folder.folder / "its cache"
+    setup = f'export XDG_CACHE_HOME="{cache}" && echo module loaded'
+    host = cpu_host("ssh1", python=sys.executable, setup=setup)
+    assert (await reaching.end(reaching.begin(host))).state is S.READY
+    assert list((cache / "gputui").glob("agent-*.pyz"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh", "fish", "ksh", "sh"])
+async def test_a_setup_that_fails_is_shown_with_what_it_said(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, shell: str
+) -> None:
+    path = shutil.which(shell) or pytest.skip(f"no {shell} here")
+    start_asyncssh("ssh1", shell=(path,), environ={"SHELL": path})
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    setup = "sh -c 'echo no such module: cuda; exit 3'"
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", setup=setup)))
+    assert re_words(host.status.reason) == "setup= failed there: no such module: cuda"
+    assert setup in host.status.hint
+
+
+def re_words(reason: str) -> str:
+    return reason.replace(" (exit status 3)", "").replace(" (exit status 1)", "")
+
+
+async def test_a_server_that_opens_no_session_is_named(
+    reaching: Reaching, ssh_folder: SshHosts
+) -> None:
+    if SSHD is None:
+        unavailable("there is no sshd")
+    host = SshHost("full", "127.0.0.1", free_port(), getpass.getuser())
+    ssh_folder.start_sshd(host, settings="MaxSessions 0\n")
+    try:
+        wait_for_ssh(ssh_folder, host)
+        ssh_folder.describe(host)
+        reaching.configure(ssh_config=str(ssh_folder.config))
+        managed = await reaching.end(reaching.begin(cpu_host("full")))
+        assert "opened no session" in managed.status.reason
+        assert "MaxSessions" in managed.status.hint
+        await reaching.close()
+    finally:
+        ssh_folder.stop()
+
+
+async def test_a_home_that_is_not_ascii_under_the_posix_locale(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    home = ssh_folder.folder / "hömé-家"
+    home.mkdir()
+    environ = {"HOME": str(home), "XDG_CACHE_HOME": f"{home}/cache", "LC_ALL": "POSIX"}
+    start_asyncssh("ssh1", environ={**environ, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"})
+    (home / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (home / "python").chmod(0o755)
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python="~/python")))
+    assert (host.state, host.status.reason) == (S.READY, "")
+
+
+SLOW = """
+import asyncio, sys
+
+async def carry(reader, write, delay_s, bytes_per_s):
+    queue = asyncio.Queue()
+    async def late():
+        while True:
+            due, data = await queue.get()
+            await asyncio.sleep(max(0, due - asyncio.get_running_loop().time()))
+            write(data)
+    task = asyncio.create_task(late())
+    while data := await reader.read(1024):
+        queue.put_nowait((asyncio.get_running_loop().time() + delay_s, data))
+        await asyncio.sleep(len(data) / bytes_per_s)
+
+async def main(host, port):
+    loop = asyncio.get_running_loop()
+    there = await asyncio.open_connection(host, port)
+    here = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(here), sys.stdin)
+    out = open(1, "wb", 0)
+    up = carry(here, there[1].write, 0.2, 50_000)
+    down = carry(there[0], out.write, 0.2, 50_000)
+    await asyncio.wait(map(asyncio.ensure_future, (up, down)), return_when="FIRST_COMPLETED")
+
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+"""A ProxyCommand with round trips of 0.4 s, and 400 kbit/s."""
+
+
+async def test_a_slow_link_brings_the_agent_all_the_same(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    (ssh_folder.folder / "slow.py").write_text(SLOW)
+    proxy = f"Host *\n  ProxyCommand {sys.executable} {ssh_folder.folder}/slow.py %h %p\n"
+    ssh_folder.config.write_text(ssh_folder.config.read_text() + proxy)
+    padding = random.Random(1).randbytes(150_000)
+    # A zip archive may have anything before it.
+    reaching.shared_pack = replace(reaching.shared_pack, data=padding + reaching.shared_pack.data)
+    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=1.5)
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=60)
+    assert (host.state, host.status.reason) == (S.READY, "")
