@@ -1,6 +1,6 @@
 """A frontend's hold on a head: requests and their answers, and what the head sends unasked.
 
-JSON lines over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
+A channel over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
 holds no truth of its own.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, ProtocolError
 from gputui.protocol import VERSION
-from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.frontend import (
     Attach,
     Attached,
@@ -30,36 +30,36 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import Refused
+from gputui.protocol.streams import SocketStream
+from gputui.tasks import Tasks, words
 
 if TYPE_CHECKING:
     from distributed.security import Security
 
 GONE = "the cluster's head is gone"
-LONG_LINE_BYTES = 2**20
-"""A line of so much is decoded in a thread, so that keys are answered in the meantime."""
+
+HeadChannel = Channel[FromFrontend, ToFrontend]
 
 
 class HeadLink:
     """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
 
-    def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, attached: Attached
-    ) -> None:
+    def __init__(self, channel: HeadChannel, attached: Attached) -> None:
         self.socket = ""
         """The path of the head's socket."""
         self.attached = attached
         self.address = attached.address
         """`tls://host:port` of the scheduler; "" until it listens."""
         self.dashboard = attached.dashboard
-        self._reader = reader
-        self._writer = writer
+        self._channel = channel
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         self._unasked: deque[ToFrontend] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
         self._why_gone = GONE
-        self._task = asyncio.create_task(self._read(), name="head link")
+        self._tasks = Tasks(self._reading_failed)
+        self._tasks.start(self._read(), name="reading what the head sends")
 
     @classmethod
     async def open(
@@ -71,19 +71,20 @@ class HeadLink:
         of another version.
         """
         try:
-            reader, writer = await asyncio.open_unix_connection(socket_path, limit=MAX_LINE_BYTES)
+            stream = await SocketStream.connect(socket_path)
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
+        channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
-            writer.write(encode(_attach(frontend, snapshots)))
-            answer = await _read_message(reader)
+            channel.send(_attach(frontend, snapshots))
+            answer = await channel.receive()
             if isinstance(answer, Attached) and answer.version == VERSION:
-                link = cls(reader, writer, answer)
+                link = cls(channel, answer)
                 link.socket = str(socket_path)
                 return link
             raise HeadError(_why_turned_away(answer))
         except BaseException:
-            writer.close()
+            await channel.close()
             raise
 
     async def request(self, message: Request) -> Reply:
@@ -106,9 +107,7 @@ class HeadLink:
 
     async def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
-        with contextlib.suppress(ConnectionError):
-            self._writer.write(encode(message))
-            await self._writer.drain()
+        self._channel.send(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
         """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
@@ -122,22 +121,23 @@ class HeadLink:
 
     async def close(self) -> None:
         """Let go of the cluster; `messages` ends."""
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
+        await self._channel.flush()
+        await self._tasks.close()
+        await self._channel.close()
 
     async def _read(self) -> None:
         reason = ""
         try:
-            while (message := await _read_message(self._reader)) is not None:
+            async for message in self._channel:
                 self._take(message)
         except ProtocolError as error:
             reason = str(error)
         finally:
             self._end(HeadError(reason or self._why_gone))
+
+    def _reading_failed(self, name: str, error: Exception) -> None:
+        """Let everybody who waits know; `_read` ended with it."""
+        self._why_gone = f"{name} failed: {words(error)}"
 
     def _take(self, message: ToFrontend) -> None:
         if not isinstance(message, Reply | Refused):
@@ -183,23 +183,6 @@ def _attach(frontend: str, snapshots: bool) -> Attach:
         user = pwd.getpwuid(os.getuid()).pw_name
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
     return Attach(VERSION, frontend, snapshots, os.getpid(), user, terminal, client)
-
-
-async def _read_message(reader: asyncio.StreamReader) -> ToFrontend | None:
-    """Return the next message; None at the end. Raises ProtocolError for a line that is none."""
-    try:
-        line = await reader.readline()
-    except ConnectionError:
-        return None
-    except ValueError as error:
-        raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes") from error
-    if not line.endswith(b"\n"):
-        return None
-    if len(line) < LONG_LINE_BYTES:
-        message: ToFrontend = decode(line, ToFrontend)
-    else:
-        message = await asyncio.to_thread(decode, line, ToFrontend)
-    return message
 
 
 def _why_turned_away(answer: ToFrontend | None) -> str:

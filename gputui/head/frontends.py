@@ -1,7 +1,8 @@
 """What the head does for frontends: takes them in, shows them the past, hears them."""
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
 
 from gputui.head.requests import carry_out
 from gputui.head.server import FrontendConnection
@@ -10,10 +11,12 @@ from gputui.protocol.frontend import (
     Attached,
     EventHappened,
     FromFrontend,
+    Reply,
     ReportRun,
     Request,
     SubscribeLogs,
 )
+from gputui.protocol.shared import Refused
 from gputui.snapshot import Severity
 from gputui.tasks import Tasks, words
 
@@ -28,7 +31,7 @@ class Frontends:
 
     def __init__(self, head: "Head") -> None:
         self._head = head
-        self._tasks = Tasks(self._answer_failed)
+        self._tasks = Tasks(self._failed)
 
     def frontend_attached(self, frontend: FrontendConnection) -> Attached:
         """Give a frontend what it needs to take part."""
@@ -52,8 +55,10 @@ class Frontends:
         head.logs.frontend_left(frontend)
         head.view.wanted(any(frontend.snapshots for frontend in head.server.frontends))
 
-    def message_taken(self, frontend: FrontendConnection, message: FromFrontend) -> None:
-        """Carry out what a frontend asks."""
+    def message_taken(
+        self, frontend: FrontendConnection, message: FromFrontend
+    ) -> Coroutine[Any, Any, Reply | Refused] | None:
+        """Take what a frontend sends; returns the work whose result answers a request."""
         head = self._head
         match message:
             case ReportRun():
@@ -63,10 +68,10 @@ class Frontends:
             case Answer():
                 head.questions.take(message)
             case _ if isinstance(message, Request):
-                name = f"the answer to {type(message).__name__}"
-                self._tasks.start(self._reply(frontend, message), name)
+                return carry_out(head, message, frontend.session)
             case _:
                 logger.warning("a frontend sent %s", type(message).__name__)
+        return None
 
     async def _send_history(self, frontend: FrontendConnection) -> None:
         """Send what was read before, a host at a time and no faster than it is taken."""
@@ -74,8 +79,5 @@ class Frontends:
             frontend.send(taken)
             await frontend.flush()
 
-    async def _reply(self, frontend: FrontendConnection, request: Request) -> None:
-        frontend.send(await carry_out(self._head, request, frontend.session))
-
-    def _answer_failed(self, what: str, error: Exception) -> None:
+    def _failed(self, what: str, error: Exception) -> None:
         self._head.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

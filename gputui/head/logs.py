@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from gputui.head.server import FrontendConnection
-from gputui.protocol.codec import encode
+from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 
 KEPT = 1_000
@@ -27,7 +27,7 @@ class LogRelay:
         followed = self._followed
         if on and followed and not frontend.logs:
             for lines in self._kept:
-                frontend.send_log(encode(replace(lines, earlier=True)))
+                frontend.send(replace(lines, earlier=True))
         frontend.logs = on
         self._settle(followed)
 
@@ -39,11 +39,11 @@ class LogRelay:
 
     def printed(self, lines: LogLines) -> None:
         """Pass lines on."""
-        line = encode(lines)
+        prepared = Prepared(lines)
         self._kept.append(lines)
         for frontend in self._frontends:
             if frontend.logs:
-                frontend.send_log(line)
+                frontend.send(prepared)
 
     @property
     def _followed(self) -> bool:

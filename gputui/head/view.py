@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendServer
-from gputui.protocol.codec import encode
 from gputui.protocol.frontend import SnapshotTaken
+from gputui.protocol.outgoing import Prepared
 from gputui.snapshot import Snapshot, TaskSpan
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class View:
         """Take a snapshot now, and send it."""
         looking = [frontend for frontend in self._server.frontends if frontend.snapshots]
         if looking:
-            line = encode(SnapshotTaken(self._take()))
+            prepared = Prepared(SnapshotTaken(self._take()))
             for frontend in looking:
-                frontend.send_snapshot(line)
+                frontend.send(prepared)
 
     def _take(self) -> Snapshot:
         head = self._head

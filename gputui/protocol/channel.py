@@ -51,6 +51,8 @@ LONG_LINE_BYTES = 2**20
 LINES_AT_ONCE = 64
 """After so many lines that were there already, other tasks get a turn."""
 
+BANNER_LINES = 20
+
 FLUSH_S = 1.0
 
 Sent = TypeVar("Sent")
@@ -74,6 +76,8 @@ class Channel(Generic[Sent, Received]):
     ) -> None:
         """Take messages of the union `receives`; with `lines_per_s`, no more in a second."""
         self.stream = stream
+        self.banner: deque[str] = deque(maxlen=BANNER_LINES)
+        """What was skipped before a marker: often the reason why it did not come."""
         self._receives = receives
         self._lines = Lines(stream, line_bytes, lines_per_s)
         self._outgoing = Outgoing(queue_bytes, MAX_FLOODS)
@@ -143,23 +147,20 @@ class Channel(Generic[Sent, Received]):
             else:
                 tasks.start(self._answer(work, request, name), name)
 
-    async def skip_to(self, marker: bytes, banner: deque[str]) -> bytes | None:
-        """Skip to the line that has the marker, and return what follows it there; None at the end.
-
-        What is skipped goes to `banner`.
-        """
+    async def skip_to(self, marker: bytes) -> bytes | None:
+        """Skip to the line that has the marker; return what follows it there, None at the end."""
         while (line := await self._lines.next()) is not None:
             before, found, after = line.partition(marker)
             if found:
                 return after
-            banner.append(before.decode("utf-8", "replace").strip())
+            self.banner.append(before.decode("utf-8", "replace").strip())
         return None
 
     async def read_line(self) -> bytes | None:
         """Return the next line as it came; None when the peer is gone."""
         return await self._lines.next()
 
-    async def flush(self, bound_s: float = FLUSH_S) -> bool:
+    async def flush(self, bound_s: float | None = FLUSH_S) -> bool:
         """Wait until all that waits was written; False when the peer did not take it in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(bound_s):
@@ -168,10 +169,12 @@ class Channel(Generic[Sent, Received]):
 
     async def close(self, flush_s: float = FLUSH_S) -> None:
         """Send what waits, for so long at most, and end the connection."""
-        await self.flush(flush_s)
-        self._end("closed", abort=False)
-        await self._tasks.close()
-        await self.stream.close()
+        try:
+            await self.flush(flush_s)
+            self._end("closed", abort=False)
+            await self._tasks.close()
+        finally:  # a task that is cancelled closes, too
+            await self.stream.close()
 
     def abort(self) -> None:
         """Cut the connection at once."""

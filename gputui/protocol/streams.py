@@ -5,7 +5,6 @@ ends in one process, with the same bounds as a socket.
 """
 
 import asyncio
-import contextlib
 import os
 from collections import deque
 from pathlib import Path
@@ -39,9 +38,16 @@ class ByteStream(Protocol):
 class SocketStream:
     """A connection of asyncio's."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        source: asyncio.BaseTransport | None = None,
+    ) -> None:
+        """Take both ways; `source` is what the reader reads where that is another pipe."""
         self._reader = reader
         self._writer = writer
+        self._source = source
 
     @classmethod
     async def connect(cls, path: str | Path) -> "SocketStream":
@@ -55,12 +61,12 @@ class SocketStream:
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         source = os.fdopen(input_descriptor, "rb", buffering=0)
-        await loop.connect_read_pipe(lambda: protocol, source)
+        reading, _ = await loop.connect_read_pipe(lambda: protocol, source)
         target = os.fdopen(output_descriptor, "wb", buffering=0)
         transport, flow = await loop.connect_write_pipe(
             lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), target
         )
-        return cls(reader, asyncio.StreamWriter(transport, flow, None, loop))
+        return cls(reader, asyncio.StreamWriter(transport, flow, None, loop), reading)
 
     async def read(self) -> bytes:
         """Return some bytes; b"" at the end."""
@@ -79,17 +85,23 @@ class SocketStream:
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Send what was written, and close."""
+        """Send what was written, and close; what is not taken in time is dropped."""
         self._writer.close()
-        with contextlib.suppress(OSError, TimeoutError):
+        try:
             async with asyncio.timeout(CLOSE_S):
                 await self._writer.wait_closed()
+        except (OSError, TimeoutError):
+            self.abort()
+        if self._source is not None:
+            self._source.close()
 
     def abort(self) -> None:
         """Close at once."""
         transport = self._writer.transport
         assert isinstance(transport, asyncio.WriteTransport)
         transport.abort()
+        if self._source is not None:
+            self._source.close()
 
 
 class MemoryStream:

@@ -1,6 +1,7 @@
 """Agents that are played in memory, through the codec, for tests of a whole fleet."""
 
 import asyncio
+import contextlib
 import os
 import platform
 import sys
@@ -76,6 +77,9 @@ class MemoryStream:
 
     async def exit_status(self) -> int | None:
         return self.ended
+
+    def abort(self) -> None:
+        return
 
     async def close(self) -> None:
         self._agent.let_go(self)
@@ -259,7 +263,8 @@ class SimulatedFleet:
             async with asyncio.timeout(bound_s):
                 while not condition():
                     self.head.changed.clear()
-                    await self.head.changed.wait()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.head.changed.wait(), 0.02)
         except TimeoutError:
             raise AssertionError(f"not within {bound_s} s: {self.head.events[-9:]}") from None
 

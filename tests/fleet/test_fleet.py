@@ -64,6 +64,7 @@ async def test_a_frontend_that_follows_later_gets_what_was_printed_before(begin:
     one.fleet.follow_logs(True)
     one.fleet.follow_logs(False)
     one.fleet.follow_logs(True)
+    await one.until(lambda: len(one.followed()) == 3)
     assert [follow.on and follow.history > 0 for follow in one.followed()] == [True, False, True]
 
 
@@ -94,7 +95,7 @@ async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
     statuses = one.fleet.worker_statuses
     assert {status.state for status in statuses} == {WorkerState.PARKED}
     assert statuses[0].reason == "it did not register with the scheduler within 0.05 s"
-    assert one.agent().workers == {}
+    await one.until(lambda: one.agent().workers == {})
     one.agent().cut()
     await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
     assert one.agent().workers == {}

@@ -32,6 +32,8 @@ class Chunks:
 
     async def close(self) -> None: ...
 
+    def abort(self) -> None: ...
+
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 async def test_messages_arrive_however_the_bytes_are_cut(size: int) -> None:
@@ -55,7 +57,9 @@ async def test_a_line_that_is_no_message_is_an_error() -> None:
 
 async def test_a_message_is_sent_as_one_line() -> None:
     stream = Chunks([])
-    AgentLink(stream).send(Ping(7))
+    link = AgentLink(stream)
+    link.send(Ping(7))
+    await link.close()
     assert stream.written == [b'["Ping",7]\n']
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gputui.cluster import HeadLink
-from gputui.head.server import MAX_LOGS_WAITING, MAX_WAITING, FrontendConnection, FrontendServer
+from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.protocol import VERSION
-from gputui.protocol.codec import encode
+from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
+from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Attach, Attached, Done, Scale, SchedulerReady, SnapshotTaken
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
@@ -32,8 +33,8 @@ class Listener:
     def frontend_settled(self, frontend: FrontendConnection) -> None:
         return
 
-    def message_taken(self, frontend: FrontendConnection, message: Scale) -> None:
-        frontend.send(Done(message.request, "done"))
+    async def message_taken(self, frontend: FrontendConnection, message: Scale) -> Done:
+        return Done(message.request, "done")
 
     def frontend_left(self, frontend: FrontendConnection) -> None:
         self.left.append(frontend)
@@ -87,8 +88,8 @@ async def test_a_frontend_that_reads_nothing_holds_up_nobody(
     opened, listener = server
     with stalled_frontend(opened):
         await until(lambda: listener.frontends)
-        for _ in range(MAX_WAITING - 1):
-            listener.frontends[0].send(SchedulerReady("x" * 100))
+        for _ in range(100):
+            listener.frontends[0].send(SchedulerReady("x" * 2**16))
         link = await HeadLink.open(opened.path, frontend="screen")
         assert await link.request(Scale(0, 1)) == Done(1, "done")
         await link.close()
@@ -100,8 +101,8 @@ async def test_a_frontend_that_never_reads_again_is_let_go(
     opened, listener = server
     with stalled_frontend(opened):
         await until(lambda: listener.frontends)
-        for _ in range(MAX_WAITING + 1):
-            listener.frontends[0].send(SchedulerReady("x" * 100))
+        for _ in range(QUEUE_BYTES // 2**16 + 50):
+            listener.frontends[0].send(SchedulerReady("x" * 2**16))
         await until(lambda: listener.left)
         assert not opened.frontends
 
@@ -112,11 +113,13 @@ async def test_a_slow_frontend_misses_log_lines_but_no_event(
     opened, listener = server
     with stalled_frontend(opened) as stalled:
         await until(lambda: listener.frontends)
-        for number in range(MAX_LOGS_WAITING * 2):
-            listener.frontends[0].send_log(encode(LogLines("w", (f"line {number}",), 0.0)))
+        for number in range(MAX_FLOODS * 2):
+            listener.frontends[0].send(LogLines("w", (f"line {number}",), 0.0))
         listener.frontends[0].send(SchedulerReady("last"))
         received = await asyncio.to_thread(read_until, stalled, b"last")
-        assert received.count(b"LogLines") == MAX_LOGS_WAITING
+        lines = [decode(line, LogLines) for line in received.splitlines() if b"LogLines" in line]
+        assert len(lines) == MAX_FLOODS
+        assert sum(line.dropped for line in lines) == MAX_FLOODS
 
 
 async def test_a_frontend_gets_the_newest_snapshot_only(
@@ -125,7 +128,7 @@ async def test_a_frontend_gets_the_newest_snapshot_only(
     opened, listener = server
     link = await HeadLink.open(opened.path, frontend="screen", snapshots=True)
     for sequence in range(1, 4):
-        listener.frontends[0].send_snapshot(encode(SnapshotTaken(snapshot(sequence))))
+        listener.frontends[0].send(SnapshotTaken(snapshot(sequence)))
     async for message in link.messages():
         assert message.snapshot.sequence == 3
         break
@@ -147,7 +150,7 @@ async def test_a_line_that_is_no_message_ends_that_frontend_only(
     opened, _ = server
     reader, writer = await asyncio.open_unix_connection(opened.path)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
-    assert await reader.read() == b""
+    assert b"the first message must be Attach" in await reader.read()
     writer.close()
     link = await HeadLink.open(opened.path, frontend="screen")
     assert isinstance(await link.request(Scale(0, 1)), Done)

@@ -102,6 +102,10 @@ class SshStream:
         self._process.close()
         await self._connection.close()
 
+    def abort(self) -> None:
+        """Cut the connection."""
+        self._connection.ssh.abort()
+
     async def _read_stderr(self) -> None:
         with contextlib.suppress(OSError, asyncssh.Error):
             while chunk := await self._process.stderr.read(READ_BYTES):
