@@ -1,44 +1,57 @@
 """Imports what workers need once, then forks each of them; the agent's one heavy child.
 
-It speaks with the agent over a socket of packets: an order comes as JSON with two descriptors
-(the worker's output and its reports), an exit goes back as JSON. It has one thread and no CUDA
-context, so that forking is safe. It outlives the agent for a moment: when that is gone, it ends
-all that was started on this host, and removes what the agent can no longer remove.
+It takes the agent's orders as packets, each with two descriptors (the worker's output and its
+reports), and tells how workers end. It has one thread and no CUDA context, so that forking is safe.
+It outlives the agent for a moment: when that is gone, it ends all that was started on this host,
+and removes what the agent can no longer remove.
 """
 
-import array
 import contextlib
 import gc
-import json
 import os
 import selectors
 import shutil
 import signal
 import socket
 import sys
+import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from gputui import dask_settings
 from gputui.process import lifetime
+from gputui.protocol.agent import Credentials
+from gputui.protocol.forkserver import (
+    Ended,
+    Forked,
+    ForkWorker,
+    FromForkserver,
+    Imported,
+    ToForkserver,
+)
+from gputui.protocol.packets import PacketChannel
 
-PACKET_BYTES = 2**19
+AgentChannel = PacketChannel[FromForkserver, ToForkserver]
+
 IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
 
 
 def forkserver(control_fd: int, scratch: Path, place: lifetime.Place) -> NoReturn:
     """Serve orders until the agent closes the socket, then end at once."""
+    os.dup2(2, 1)
     lifetime.adopt_orphans()
-    control = socket.socket(fileno=control_fd)
+    channel = AgentChannel(socket.socket(fileno=control_fd), ToForkserver)
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
     started = time.monotonic()
     _import_for_workers()
-    _send(control, {"ready": time.monotonic() - started})
-    Forkserver(control).serve()
+    gc.freeze()  # no collection in a worker writes to these, and so copies them
+    _send(channel, Imported(time.monotonic() - started, threads()))
+    Forkserver(channel).serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     place.sweep()
@@ -55,18 +68,23 @@ def _import_for_workers() -> None:
     del distributed, numpy, gputui
 
 
-def _send(control: socket.socket, message: dict[str, Any]) -> None:
+def _send(channel: AgentChannel, message: FromForkserver) -> None:
     with contextlib.suppress(OSError):
-        control.send(json.dumps(message).encode())
+        channel.send(message)
+
+
+def threads() -> int:
+    """Return how many threads libraries have started in this process."""
+    return len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
 
 
 class Forkserver:
     """The workers that were forked here, by pid."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    def __init__(self, channel: AgentChannel) -> None:
+        self._channel = channel
         self._workers: dict[int, str] = {}
-        self._credentials: dict[str, Any] = {}
+        self._credentials: Credentials | None = None
         self._imported = False
 
     def serve(self) -> None:
@@ -75,7 +93,7 @@ class Forkserver:
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         selector = selectors.DefaultSelector()
-        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(self._channel, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
             events = selector.select(IDLE_S if self._workers and not self._imported else None)
@@ -90,25 +108,18 @@ class Forkserver:
 
     def _take_order(self) -> bool:
         """Carry out one order; False when the agent is gone."""
-        room = socket.CMSG_SPACE(2 * array.array("i").itemsize)
-        try:
-            data, ancillary, _, _ = self._control.recvmsg(PACKET_BYTES, room)
-        except OSError:
+        received = self._channel.receive()
+        if received is None:
             return False
-        if not data:
-            return False
-        descriptors = array.array("i")
-        for _, _, content in ancillary:
-            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-        order = json.loads(data)
-        if "credentials" in order:
-            self._credentials = order["credentials"]
-            # The workers inherit them.
-            dask_settings.apply(self._credentials["dask_config_json"])
-        else:
-            if not order["spawn"]["device_uuid"]:
-                self._import_for_tasks()
-            self._fork(order["spawn"], *descriptors)
+        order, descriptors = received
+        match order:
+            case Credentials():
+                self._credentials = order
+                dask_settings.apply(order.dask_config_json)
+            case ForkWorker():
+                if not order.spec.device_uuid:
+                    self._import_for_tasks()
+                self._fork(order, *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         return True
@@ -123,20 +134,26 @@ class Forkserver:
             import dask.array
 
             del dask
+            gc.freeze()
             self._imported = True
 
-    def _fork(self, spec: dict[str, Any], output: int, reports: int) -> None:
-        """Fork a worker, and tell its pid."""
+    def _fork(self, order: ForkWorker, output: int, reports: int) -> None:
+        """Fork a worker, and tell its pid.
+
+        A thread of Python's may hold a lock that the worker would wait for without end.
+        """
+        running = [thread.name for thread in threading.enumerate()]
+        assert len(running) == 1, f"workers are forked from one thread, not from {running}"
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._become_worker(spec, parent, output, reports)
+            self._become_worker(order, parent, output, reports)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
-        self._workers[pid] = spec["name"]
-        _send(self._control, {"forked": spec["name"], "pid": pid})
+        self._workers[pid] = order.spec.name
+        _send(self._channel, Forked(order.spec.name, pid))
 
-    def _become_worker(self, spec: dict[str, Any], parent: int, output: int, reports: int) -> None:
+    def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
         """Be the worker, and never come back."""
         status = 1
         try:
@@ -145,7 +162,7 @@ class Forkserver:
             os.setpgid(0, 0)
             lifetime.die_with(parent)
             os.environ[lifetime.WORKER_MARK] = str(os.getpid())
-            self._control.close()
+            self._channel.close()
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(output, 1)
@@ -153,7 +170,9 @@ class Forkserver:
             gc.enable()
             from gputui.worker.worker import work
 
-            status = work(spec, self._credentials, reports)
+            assert self._credentials is not None, "credentials come before workers"
+            fields = asdict(order)
+            status = work({**fields.pop("spec"), **fields}, asdict(self._credentials), reports)
         except BaseException:
             import traceback
 
@@ -172,7 +191,7 @@ class Forkserver:
             _, status = os.waitpid(ended, 0)
             reaped = True
             if name := self._workers.pop(ended, None):
-                _send(self._control, {"exited": name, "pid": ended, "status": status})
+                _send(self._channel, Ended(name, ended, status))
         if reaped:
             self._end_orphans()
 

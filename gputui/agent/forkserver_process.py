@@ -6,16 +6,18 @@ ready cannot import what workers need; after a few tries it is given up, with wh
 
 import asyncio
 import contextlib
-import json
-import socket
-import subprocess
-from collections.abc import Callable, Mapping
+import os
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from gputui.errors import ProtocolError
+from gputui.process.child import Child
 from gputui.process.lifetime import Place, own_command
+from gputui.protocol.forkserver import FromForkserver, Imported, ToForkserver
+from gputui.protocol.packets import PacketChannel, packet_sockets
+from gputui.tasks import words
 
-PACKET_BYTES = 2**19
 TRIES = 3
 """Starts in a row that may fail before the forkserver is given up."""
 BACKOFF_S = 1.0
@@ -43,116 +45,139 @@ class ForkserverProcess:
         scratch: Path,
         place: Place,
         *,
-        heard: Callable[[dict[str, Any]], None],
-        lost: Callable[[str, bool], None],
+        heard: Callable[[FromForkserver], None],
+        lost: Callable[[str, bool], Awaitable[None]],
     ) -> None:
-        """Call `heard` with what it tells, `lost` with its last words and whether to give up."""
+        """Call `heard` with what it tells, `lost` with how it ended and whether to give up."""
         self._environ = {**WORKER_ENVIRONMENT, **environ}
-        self._scratch = scratch
-        self._place = place
+        self._handed = (str(scratch), str(place.path))
         self._heard = heard
         self._lost = lost
-        self._process: subprocess.Popen[bytes] | None = None
-        self._control: socket.socket | None = None
-        self._restart: asyncio.TimerHandle | None = None
+        self._child: Child | None = None
+        self._channel: AgentPackets | None = None
+        self._wanted = asyncio.Event()
         self._failures = 0
         self.ready = False
         """Whether it has imported what workers need, and takes orders."""
 
     def start(self) -> None:
-        """Start it, if it does not run and is not about to."""
-        if self._control is not None or self._restart is not None:
-            return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PACKET_BYTES)
-        handed = (str(theirs.fileno()), str(self._scratch), str(self._place.path))
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*own_command(), "forkserver", *handed],
-                env=self._environ,
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        theirs.close()
-        ours.setblocking(False)
-        self._control = ours
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear)
+        """Have `run` start it, if it does not run and is not about to."""
+        self._wanted.set()
 
-    def order(self, order: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
-        """Give an order, with descriptors; one to a forkserver that just ended is lost with it."""
-        if self._control is None:
-            return
-        self._control.setblocking(True)
-        try:
-            with contextlib.suppress(OSError):
-                socket.send_fds(self._control, [json.dumps(order).encode()], list(descriptors))
-        finally:
-            self._control.setblocking(False)
+    async def run(self) -> None:
+        """Keep it running from the first `start` on; belongs to the agent as long as that lives."""
+        while True:
+            await self._wanted.wait()
+            reason = await self._live()
+            self._failures += 1
+            given_up = self._failures >= TRIES
+            if given_up:
+                self._failures = 0
+                self._wanted.clear()
+            await self._lost(reason, given_up)
+            if not given_up:
+                await asyncio.sleep(BACKOFF_S * (self._failures - 1))
+
+    def order(self, order: ToForkserver, descriptors: Sequence[int] = ()) -> None:
+        """Give an order, with copies of descriptors; lost with a forkserver that just ended."""
+        if self._channel is not None:
+            self._channel.send(order, descriptors)
 
     async def close(self) -> None:
         """Have it end all workers and itself."""
-        if self._restart is not None:
-            self._restart.cancel()
         self._hang_up()
-        if self._process is not None:
-            try:
-                await asyncio.to_thread(self._process.wait, CLOSING_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        if self._child is not None:
+            await self._child.end(CLOSING_S, ask=None)
 
-    @property
-    def _log(self) -> Path:
-        return self._scratch / "forkserver.log"
-
-    def _hear(self) -> None:
-        """Take what it tells; the end of the socket is its own end."""
-        assert self._control is not None
+    async def _live(self) -> str:
+        """Start it, and return how it ended once it has."""
+        ours, theirs = packet_sockets()
         try:
-            data = self._control.recv(PACKET_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self._ended()
-            return
-        message = json.loads(data)
-        if "ready" in message:
+            self._child = Child(
+                [*own_command(), "forkserver", str(theirs.fileno()), *self._handed],
+                env=self._environ,
+                pass_fds=(theirs.fileno(),),
+            )
+        except OSError as error:
+            ours.close()
+            return words(error)
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
+        self._channel = AgentPackets(channel, self._take, self._hang_up)
+        await self._child.wait()
+        self._hang_up()
+        said = " ".join(line.strip() for line in self._child.last_log_lines[-LAST_LINES:])
+        return said or self._child.reason
+
+    def _take(self, message: FromForkserver) -> None:
+        if isinstance(message, Imported):
             self._failures, self.ready = 0, True
         self._heard(message)
 
-    def _ended(self) -> None:
-        """Start it again after a while, unless it fails every time."""
-        assert self._process is not None
-        self._hang_up()
-        self._process.wait()
-        self._failures += 1
-        given_up = self._failures >= TRIES
-        if given_up:
-            self._failures = 0
-        else:
-            wait_s = BACKOFF_S * (self._failures - 1)
-            self._restart = asyncio.get_running_loop().call_later(wait_s, self._start_again)
-        self._lost(self._last_log_lines(), given_up)
-
-    def _start_again(self) -> None:
-        self._restart = None
-        self.start()
-
     def _hang_up(self) -> None:
+        """Close its channel, at which it ends."""
         self.ready = False
-        if self._control is not None:
-            asyncio.get_running_loop().remove_reader(self._control.fileno())
-            self._control.close()
-            self._control = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
-    def _last_log_lines(self) -> str:
-        """Return the end of what it printed, in one line."""
-        with contextlib.suppress(OSError):
-            said = self._log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-            return " ".join(line.strip() for line in said)
-        return ""
+
+class AgentPackets:
+    """The agent's end of the channel to a forkserver: in its loop, and never waiting."""
+
+    def __init__(
+        self,
+        channel: PacketChannel[ToForkserver, FromForkserver],
+        take: Callable[[FromForkserver], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Call `take` with each message, and `ended` when there are no more."""
+        self._channel = channel
+        self._take = take
+        self._ended = ended
+        self._waiting: deque[tuple[ToForkserver, list[int]]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(channel.fileno(), self._read)
+
+    def send(self, message: ToForkserver, descriptors: Sequence[int]) -> None:
+        """Send a message with copies of descriptors, as soon as there is room for it."""
+        self._waiting.append((message, [os.dup(descriptor) for descriptor in descriptors]))
+        self._write()
+
+    def close(self) -> None:
+        """Close the channel; what waits is dropped."""
+        self._loop.remove_reader(self._channel.fileno())
+        self._loop.remove_writer(self._channel.fileno())
+        self._channel.close()
+        while self._waiting:
+            self._sent()
+
+    def _write(self) -> None:
+        """Send what waits, as far as there is room."""
+        self._loop.remove_writer(self._channel.fileno())
+        while self._waiting:
+            try:
+                self._channel.send(*self._waiting[0])
+            except BlockingIOError:
+                self._loop.add_writer(self._channel.fileno(), self._write)
+                return
+            except OSError:
+                pass  # it just ended, and is started again
+            self._sent()
+
+    def _sent(self) -> None:
+        for descriptor in self._waiting.popleft()[1]:
+            os.close(descriptor)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            try:
+                received = self._channel.receive()
+            except ProtocolError:
+                received = None
+            if received is None:
+                self._ended()
+            else:
+                self._take(received[0])

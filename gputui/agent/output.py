@@ -7,7 +7,7 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from gputui.protocol.agent import FromAgent
 from gputui.protocol.shared import LogLines
@@ -18,6 +18,9 @@ READ_BYTES = 2**18
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
 """After a silence: what a task of a short run prints is there before the run has ended."""
+LINES_A_MESSAGE = 64
+"""However long they are, so many fit into a line of the channel."""
+DRAIN_READS = 64
 LINES_A_SENDING = 200
 """More than these in one interval are counted, not sent."""
 
@@ -45,23 +48,27 @@ class Output:
         asyncio.get_running_loop().add_reader(self._descriptor, self.read)
         return write
 
-    def read(self) -> None:
-        """Take what is there."""
+    def read(self) -> bool:
+        """Take some of what is there; False when there was nothing."""
         if self._descriptor is None:
-            return
+            return False
         try:
             data = os.read(self._descriptor, READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         if not data:
             self.close()
-            return
+            return False
         *lines, self._partial = (self._partial + data).split(b"\n")
         self._partial = self._partial[-LINE_CHARACTERS:]
-        for line in lines:
-            self._keep(line[:LINE_CHARACTERS].decode("utf-8", "replace"))
-        if self._unsent and self._sending is None:
-            self._sending = asyncio.get_running_loop().call_later(self._wait_s(), self._send_lines)
+        self._keep(lines)
+        return True
+
+    def drain(self) -> None:
+        """Take what a worker that ended printed last; what goes on printing is not waited for."""
+        for _ in range(DRAIN_READS):
+            if not self.read():
+                return
 
     def tail(self, count: int) -> tuple[str, ...]:
         """Return the last lines."""
@@ -72,22 +79,29 @@ class Output:
         """Begin to send lines, the last `history` first; or stop."""
         self.following = on
         if on and self._kept:
-            last = tuple(self._kept)[-history:]
-            self._send(LogLines(self._worker, last, time.time(), earlier=True))
+            for lines in _pieces(tuple(self._kept)[-history:]):
+                self._send(LogLines(self._worker, lines, time.time(), earlier=True))
 
     def close(self) -> None:
-        """Close the pipe; what was printed is kept."""
+        """Close the pipe; what was printed is kept, a line without an end by itself."""
         if self._descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
+        if self._partial:
+            last, self._partial = self._partial, b""
+            self._keep([last])
 
-    def _keep(self, line: str) -> None:
-        self._kept.append(line)
-        if not self.following:
-            return
-        self._dropped += len(self._unsent) == LINES_A_SENDING
-        self._unsent.append(line)
+    def _keep(self, lines: list[bytes]) -> None:
+        """Keep lines, and send them soon where somebody follows."""
+        for line in lines:
+            text = line[:LINE_CHARACTERS].decode("utf-8", "replace")
+            self._kept.append(text)
+            if self.following:
+                self._dropped += len(self._unsent) == LINES_A_SENDING
+                self._unsent.append(text)
+        if self._unsent and self._sending is None:
+            self._sending = asyncio.get_running_loop().call_later(self._wait_s(), self._send_lines)
 
     def _wait_s(self) -> float:
         """Return when the next sending is due: one every so often, but the first few at once."""
@@ -97,6 +111,13 @@ class Output:
 
     def _send_lines(self) -> None:
         self._sending = None
-        self._send(LogLines(self._worker, tuple(self._unsent), time.time(), self._dropped))
+        for lines in _pieces(tuple(self._unsent)):
+            self._send(LogLines(self._worker, lines, time.time(), self._dropped))
+            self._dropped = 0
         self._unsent.clear()
-        self._dropped = 0
+
+
+def _pieces(lines: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield these lines, as many at a time as a message may have."""
+    for start in range(0, len(lines), LINES_A_MESSAGE):
+        yield lines[start : start + LINES_A_MESSAGE]

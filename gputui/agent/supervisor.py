@@ -6,25 +6,27 @@ ends itself.
 """
 
 import asyncio
-import contextlib
-import functools
 import os
 import shutil
 import signal
 import socket
-import time
-from collections.abc import Coroutine
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.lease import Lease
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
+from gputui.process.child import last_lines_of
 from gputui.process.lifetime import END_SIGNALS, Place, adopt_orphans
 from gputui.protocol.agent import (
+    AgentEnding,
     Configure,
     Credentials,
     FollowLogs,
@@ -37,28 +39,42 @@ from gputui.protocol.agent import (
     Shutdown,
     StartWorkers,
     StopWorkers,
+    Telemetry,
     ToAgent,
+    Trouble,
 )
-from gputui.protocol.codec import MAX_LINE_BYTES, decode, encode
+from gputui.protocol.channel import Channel
+from gputui.protocol.streams import SocketStream
+from gputui.tasks import Tasks, words
+
+LOG = "agent.log"
+"""What the agent and the libraries in it write to stderr, in its scratch folder."""
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
 
-MAX_UNSENT_BYTES = 8 * 2**20
-"""A head that takes nothing for so long misses telemetry rather than filling the memory here."""
+RETRY_S = 1.0
+"""When work that goes on for as long as the agent failed: before it begins again."""
+
+SLOW_READING_S = 10.0
+"""A reading of the host that takes longer is reported."""
+
+HeadChannel = Channel[FromAgent, ToAgent]
 
 
 def supervise(configure: Configure, place: Place, listener: socket.socket, scratch: Path) -> None:
-    """Be the agent of this host until it is over; the first link comes over `listener`.
+    """Be the agent of this host until it is over; the first head comes over `listener`.
 
-    Then `scratch`, a folder of its own, is removed.
+    Then `scratch`, a folder of its own, is removed. The caller ends the process at once: a thread
+    that hangs in a file system or a driver would keep it.
     """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    with (scratch / "agent.log").open("wb") as log:
+    with (scratch / LOG).open("wb") as log:
         os.dup2(log.fileno(), 2)
+    loop = asyncio.new_event_loop()
     try:
-        asyncio.run(Supervisor(configure, environ, scratch, place).serve(listener))
+        loop.run_until_complete(Supervisor(configure, environ, scratch, place).serve(listener))
     finally:
         listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -74,103 +90,139 @@ class Supervisor:
         self._configure = configure
         self._environ = environ
         self._scratch = scratch
-        self._writer: asyncio.StreamWriter | None = None
-        self._heard_at = time.monotonic()
+        self._head: HeadChannel | None = None
+        self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
+        self._failure = ""
+        self._reported = ""
         self._watch = DeviceWatch(
             configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
         )
         self._workers = Workers(environ, scratch, place, self.send, self._watch.cpus_near)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._heads = Tasks(self._work_failed)
+        self._work = Tasks(self._work_failed)
+        self._lasting = Tasks(self._lasting_failed)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until told to end, or the lease runs out."""
         self._end_on_signals()
-        self._workers.open()
         self._watch.start()
         reader = TelemetryReader(self._watch, scratch=self._scratch)
-        server = await asyncio.start_unix_server(self._meet, sock=listener, limit=MAX_LINE_BYTES)
-        lasting = [
-            asyncio.create_task(self._lease()),
-            asyncio.create_task(self._tell_readings(reader)),
-        ]
+        server = await asyncio.start_unix_server(self._accept, sock=listener)
+        self._lasting.start(self._end_with_lease(), "the lease")
+        self._lasting.start(self._workers.run_forkserver(), "starting workers")
+        self._lasting.start(self._keep("telemetry", partial(self._tell_readings, reader)), "")
+        self._lasting.start(self._keep("memory limits", self._workers.keep_limits), "")
         try:
             await self._over.wait()
         finally:
             server.close()
-            for task in [*lasting, *self._tasks]:
-                task.cancel()
+            await self._lasting.close()
+            await self._work.close()
             await self._workers.close()
             reader.close()
             self._watch.stop()
-            await self._hang_up()
+            await self._part()
 
     def send(self, message: FromAgent) -> None:
-        """Send to the head, if there is one that takes it."""
-        writer = self._writer
-        if writer is None or writer.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            return
-        with contextlib.suppress(ConnectionError):
-            writer.write(encode(message))
+        """Send to the head, if there is one: another is told how things are by the facts."""
+        if self._head is not None:
+            self._head.send(message)
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        channel = HeadChannel(SocketStream(reader, writer), ToAgent)
+        self._heads.start(self._meet(channel), "a head")
+
+    async def _meet(self, channel: HeadChannel) -> None:
         """Take a head's messages until it is gone; its first takes over from any other head."""
         try:
-            while line := await reader.readline():
-                message = decode(line, ToAgent)
+            async for message in channel:
                 if isinstance(message, Configure):
-                    self._prefer(writer)
-                if writer is not self._writer:
+                    self._prefer(channel)
+                if channel is not self._head:
                     return
-                self._heard_at = time.monotonic()
+                self._lease.renew()
                 self._take(message)
-        except (ConnectionError, ValueError, ProtocolError):
-            return
+        except ProtocolError as error:
+            channel.send(Trouble(f"its agent was sent what is no message: {error}"))
         finally:
-            writer.close()
-            if self._writer is writer:
-                self._writer = None
+            if self._head is channel and not self._over.is_set():
+                self._head = None
+            if self._head is not channel:
+                await channel.close()
 
-    def _prefer(self, writer: asyncio.StreamWriter) -> None:
+    def _prefer(self, channel: HeadChannel) -> None:
         """Speak with this head from now on, and hang up on any other."""
-        before, self._writer = self._writer, writer
-        if before is not None and before is not writer:
-            before.close()
+        before, self._head, self._reported = self._head, channel, ""
+        if before is not None and before is not channel:
+            before.abort()
 
     def _end_on_signals(self) -> None:
         """Take a signal that asks this process to end as a head's wish."""
         for number in END_SIGNALS:
-            wish = functools.partial(self._take, Shutdown(LEASE_GRACE_S))
+            wish = partial(self._take, Shutdown(LEASE_GRACE_S))
             asyncio.get_running_loop().add_signal_handler(number, wish)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
     def _take(self, message: ToAgent) -> None:
-        """Carry out one message; what takes time goes on by itself."""
+        """Carry out one message; what takes time goes on by itself, and a failure is told."""
+        name = type(message).__name__
+        try:
+            work = self._carry_out(message)
+        except Exception as error:
+            traceback.print_exc()
+            self._work_failed(name, error)
+            return
+        if work is not None:
+            self._work.start(work, name)
+
+    def _carry_out(self, message: ToAgent) -> Coroutine[Any, Any, None] | None:
+        """Do what a message says; returns what is still to be done."""
         match message:
             case Ping(number=number):
                 self.send(Pong(number))
             case Configure():
-                self._begin(self._tell_facts())
+                return self._tell_facts()
             case Reach():
-                self._begin(self._try_port(message))
+                return self._try_port(message)
             case Credentials():
                 self._workers.trust(message)
             case StartWorkers():
                 self._workers.start(message)
             case StopWorkers(names=names, grace_s=grace_s):
-                self._begin(self._workers.stop(names, grace_s))
+                return self._workers.stop(names, grace_s)
             case RestartWorkers(names=names):
                 self._workers.restart(names)
             case FollowLogs():
                 self._workers.follow(message)
             case Shutdown(grace_s=grace_s):
-                self._begin(self._shut_down(grace_s))
+                return self._shut_down(grace_s)
+        return None
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let something go on by itself."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _work_failed(self, name: str, error: Exception) -> None:
+        """Tell the head that something it asked for failed."""
+        self.send(Trouble(f"{name} failed: {words(error)}"))
+
+    def _lasting_failed(self, name: str, error: Exception) -> None:
+        """End the agent: without this it would be of no use, or outlive its head."""
+        self._failure = f"{name} failed: {words(error)}"
+        self._over.set()
+
+    async def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work for as long as the agent lives: told when it fails, and begun again."""
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                traceback.print_exc()
+                self._report(f"{name} failed, and is tried every {RETRY_S:g} s: {words(error)}")
+            await asyncio.sleep(RETRY_S)
+
+    def _report(self, text: str) -> None:
+        """Tell the head of a trouble that lasts, once."""
+        if text != self._reported:
+            self._reported = text
+            self.send(Trouble(text))
 
     async def _tell_facts(self) -> None:
         facts = await asyncio.to_thread(
@@ -181,9 +233,19 @@ class Supervisor:
     async def _tell_readings(self, reader: TelemetryReader) -> None:
         """Send telemetry at each interval while there is a head."""
         while True:
-            if self._writer is not None:
-                self.send(await asyncio.to_thread(reader.read, self._workers.pids()))
+            if self._head is not None:
+                self.send(await self._reading(reader))
             await asyncio.sleep(self._configure.telemetry_interval_s)
+
+    async def _reading(self, reader: TelemetryReader) -> Telemetry:
+        """Return a reading; one that takes long is told, and waited for."""
+        reading = asyncio.get_running_loop().run_in_executor(
+            None, reader.read, self._workers.pids()
+        )
+        done, _ = await asyncio.wait({reading}, timeout=SLOW_READING_S)
+        if not done:
+            self._report(f"telemetry has waited for more than {SLOW_READING_S:g} s for this host")
+        return await reading
 
     async def _try_port(self, reach: Reach) -> None:
         """Try to connect to the scheduler's port, and tell how it went."""
@@ -198,22 +260,22 @@ class Supervisor:
             error = os.strerror(problem.errno) if problem.errno else str(problem)
         self.send(Reached(reach.host, reach.port, error))
 
-    async def _lease(self) -> None:
+    async def _end_with_lease(self) -> None:
         """End when nothing was heard of a head for the length of the lease."""
-        lease_s = self._configure.lease_s
-        while (left_s := self._heard_at + lease_s - time.monotonic()) > 0:
-            await asyncio.sleep(left_s)
-        await self._workers.stop(self._workers.names(), LEASE_GRACE_S)
-        self._over.set()
+        await self._lease.run_out()
+        self._failure = f"its head said nothing for {self._configure.lease_s:g} s"
+        await self._shut_down(LEASE_GRACE_S)
 
     async def _shut_down(self, grace_s: float) -> None:
-        await self._workers.stop(self._workers.names(), grace_s)
-        self._over.set()
+        try:
+            await self._workers.stop(self._workers.names(), grace_s)
+        finally:
+            self._over.set()
 
-    async def _hang_up(self) -> None:
-        """Close the head's stream, after what was still to be sent."""
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._writer.wait_closed()
+    async def _part(self) -> None:
+        """Say why the agent ends where nobody asked for it, and close the head's channel."""
+        if self._failure:
+            self.send(AgentEnding(self._failure, last_lines_of(self._scratch / LOG)))
+        if self._head is not None:
+            await self._head.close()
+        await self._heads.close()

@@ -1,21 +1,21 @@
 """The workers of this host: started by the forkserver, watched, limited, restarted, stopped."""
 
 import asyncio
-import json
 import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.exits import explain
+from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.limits import keep_limits
 from gputui.agent.output import Output
 from gputui.agent.worker_process import WorkerProcess
 from gputui.dask_settings import TERMINATE, terminate_share
+from gputui.errors import ProtocolError
+from gputui.folders import own_folder
 from gputui.plan import WorkerSpec
 from gputui.process.cgroups import Cgroups
 from gputui.process.lifetime import Place, end_children, kill_group
@@ -30,6 +30,15 @@ from gputui.protocol.agent import (
     WorkerExited,
     WorkerReady,
     WorkerStarted,
+)
+from gputui.protocol.codec import decode
+from gputui.protocol.forkserver import (
+    Ended,
+    Forked,
+    ForkWorker,
+    FromForkserver,
+    Imported,
+    WorkerReport,
 )
 
 TAIL_LINES = 20
@@ -63,22 +72,23 @@ class Workers:
             environ, scratch, place, heard=self._hear, lost=self._forkserver_lost
         )
         self._cgroups = Cgroups()
-        self._limits: asyncio.Task[None] | None = None
         self._following = False
 
-    def open(self) -> None:
-        """Start the forkserver; it imports while the head makes up its mind."""
+    async def run_forkserver(self) -> None:
+        """Keep a forkserver running; it imports while the head makes up its mind."""
         self._forkserver.start()
-        self._limits = asyncio.create_task(
-            keep_limits(self._workers, lambda: self._terminate_share)
-        )
+        await self._forkserver.run()
+
+    async def keep_limits(self) -> None:
+        """Watch the workers' memory without end."""
+        await keep_limits(self._workers, lambda: self._terminate_share)
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
         self._credentials = credentials
         self._terminate_share = terminate_share(credentials.dask_config_json)
         if self._forkserver.ready:
-            self._forkserver.order({"credentials": asdict(credentials)})
+            self._forkserver.order(credentials)
 
     def start(self, order: StartWorkers) -> None:
         """Start the workers of an order; those that are there already are left alone."""
@@ -165,34 +175,39 @@ class Workers:
 
     async def close(self) -> None:
         """End whatever is left, and the forkserver."""
-        if self._limits:
-            self._limits.cancel()
         for worker in self._workers.values():
             worker.cancel_restart()
             worker.kill()
         await self._forkserver.close()
-        end_children()
+        await asyncio.to_thread(end_children)
         for worker in self._workers.values():
             worker.output.close()
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: FromForkserver) -> None:
         """Take what the forkserver tells."""
-        if "ready" in message:
-            self._send(ForkserverReady(message["ready"]))
-            if self._credentials:
-                self.trust(self._credentials)
-            for worker in self._workers.values():
-                if worker.waiting:
-                    self._fork(worker)
-        elif "forked" in message:
-            self._forked(message["forked"], message["pid"])
-        else:
-            self._exited(message["exited"], message["pid"], message["status"])
+        match message:
+            case Imported():
+                self._imported(message)
+            case Forked():
+                self._forked(message.name, message.pid)
+            case Ended():
+                self._exited(message.name, message.pid, message.status)
 
-    def _forkserver_lost(self, said: str, given_up: bool) -> None:
-        """The forkserver died, and its workers with it: end what they started, and begin anew."""
-        end_children()
-        self._send(Trouble(f"the process that starts workers ended: {said or 'without a word'}"))
+    def _imported(self, imported: Imported) -> None:
+        self._send(ForkserverReady(imported.seconds))
+        if imported.threads:
+            text = f"{imported.threads} threads of a library run where workers are forked from: "
+            self._send(Trouble(text + "leave OMP_NUM_THREADS and its like out of env.X="))
+        if self._credentials:
+            self.trust(self._credentials)
+        for worker in self._workers.values():
+            if worker.waiting:
+                self._fork(worker)
+
+    async def _forkserver_lost(self, said: str, given_up: bool) -> None:
+        """End what the workers of a forkserver that died had started, and begin again."""
+        await asyncio.to_thread(end_children)
+        self._send(Trouble(f"the process that starts workers ended: {said}"))
         for worker in list(self._workers.values()):
             if worker.pid is not None:
                 self._exited(worker.spec.name, worker.pid, signal.SIGKILL)
@@ -219,29 +234,46 @@ class Workers:
         if worker.waiting:
             self._forkserver.start()
             return
-        spec, order = worker.spec, worker.order
         worker.begin(self._cgroups.oom_kills())
-        folder = self._scratch / spec.name.replace(":", "-")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        printed = worker.output.open()
+        try:
+            self._order(worker)
+        except OSError as error:
+            worker.forking = False
+            self._failed_to_start(worker, error)
+
+    def _order(self, worker: WorkerProcess) -> None:
+        """Order a worker from the forkserver; raises OSError where it cannot have what it needs."""
+        spec, order = worker.spec, worker.order
+        folder = own_folder(self._scratch / spec.name.replace(":", "-"))
+        near = self._cpus_near(spec.device_uuid) if spec.device_uuid else ()
         reads, reports = os.pipe()
-        self._forkserver.order(
-            {
-                "spawn": {
-                    **asdict(spec),
-                    "scheduler_address": order.scheduler_address,
-                    "listen_host": order.listen_host,
-                    "scratch": str(folder),
-                    "lock": str(self._scratch / "cuda.lock"),
-                    "cpus": sorted(self._cpus_near(spec.device_uuid)) if spec.device_uuid else [],
-                }
-            },
-            (printed, reports),
+        try:
+            printed = worker.output.open()
+        except OSError:
+            os.close(reads)
+            os.close(reports)
+            raise
+        fork = ForkWorker(
+            spec=spec,
+            scheduler_address=order.scheduler_address,
+            listen_host=order.listen_host,
+            scratch=str(folder),
+            lock=str(self._scratch / "cuda.lock"),
+            cpus=tuple(sorted(near)),
         )
+        self._forkserver.order(fork, (printed, reports))
         os.close(printed)
         os.close(reports)
         os.set_blocking(reads, False)
         asyncio.get_running_loop().add_reader(reads, self._read_report, worker, reads)
+
+    def _failed_to_start(self, worker: WorkerProcess, error: OSError) -> None:
+        """Tell why a worker could not even be forked, and try again as after a crash."""
+        where = f"{error.filename}: " if error.filename else ""
+        reason = f"it could not be started: {where}{error.strerror}"
+        end = Exit("crashed", reason, None, None, failed=True)
+        worker.started_at = time.monotonic()
+        self._tell_exit(worker, 0, end, worker.next_start(end))
 
     def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
         """Take what a worker reports of itself, until it ends."""
@@ -254,9 +286,12 @@ class Workers:
             os.close(descriptor)
             return
         for line in data.splitlines():
-            report = json.loads(line)
-            worker.address = report["address"]
-            worker.device_uuid = report.get("device_uuid")
+            try:
+                report = decode(line, WorkerReport)
+            except ProtocolError as error:
+                self._send(Trouble(f"{worker.spec.name} reported what is no report: {error}"))
+                continue
+            worker.address, worker.device_uuid = report.address, report.device_uuid
             self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
 
     def _forked(self, name: str, pid: int) -> None:
@@ -275,7 +310,7 @@ class Workers:
         if worker is None or worker.pid != pid:
             return
         worker.pid = None
-        worker.output.read()
+        worker.output.drain()
         tail = worker.output.tail(TAIL_LINES)
         end = explain(
             status,
@@ -284,27 +319,32 @@ class Workers:
             over_limit_bytes=worker.over_limit_bytes,
             kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
         )
-        wait_s = None if worker.stopping else worker.next_start(end)
-        self._send(
-            WorkerExited(
-                name=name,
-                pid=pid,
-                kind=end.kind,
-                reason=end.reason,
-                exit_code=end.exit_code,
-                signal=end.signal,
-                log_tail=tail,
-                restart_in_s=wait_s,
-                parked=worker.parked,
-            )
-        )
+        self._tell_exit(worker, pid, end, None if worker.stopping else worker.next_start(end))
         if worker.stopping:
             self._workers.pop(name, None)
             worker.output.close()
             if worker.again:
                 self._add(*worker.again)
-        elif wait_s is not None:
+        worker.ended.set()
+
+    def _tell_exit(
+        self, worker: WorkerProcess, pid: int, end: Exit, restart_in_s: float | None
+    ) -> None:
+        """Tell the end of a worker's process, and start another when that is due."""
+        self._send(
+            WorkerExited(
+                name=worker.spec.name,
+                pid=pid,
+                kind=end.kind,
+                reason=end.reason,
+                exit_code=end.exit_code,
+                signal=end.signal,
+                log_tail=worker.output.tail(TAIL_LINES),
+                restart_in_s=restart_in_s,
+                parked=worker.parked,
+            )
+        )
+        if restart_in_s is not None:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
-            worker.restart = loop.call_later(wait_s, self._fork, worker)
-        worker.ended.set()
+            worker.restart = loop.call_later(restart_in_s, self._fork, worker)

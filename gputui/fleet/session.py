@@ -19,7 +19,17 @@ from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.protocol import VERSION
-from gputui.protocol.agent import Configure, Facts, FromAgent, Ping, Pong, Reach, Reached, Telemetry
+from gputui.protocol.agent import (
+    AgentEnding,
+    Configure,
+    Facts,
+    FromAgent,
+    Ping,
+    Pong,
+    Reach,
+    Reached,
+    Telemetry,
+)
 from gputui.snapshot import HostState
 
 
@@ -54,6 +64,7 @@ class Session:
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
     _ready: bool = False
+    _ending: AgentEnding | None = None
 
     async def attend(self) -> NoReturn:
         """Make ready, read and ping, until the first of them fails with a HostError."""
@@ -117,9 +128,11 @@ class Session:
             raise self.stages.error(str(error), stderr_tail=link.last_log_lines) from error
         cut = await link.stream.exit_status() != 0
         what = "the connection to its agent was cut" if cut else "its agent ended"
+        if self._ending is not None:
+            what = f"its agent ended: {self._ending.reason}"
         raise self.stages.error(
             what if self._ready else f"{what} before it was ready",
-            stderr_tail=link.last_log_lines,
+            stderr_tail=self._ending.log_tail if self._ending else link.last_log_lines,
             transient=True,
         )
 
@@ -132,6 +145,9 @@ class Session:
             case Reached():
                 if not self._reached.done():
                     self._reached.set_result(message)
+                return
+            case AgentEnding():
+                self._ending = message
                 return
             case Telemetry():
                 self.record.read(message)

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ PR_SET_CHILD_SUBREAPER = 36
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Those that ask a process to end."""
+
+REAP_EVERY_S = 0.005
 
 SERVED_S = 0.2
 """An agent that keeps a connection for so long lives."""
@@ -82,14 +85,19 @@ def end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def end_children() -> None:
-    """End and reap all children, and those whom this process adopts when they are gone."""
-    while found := children():
+def end_children(bound_s: float = 5.0) -> None:
+    """End and reap all children, and those whom this process adopts when they are gone.
+
+    One that the kernel cannot end, because a driver hangs, is left after so long.
+    """
+    deadline = time.monotonic() + bound_s
+    while (found := children()) and time.monotonic() < deadline:
         for pid in found:
             end(pid)
         for pid in found:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+                while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
+                    time.sleep(REAP_EVERY_S)
 
 
 def own_command() -> list[str]:

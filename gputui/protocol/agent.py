@@ -252,6 +252,14 @@ class Trouble:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class AgentEnding:
+    """The agent ends though no head asked it to: why, and the last lines of its log."""
+
+    reason: str
+    log_tail: tuple[str, ...]
+
+
 FromAgent = (
     Pong
     | Facts
@@ -262,6 +270,7 @@ FromAgent = (
     | WorkerReady
     | WorkerExited
     | Trouble
+    | AgentEnding
     | LogLines
 )
 """What an agent sends."""

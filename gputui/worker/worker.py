@@ -8,7 +8,6 @@ then the last line of its output.
 import asyncio
 import contextlib
 import errno
-import json
 import math
 import os
 import signal
@@ -24,6 +23,8 @@ from distributed.worker import DEFAULT_METRICS
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.memory import memory_limit
 from gputui.process.search_path import add_task_path
+from gputui.protocol.codec import encode
+from gputui.protocol.forkserver import WorkerReport
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers
@@ -121,17 +122,17 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         loop.add_signal_handler(each, close)
     context = loop.create_task(device.make_context()) if device else None
     await worker
-    _report(reports, address=worker.address)
+    _report(reports, WorkerReport(worker.address))
     if device and context:
         await device.open(context)
-        _report(reports, address=worker.address, device_uuid=device.uuid)
+        _report(reports, WorkerReport(worker.address, device.uuid))
         await device.warm_up(until=lambda: closing or worker.state.tasks)
     await worker.finished()
 
 
-def _report(descriptor: int, **values: Any) -> None:
+def _report(descriptor: int, report: WorkerReport) -> None:
     with contextlib.suppress(OSError):
-        os.write(descriptor, json.dumps(values).encode() + b"\n")
+        os.write(descriptor, encode(report))
 
 
 class Metrics:

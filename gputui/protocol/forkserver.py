@@ -1,0 +1,67 @@
+"""Agent ↔ its forkserver, and worker → agent: what to fork, and what became of it.
+
+The messages go as packets (`PacketChannel`), because `ForkWorker` takes two descriptors along: the
+pipe for what the worker prints, and the pipe for its `WorkerReport`s.
+"""
+
+from dataclasses import dataclass
+
+from gputui.plan import WorkerSpec
+from gputui.protocol.agent import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class ForkWorker:
+    """Fork a worker; answered by `Forked`, and at its end by `Ended`."""
+
+    spec: WorkerSpec
+    scheduler_address: str
+    listen_host: str
+    scratch: str
+    """The folder for what it writes."""
+    lock: str
+    """A file: workers of a host make their CUDA contexts in turn."""
+    cpus: tuple[int, ...]
+    """Those near its device; none is any."""
+
+
+ToForkserver = Credentials | ForkWorker
+"""What an agent sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """The forkserver has imported what workers need, and takes orders."""
+
+    seconds: float
+    threads: int
+    """Threads of libraries that it then has; forking is safe without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A worker's process was forked."""
+
+    name: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A worker's process ended, with this status of `waitpid`."""
+
+    name: str
+    pid: int
+    status: int
+
+
+FromForkserver = Imported | Forked | Ended
+"""What a forkserver sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """A worker registered, or made its CUDA context."""
+
+    address: str
+    device_uuid: str | None = None
