@@ -3,6 +3,12 @@
 import asyncio
 import time
 
+HELD_UP_S = 0.2
+"""A process that wakes so much later than it asked for was held up."""
+
+GRACE_S = 2.0
+"""How long it then has to read what its head sent meanwhile."""
+
 
 class Lease:
     """Runs out when it was not renewed for its length.
@@ -24,5 +30,6 @@ class Lease:
         while (left_s := self._renewed_at + self._length_s - time.monotonic()) > 0:
             due = time.monotonic() + left_s
             await asyncio.sleep(left_s)
-            held_up_s = time.monotonic() - due
-            self._renewed_at = min(self._renewed_at + held_up_s, time.monotonic())
+            if time.monotonic() - due > HELD_UP_S:
+                grace_s = min(GRACE_S, self._length_s)
+                self._renewed_at = time.monotonic() - self._length_s + grace_s

@@ -93,7 +93,7 @@ class Supervisor:
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
-        self._failure = ""
+        self._ending: AgentEnding | None = None
         self._reported = ""
         self._watch = DeviceWatch(
             configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
@@ -205,7 +205,7 @@ class Supervisor:
 
     def _lasting_failed(self, name: str, error: Exception) -> None:
         """End the agent: without this it would be of no use, or outlive its head."""
-        self._failure = f"{name} failed: {words(error)}"
+        self._end(f"{name} failed: {words(error)}")
         self._over.set()
 
     async def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -263,7 +263,7 @@ class Supervisor:
     async def _end_with_lease(self) -> None:
         """End when nothing was heard of a head for the length of the lease."""
         await self._lease.run_out()
-        self._failure = f"its head said nothing for {self._configure.lease_s:g} s"
+        self._end(f"its head said nothing for {self._configure.lease_s:g} s")
         await self._shut_down(LEASE_GRACE_S)
 
     async def _shut_down(self, grace_s: float) -> None:
@@ -272,10 +272,14 @@ class Supervisor:
         finally:
             self._over.set()
 
+    def _end(self, reason: str) -> None:
+        """Note why the agent ends; its log is removed before it has ended."""
+        self._ending = AgentEnding(reason, last_lines_of(self._scratch / LOG))
+
     async def _part(self) -> None:
         """Say why the agent ends where nobody asked for it, and close the head's channel."""
-        if self._failure:
-            self.send(AgentEnding(self._failure, last_lines_of(self._scratch / LOG)))
+        if self._ending is not None:
+            self.send(self._ending)
         if self._head is not None:
             await self._head.close()
         await self._heads.close()

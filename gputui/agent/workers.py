@@ -1,6 +1,7 @@
 """The workers of this host: started by the forkserver, watched, limited, restarted, stopped."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -127,15 +128,10 @@ class Workers:
 
     async def _see_end(self, ending: list[WorkerProcess], grace_s: float) -> None:
         """Wait for workers that were asked to end; kill those that do not, and all they started."""
-        waits = [asyncio.create_task(worker.ended.wait()) for worker in ending]
-        if waits:
-            await asyncio.wait(waits, timeout=grace_s)
+        await _within(grace_s, ending)
         for worker in ending:
             worker.kill()
-        if waits:
-            _, missing = await asyncio.wait(waits, timeout=KILLED_S)
-            for wait in missing:
-                wait.cancel()
+        await _within(KILLED_S, ending)
 
     def restart(self, names: Iterable[str]) -> None:
         """End and start workers anew, parked ones included."""
@@ -348,3 +344,10 @@ class Workers:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
             worker.restart = loop.call_later(restart_in_s, self._fork, worker)
+
+
+async def _within(bound_s: float, ending: Iterable[WorkerProcess]) -> None:
+    """Wait until all of these workers have ended, for so long at most."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(bound_s):
+            await asyncio.gather(*(worker.ended.wait() for worker in ending))

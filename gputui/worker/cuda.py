@@ -8,18 +8,25 @@ Source: CUDA Driver API, cuDevicePrimaryCtxRetain, cuDeviceGetUuid_v2.
 import ctypes
 import fcntl
 import os
+import time
 import uuid
+
+TURN_S = 30.0
+"""How long a worker waits for its turn: one whose GPU hangs in the driver never gives it up."""
+TURN_EVERY_S = 0.01
 
 
 def open_device(lock: str) -> str:
     """Make the primary context of the one visible device, and return the device's UUID.
 
-    Workers of one host take turns by the file `lock`. Raises OSError with CUDA's error code.
+    Workers of one host take turns by the file `lock`, within bounds. Raises OSError with CUDA's
+    error code.
     """
     driver = ctypes.CDLL("libcuda.so.1")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not take_turn(descriptor, TURN_S):
+            print(f"CUDA: another worker has kept its turn for {TURN_S:g} s: not waiting any more")
         _call(driver, "cuInit", 0)
         device, context = ctypes.c_int(), ctypes.c_void_p()
         _call(driver, "cuDeviceGet", ctypes.byref(device), 0)
@@ -27,6 +34,19 @@ def open_device(lock: str) -> str:
         return _uuid(driver, device)
     finally:
         os.close(descriptor)
+
+
+def take_turn(descriptor: int, bound_s: float) -> bool:
+    """Lock a file, and return whether it could be locked in time; blocks a thread, not the GIL."""
+    deadline = time.monotonic() + bound_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(TURN_EVERY_S)
 
 
 def _uuid(driver: ctypes.CDLL, device: ctypes.c_int) -> str:

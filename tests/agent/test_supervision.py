@@ -1,0 +1,254 @@
+"""Whatever fails in an agent is told, tried again, or ends it with a reason."""
+
+import asyncio
+import gc
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.agent.forkserver import Forkserver
+from gputui.agent.lease import Lease
+from gputui.agent.output import Output
+from gputui.errors import ProtocolError
+from gputui.protocol.agent import (
+    AgentEnding,
+    FromAgent,
+    Ping,
+    Pong,
+    StartWorkers,
+    Telemetry,
+    Trouble,
+    WorkerExited,
+    WorkerStarted,
+)
+from gputui.protocol.channel import LINE_BYTES
+from gputui.protocol.codec import encode
+from gputui.protocol.forkserver import ForkWorker, FromForkserver, Imported, ToForkserver
+from gputui.protocol.packets import PacketChannel, packet_sockets
+from gputui.protocol.shared import LogLines
+from gputui.worker.cuda import take_turn
+from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
+from tests.processes import lives
+
+FAILING_TELEMETRY = """
+from gputui.agent.gpu.telemetry import TelemetryReader
+read, failures = TelemetryReader.read, iter(range(2))
+def fails(self, pids):
+    if next(failures, None) is not None:
+        raise OSError(24, "Too many open files")
+    return read(self, pids)
+TelemetryReader.read = fails
+"""
+
+FAILING_LEASE = """
+from gputui.agent.lease import Lease
+import asyncio
+async def fails(self):
+    await asyncio.sleep(2)
+    raise ZeroDivisionError("of ours")
+Lease.run_out = fails
+"""
+
+
+def inject(driver: Driver, folder: Path, fault: str) -> None:
+    """Have every Python that the driver starts run this first."""
+    (folder / "faults").mkdir()
+    (folder / "faults" / "sitecustomize.py").write_text(fault)
+    driver.env["PYTHONPATH"] = str(folder / "faults")
+
+
+async def seen(driver: Driver, kind: type, fits: Callable[[Any], bool]) -> Any:
+    found = [message for message in driver.seen if isinstance(message, kind) and fits(message)]
+    return found[0] if found else await driver.wait_for(kind, fits)
+
+
+async def test_an_error_in_telemetry_is_told_and_telemetry_goes_on(
+    driver: Driver, tmp_path: Path
+) -> None:
+    inject(driver, tmp_path, FAILING_TELEMETRY)
+    await driver.connect()
+    trouble = await seen(driver, Trouble, lambda each: "telemetry" in each.text)
+    assert "OSError: [Errno 24] Too many open files" in trouble.text
+    await driver.wait_for(Telemetry)
+    assert [each.text for each in driver.seen if isinstance(each, Trouble)] == [trouble.text]
+    await driver.shut_down()
+
+
+async def test_an_agent_that_cannot_go_on_says_why_with_the_end_of_its_log(
+    driver: Driver, tmp_path: Path
+) -> None:
+    inject(driver, tmp_path, FAILING_LEASE)
+    await driver.connect()
+    ending = await seen(driver, AgentEnding, lambda _: True)
+    assert ending.reason == "the lease failed: ZeroDivisionError: of ours"
+    assert "ZeroDivisionError: of ours" in ending.log_tail[-1]
+    await driver.end_of_stream()
+    await driver.nothing_left()
+
+
+async def test_a_scratch_folder_that_is_gone_is_made_again(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
+    shutil.rmtree(scratch.parent)
+    driver.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    await driver.wait_for(WorkerStarted, lambda started: started.name == "host:cpu1")
+    await driver.shut_down()
+
+
+async def test_a_worker_without_a_scratch_folder_fails_by_itself_and_says_why(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    (scratch,) = tmp_path.glob("gputui-*/host-cpu0")
+    (scratch.parent / "host-cpu1").touch()
+    driver.send(StartWorkers((spec("host:cpu1"),), scheduler[0].address, "127.0.0.1"))
+    exited = await driver.wait_for(WorkerExited)
+    assert exited.name == "host:cpu1"
+    assert exited.reason == f"it could not be started: {scratch.parent}/host-cpu1: File exists"
+    assert exited.restart_in_s is not None
+    driver.send(Ping(7))
+    await driver.wait_for(Pong, lambda pong: pong.number == 7)
+    await driver.shut_down()
+
+
+async def test_an_agent_that_was_frozen_keeps_its_workers_where_its_head_pinged_on(
+    driver: Driver, scheduler: Any
+) -> None:
+    driver.lease_s = 2.0
+    facts = await driver.connect()
+    await start_worker(driver, scheduler)
+    os.kill(facts.agent_pid, signal.SIGSTOP)
+    for number in range(100, 130):
+        driver.send(Ping(number))
+        await asyncio.sleep(0.1)  # the time that it is frozen for
+    os.kill(facts.agent_pid, signal.SIGCONT)
+    await driver.wait_for(Pong, lambda pong: pong.number == 129)
+    assert lives(driver.started().pid)
+    await driver.shut_down()
+
+
+async def test_a_lease_does_not_run_out_while_the_process_is_held_up() -> None:
+    lease = Lease(0.2)
+    running = asyncio.create_task(lease.run_out())
+    await asyncio.sleep(0)
+    time.sleep(0.5)  # held up
+    await asyncio.sleep(0.05)
+    assert not running.done()
+    await asyncio.wait_for(running, 2)
+
+
+async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() -> None:
+    output = Output("w", lambda message: None)
+    for printed in (b"first\npartial", b"next\n"):
+        writes = output.open()
+        os.write(writes, printed)
+        os.close(writes)
+        output.drain()
+    assert output.tail(9) == ("first", "partial", "next")
+
+
+async def test_however_long_its_lines_are_a_history_fits_into_the_channel() -> None:
+    sent: list[FromAgent] = []
+    output = Output("w", sent.append)
+    writes = output.open()
+    for _ in range(200):
+        os.write(writes, b"\x01" * 2000 + b"\n")
+        output.drain()
+    os.close(writes)
+    output.follow(True, 200)
+    output.close()
+    assert sum(len(each.lines) for each in sent if isinstance(each, LogLines)) == 200
+    assert max(len(encode(each)) for each in sent) < LINE_BYTES
+
+
+def test_a_worker_does_not_wait_without_end_for_one_that_hangs_in_the_driver(
+    tmp_path: Path,
+) -> None:
+    hanging, other = (os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT) for _ in range(2))
+    assert take_turn(hanging, 1.0)
+    assert not take_turn(other, 0.05)
+    os.close(hanging)
+    assert take_turn(other, 1.0)
+    os.close(other)
+
+
+def order() -> ForkWorker:
+    return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", "/nowhere", "/nowhere", ())
+
+
+def test_descriptors_that_come_with_a_message_close_on_exec() -> None:
+    ours, theirs = packet_sockets()
+    one = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
+    other = PacketChannel[FromForkserver, ToForkserver](theirs, ToForkserver)
+    reads, writes = os.pipe()
+    one.send(order(), (reads, writes))
+    received = other.receive()
+    assert received is not None
+    message, descriptors = received
+    assert message == order()
+    assert len(descriptors) == 2
+    assert not any(os.get_inheritable(descriptor) for descriptor in descriptors)
+    for descriptor in (reads, writes, *descriptors):
+        os.close(descriptor)
+    one.close()
+    assert other.receive() is None
+    other.close()
+
+
+def test_a_packet_that_is_no_message_is_an_error() -> None:
+    ours, theirs = packet_sockets()
+    channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
+    theirs.send(b'["Imported", "soon", 0]')
+    with pytest.raises(ProtocolError, match=r"Imported\.seconds is str"):
+        channel.receive()
+    theirs.send(encode(Imported(1.0, 0)))
+    assert channel.receive() == (Imported(1.0, 0), [])
+    theirs.close()
+    channel.close()
+
+
+def test_no_worker_is_forked_beside_a_thread() -> None:
+    ours, theirs = packet_sockets()
+    forkserver = Forkserver(PacketChannel(ours, ToForkserver))
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait, args=(BOUND_S,), name="a thread")
+    thread.start()
+    with pytest.raises(AssertionError, match=r"forked from one thread, not from .*'a thread'"):
+        forkserver._fork(order(), 0, 0)
+    over.set()
+    thread.join()
+    ours.close()
+    theirs.close()
+
+
+async def test_threads_of_a_library_where_workers_are_forked_from_are_told(
+    driver: Driver, tmp_path: Path
+) -> None:
+    inject(driver, tmp_path, "")
+    driver.env["OPENBLAS_NUM_THREADS"] = "2"
+    await driver.connect()
+    trouble = await seen(driver, Trouble, lambda each: "threads" in each.text)
+    assert "leave OMP_NUM_THREADS and its like out" in trouble.text
+    await driver.shut_down()
+
+
+async def test_what_workers_share_is_out_of_the_collectors_reach(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    async with client_of(scheduler) as client:
+        (frozen,) = (await client.run(gc.get_freeze_count)).values()
+    assert frozen > 10_000
+    await driver.shut_down()
