@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.run.log import RunLog
-from gputui.run.records import RunRecord, ended, write
+from gputui.run.records import RunRecord, ended, reserve, write, write_last
 from gputui.snapshot import RunState
 
 
@@ -29,6 +29,7 @@ class Recording:
         self._log = RunLog(record.log)
         with self._writing():
             write(record)
+            reserve(record)
 
     def note(self, *lines: str, at: float | None = None) -> None:
         """Add lines to the log."""
@@ -59,7 +60,7 @@ class Recording:
         self.note(*_traceback(outcome.get("error")))
         self.note(*f"{state} {self.record.error}".rstrip().splitlines())
         with self._writing():
-            write(self.record)
+            write_last(self.record)
 
     def _end_stage(self) -> None:
         if self._stage:

@@ -22,6 +22,9 @@ from gputui.snapshot import RunState
 
 FILE = "run.json"
 LOG = "log.txt"
+ROOM = "room"
+"""In the folder of a run that goes on: what its end may take, should the disk be full by then."""
+ROOM_BYTES = 2**16
 
 MOST_LISTED = 10
 """Of the runs that an id might mean."""
@@ -144,11 +147,38 @@ def write(record: RunRecord) -> None:
     path = record.folder / FILE
     draft = path.with_suffix(".new")
     draft.touch(0o600)
-    with draft.open("w") as file:
-        file.write(json_text(asdict(record), indent=1))
-        file.flush()
-        os.fsync(file.fileno())  # without it a rename may outlive what was written, at power loss
-    draft.replace(path)
+    try:
+        with draft.open("w") as file:
+            file.write(json_text(asdict(record), indent=1))
+            file.flush()
+            os.fsync(file.fileno())  # else a rename may outlive what was written, at power loss
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def reserve(record: RunRecord) -> None:
+    """Take room on the disk for the end of a run that begins; raises OSError."""
+    descriptor = os.open(record.folder / ROOM, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, ROOM_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def write_last(record: RunRecord) -> None:
+    """Write how a run ended, in the room that was taken where the disk is full; raises OSError.
+
+    Where that is too little for its result, the record goes without.
+    """
+    (record.folder / ROOM).unlink(missing_ok=True)
+    try:
+        write(record)
+    except OSError as error:
+        summary = f"{record.summary} (no room for its result: {error.strerror})".lstrip()
+        write(replace(record, result={}, summary=summary))
+        raise
 
 
 def prune(kept: int) -> None:
