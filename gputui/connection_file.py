@@ -90,6 +90,16 @@ def find_cluster(name: str) -> ConnectionFile | None:
     return next((each for each in running_clusters() if each.name == name), None)
 
 
+def parse(said: Any) -> ConnectionFile | None:
+    """Return what the content of a connection file of any version says; None where it is none."""
+    try:
+        return ConnectionFile(
+            **{each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
+        )
+    except TypeError:
+        return None
+
+
 def check_name(name: str) -> str:
     """Return a cluster's name; raises UsageError where it cannot name a file.
 
@@ -147,11 +157,8 @@ def _sweep(folder: Path) -> list[ConnectionFile]:
 def _read(path: Path) -> ConnectionFile | None:
     """Return what a connection file of any version says; None where its head is writing it."""
     try:
-        said: dict[str, Any] = json.loads(path.read_bytes())
-        return ConnectionFile(
-            **{each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
-        )
-    except (OSError, ValueError, TypeError):
+        return parse(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
         return None
 
 

@@ -9,6 +9,7 @@ GputuiError
  |    +-- ClusterTimeoutError  it, or its workers, were not up in time (a TimeoutError, too)
  |    +-- HeadError        the head died, refused, or speaks another version
  |         +-- StoppedError  somebody stopped the cluster
+ |         +-- OtherVersionError  its head speaks another version
  |    +-- FolderError      this user has no folder for sockets, packs or scratch files
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
@@ -100,6 +101,10 @@ class FolderError(ClusterError):
 
 class StoppedError(HeadError):
     """Somebody stopped the cluster, a client of its scheduler included."""
+
+
+class OtherVersionError(HeadError):
+    """A head that speaks another version: it can be listed and stopped, not attached to."""
 
 
 class RunError(GputuiError):

@@ -9,14 +9,19 @@ from shlex import quote
 from typing import Any
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.elsewhere import remote_head
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
 from gputui.cluster import ConnectionFile, HeadLink, running_clusters
-from gputui.cluster.start import check_enough, failures, started
-from gputui.errors import ExitCode, GputuiError, UsageError
+from gputui.cluster.link import Elsewhere
+from gputui.cluster.start import check_enough, failures, started, stop_by_signal
+from gputui.errors import ExitCode, GputuiError, OtherVersionError, UsageError
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
 from gputui.protocol.starter import ConfigureHead
 
+OTHER_VERSION = (
+    "gputui down stops a cluster of another version, too; to see it, use the gputui that started it"
+)
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
 
@@ -24,6 +29,12 @@ def up(**options: Any) -> int:
     """Start a cluster, wait for its workers, and leave it running; interrupted, leave nothing."""
     interrupt_on_signals()
     hosts = read_hosts(options["hosts"])
+    if login := options.pop("on"):
+        from gputui.cli.elsewhere import start_there
+
+        words = {key.replace("_", "-"): value for key, value in options.items() if key != "hosts"}
+        there = words | {"name": options["name"] or hosts.name}
+        return run_until_interrupted(start_there(login, there, hosts.text))
     configuration = head_configuration(
         hosts, options, stays=True, fallback=options["hosts"] is None
     )
@@ -57,6 +68,8 @@ def ls(as_json: bool) -> int:
         return 0
     if rows:
         print("\n".join(table(rows)))
+        if any(row["workers"] is None for row in rows):
+            print(OTHER_VERSION, file=sys.stderr)
     else:
         print(NONE_RUNS, file=sys.stderr)
     return 0
@@ -68,9 +81,15 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     lines = [f"{'name':<{width}}  workers  hosts  {'since':<16}  address"]
     for row in rows:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
-        counts = f"{row['workers']:>7,}  {row['hosts']:>5,}"
-        lines.append(f"{row['name']:<{width}}  {counts}  {since:<16}  {row['address']}")
+        counts = f"{_count(row['workers']):>7}  {_count(row['hosts']):>5}"
+        line = f"{row['name']:<{width}}  {counts}  {since:<16}  {row['address']}"
+        other = "  (of another version)" * (row["workers"] is None)
+        lines.append(line + other)
     return lines
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
 
 
 async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
@@ -81,18 +100,27 @@ async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
 async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
     from gputui.protocol.frontend import SnapshotTaken
 
+    row: dict[str, Any] = {
+        "name": cluster.name,
+        "address": cluster.address,
+        "pid": cluster.pid,
+        "hosts": None,
+        "workers": None,
+        "started": cluster.started_at,
+        "version": cluster.version,
+    }
     try:
         link = await HeadLink.open(cluster.socket, frontend="command", snapshots=True)
+    except OtherVersionError:
+        return row
     except GputuiError:
         return None
     try:
         async for message in link.messages():
             if isinstance(message, SnapshotTaken):
                 snapshot = message.snapshot
-                return {
-                    "name": cluster.name,
+                return row | {
                     "address": snapshot.scheduler.address,
-                    "pid": cluster.pid,
                     "hosts": len(snapshot.hosts),
                     "workers": snapshot.workers_up,
                     "started": snapshot.started_at,
@@ -104,13 +132,18 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
 
 def down(name: str | None, everything: bool) -> int:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
+    remote = None if everything else remote_head(name)
+    if remote is not None:
+        asyncio.run(_stop_over(remote))
+        print(f"{name}: stopped")
+        return 0
     found = {cluster.name: cluster for cluster in running_clusters()}
     if not everything:
         chosen = chosen_cluster(name)
         found = {chosen.name: chosen}
 
     async def stop() -> None:
-        await asyncio.gather(*(_stop(cluster) for cluster in found.values()))
+        await asyncio.gather(*(stop_cluster(cluster) for cluster in found.values()))
 
     asyncio.run(stop())
     if not found:
@@ -135,9 +168,16 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
     return running[name]
 
 
-async def _stop(cluster: ConnectionFile) -> None:
-    """Ask a head to stop, and wait until it is gone."""
-    link = await HeadLink.open(cluster.socket, frontend="command")
+async def stop_cluster(cluster: ConnectionFile) -> None:
+    """Have a head stop its cluster, and wait until it is gone; one of any version."""
+    try:
+        await _stop_over(cluster.socket)
+    except OtherVersionError:
+        await stop_by_signal(cluster)
+
+
+async def _stop_over(head: str | Elsewhere) -> None:
+    link = await HeadLink.open(head, frontend="command")
     try:
         await link.request(Stop(0))
         async for _ in link.messages():

@@ -139,7 +139,11 @@ def starting_options(command: Any) -> Any:
     show_default=True,
     help="Where arrays live.",
 )
-@click.option("--attach", metavar="NAME", help="Use a cluster that runs, and leave it running.")
+@click.option(
+    "--attach",
+    metavar="NAME",
+    help="Use a cluster that runs, here or at USER@LOGIN:NAME, and leave it running.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
@@ -170,6 +174,11 @@ def open_(script_arguments: tuple[str, ...], /, **options: Any) -> int:
     type=click.FloatRange(min=1),
     metavar="SECONDS",
     help="Stop when nobody was attached and nothing ran for so long; else never.",
+)
+@click.option(
+    "--on",
+    metavar="USER@LOGIN",
+    help="Start it on another machine, over SSH; gputui attach USER@LOGIN shows it here.",
 )
 def up(**options: Any) -> int:
     """Start a cluster on HOSTS and leave it running."""

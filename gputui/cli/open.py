@@ -165,10 +165,11 @@ def _hold(options: dict[str, Any]) -> "Hold":
     name, given = options["attach"], options["hosts"]
     if name:
         from gputui.cli.clusters import chosen_cluster
+        from gputui.cli.elsewhere import remote_head
         from gputui.cli.starting import attached
 
-        socket = chosen_cluster(name).socket
-        return lambda: attached(socket)
+        head = remote_head(name) or chosen_cluster(name).socket
+        return lambda: attached(head)
     hosts = read_hosts(given)
 
     from gputui.cli.starting import head_configuration, started

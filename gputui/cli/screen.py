@@ -37,12 +37,17 @@ def show_demo(shape: "Shape", seed: int, look: Look) -> int:
 def show_running(name: str | None, look: Look) -> int:
     """Show a cluster that runs; raises UsageError where there is none, or it is not clear which."""
     from gputui.cli.clusters import chosen_cluster
+    from gputui.cli.elsewhere import remote_head
     from gputui.cluster import HeadLink
 
-    socket = chosen_cluster(name).socket
+    remote = remote_head(name)
+    if remote is not None:
+        asyncio.run(remote.reach())  # while the terminal is free for SSH's questions
+        remote.asks = False
+    head = remote or chosen_cluster(name).socket
 
     async def open_link() -> Any:
-        return await HeadLink.open(socket, frontend="screen", snapshots=True)
+        return await HeadLink.open(head, frontend="screen", snapshots=True)
 
     return show(open_link, look)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gputui.cli.arguments import HostsInput
 from gputui.cluster import HeadLink, start
+from gputui.cluster.link import Elsewhere
 from gputui.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
@@ -53,9 +54,9 @@ async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
 
 
 @asynccontextmanager
-async def attached(socket: str) -> AsyncIterator[HeadLink]:
-    """Hold the cluster behind a socket, and leave it running."""
-    link = await HeadLink.open(socket, frontend="run", snapshots=True)
+async def attached(head: str | Elsewhere) -> AsyncIterator[HeadLink]:
+    """Hold the cluster behind a socket, or elsewhere, and leave it running."""
+    link = await HeadLink.open(head, frontend="run", snapshots=True)
     try:
         yield link
     finally:

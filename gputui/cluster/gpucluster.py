@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 import weakref
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -133,8 +134,16 @@ def connect(
 ) -> RunningCluster:
     """Take hold of a cluster that runs on this machine; of the only one without a name.
 
-    Raises HeadError when there is none of that name.
+    `user@login:NAME` is one on another machine, reached over SSH with the keys that need no
+    question. Raises HeadError when no cluster has that name.
     """
+    if name is not None and re.search("[@:]", name):
+        from gputui.remote.head import RemoteHead, RemoteName, nobody
+
+        remote = RemoteName.parse(name)
+        if remote is not None:
+            head = RemoteHead(remote, nobody)
+            return RunningCluster(head, asynchronous=asynchronous, loop=loop)
     if name is None:
         names = [connection_file.name for connection_file in running_clusters()]
         if len(names) != 1:

@@ -10,12 +10,12 @@ import itertools
 import os
 import pwd
 from collections import deque
-from collections.abc import AsyncIterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from gputui.errors import HeadError, ProtocolError
+from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.protocol import VERSION
 from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.frontend import (
@@ -37,8 +37,32 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 GONE = "the cluster's head is gone"
+OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
 
 HeadChannel = Channel[FromFrontend, ToFrontend]
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How a head on another machine is reached from here."""
+
+    socket: str
+    where: str
+    """The machine."""
+    forward: Callable[[str], str]
+    """Returns the address here that leads to one there."""
+    hint: str = ""
+    """What to do where the head turns this frontend away."""
+
+
+class Elsewhere(Protocol):
+    """A head on another machine."""
+
+    async def reach(self) -> Reached:
+        """Return how it is reached now."""
+
+    async def close(self) -> None:
+        """Give up the way to it."""
 
 
 class HeadLink:
@@ -46,7 +70,11 @@ class HeadLink:
 
     def __init__(self, channel: HeadChannel, attached: Attached) -> None:
         self.socket = ""
-        """The path of the head's socket."""
+        """The path of the head's socket, as seen from here."""
+        self.where = ""
+        """The machine of the head; "" for this one."""
+        self._elsewhere: Elsewhere | None = None
+        self._forward: Callable[[str], str] = str
         self.attached = attached
         self.address = attached.address
         """`tls://host:port` of the scheduler; "" until it listens."""
@@ -63,13 +91,16 @@ class HeadLink:
 
     @classmethod
     async def open(
-        cls, socket_path: str | Path, *, frontend: str, snapshots: bool = False
+        cls, head: "str | Path | Elsewhere", *, frontend: str, snapshots: bool = False
     ) -> "HeadLink":
-        """Attach to the head behind a socket.
+        """Attach to the head behind a socket, or elsewhere.
 
         `frontend` is screen, run, python or command. Raises HeadError when there is no head, or one
         of another version.
         """
+        if not isinstance(head, str | Path):
+            return await cls._open_elsewhere(head, frontend, snapshots)
+        socket_path = str(head)
         try:
             stream = await SocketStream.connect(socket_path)
         except OSError as error:
@@ -80,12 +111,31 @@ class HeadLink:
             answer = await channel.receive()
             if isinstance(answer, Attached) and answer.version == VERSION:
                 link = cls(channel, answer)
-                link.socket = str(socket_path)
+                link.socket = socket_path
                 return link
-            raise HeadError(_why_turned_away(answer))
+            if answer is None:
+                raise HeadError(GONE)
+            raise OtherVersionError(_why_turned_away(answer))
+        except ProtocolError as error:
+            await channel.close()
+            raise OtherVersionError(f"{error}: {OTHER_VERSION}") from error
         except BaseException:
             await channel.close()
             raise
+
+    @classmethod
+    async def _open_elsewhere(cls, head: Elsewhere, frontend: str, snapshots: bool) -> "HeadLink":
+        """Attach to a head on another machine."""
+        reached = await head.reach()
+        try:
+            link = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
+        except HeadError as error:
+            raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
+        link.where, link._elsewhere, link._forward = reached.where, head, reached.forward
+        link.address = reached.forward(link.attached.address)
+        link.dashboard = reached.forward(link.attached.dashboard)
+        link.attached = replace(link.attached, address=link.address, dashboard=link.dashboard)
+        return link
 
     async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
@@ -124,6 +174,8 @@ class HeadLink:
         await self._channel.flush()
         await self._tasks.close()
         await self._channel.close()
+        if self._elsewhere is not None:
+            await self._elsewhere.close()
 
     async def _read(self) -> None:
         reason = ""
@@ -154,6 +206,9 @@ class HeadLink:
     def _keep(self, message: ToFrontend) -> None:
         """Queue a message; a snapshot takes the place of one that nobody has read yet."""
         if isinstance(message, SchedulerReady):
+            message = SchedulerReady(
+                self._forward(message.address), self._forward(message.dashboard)
+            )
             self.address, self.dashboard = message.address, message.dashboard
         if isinstance(message, Stopped):
             self._why_gone = f"the cluster was stopped: {message.reason}"

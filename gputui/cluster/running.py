@@ -23,7 +23,7 @@ from distributed.utils import Log, Logs
 
 from gputui import cupy_arrays
 from gputui.cluster.adaptive import Adaptive
-from gputui.cluster.link import GONE, HeadLink, security
+from gputui.cluster.link import GONE, Elsewhere, HeadLink, security
 from gputui.cluster.start import check_enough
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
 from gputui.protocol.frontend import AwaitWorkers, Reply, Request, Scale, SchedulerReady, Settled
@@ -48,12 +48,14 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     `asynchronous=True` its methods return awaitables.
     """
 
-    def __init__(self, socket: str, *, asynchronous: bool = False, loop: "IOLoop | None" = None):
+    def __init__(
+        self, head: str | Elsewhere, *, asynchronous: bool = False, loop: "IOLoop | None" = None
+    ):
         super().__init__(asynchronous=asynchronous, loop=loop, quiet=True, name="not started")
         self.security: Security | None = None
         """The cluster's TLS, for `Client`; known once it was started or awaited."""
         self._asynchronous = asynchronous
-        self._socket = socket
+        self._where = head
         self._link: HeadLink | None = None
         self._requested: frozenset[str] = frozenset()
         self._worker_size = (0, 0)
@@ -194,12 +196,12 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self
 
     async def _start(self) -> None:
-        await self._attach(self._socket)
+        await self._attach(self._where)
         await self._refresh()
 
-    async def _attach(self, socket: str) -> None:
+    async def _attach(self, head: str | Elsewhere) -> None:
         """Take hold of the head, and of its scheduler once that listens."""
-        self._link = link = await HeadLink.open(socket, frontend="python")
+        self._link = link = await HeadLink.open(head, frontend="python")
         self.security = security(link)
         cupy_arrays.register()
         listens = asyncio.Event()

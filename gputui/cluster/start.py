@@ -9,10 +9,13 @@ import os
 import secrets
 import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 from gputui.cluster.link import HeadLink
+from gputui.connection_file import ConnectionFile, find_cluster
 from gputui.errors import ClusterError, HeadError, ProtocolError
 from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.codec import decode, encode
@@ -116,6 +119,25 @@ async def started(
     finally:
         if not head.kept:
             await asyncio.shield(asyncio.to_thread(head.end))
+
+
+async def stop_by_signal(cluster: ConnectionFile) -> None:
+    """Stop a cluster whose head speaks another version, and wait until it is gone.
+
+    Every version's head ends in order by SIGTERM. Raises HeadError where it does not.
+    """
+    mark = f"GPUTUI_CLUSTER={cluster.cluster_id}".encode()
+    with contextlib.suppress(OSError):  # it ends just now
+        if mark in Path(f"/proc/{cluster.pid}/environ").read_bytes().split(b"\0"):
+            os.kill(cluster.pid, signal.SIGTERM)
+    end = time.monotonic() + END_S
+    while find_cluster(cluster.name) == cluster:
+        if time.monotonic() > end:
+            raise HeadError(
+                f"{cluster.name}: its head, process {cluster.pid} of gputui {cluster.version}, "
+                f"did not stop within {END_S:g} s; use that version, or end the process"
+            )
+        await asyncio.sleep(0.05)
 
 
 def check_enough(settled: Settled, min_workers: int) -> None:

@@ -39,6 +39,7 @@ class DemoLink:
 
     def __init__(self, simulator: Simulator, clock: Callable[[], float] = time.time) -> None:
         self.simulator = simulator
+        self.where = ""
         self.attached = Attached(
             version=VERSION,
             name="demo",

@@ -40,6 +40,7 @@ class Connection:
         self._heard_at = 0.0
         self._name = ""
         self._pid = 0
+        self._where = ""
 
     async def listen(self) -> None:
         """Take what the head says until it says that it stopped; look for a lost one again."""
@@ -70,6 +71,7 @@ class Connection:
 
     async def _listen_to(self, link: Link) -> None:
         self._name, self._pid = link.attached.name, link.attached.pid
+        self._where = link.where
         self._heard_at = self._app.clock()
         self._app.met_head()
         self.look()
@@ -96,6 +98,8 @@ class Connection:
         """Say what is known of a head that does not answer."""
         if not self._pid:
             return "no cluster was reached"
+        if self._where:
+            return f"no word of {self._name} from {self._where}; its cluster goes on, trying again"
         state = _process_state(self._pid)
         head = f"the head of {self._name} (process {self._pid})"
         if self.link is None or not state:

@@ -13,6 +13,8 @@ class Link(Protocol):
     """A frontend's hold on a head."""
 
     attached: Attached
+    where: str
+    """The machine of the head; "" for this one."""
 
     async def request(self, message: Request) -> Reply:
         """Have a request carried out; raises HeadError with the reason when it is refused."""

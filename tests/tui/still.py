@@ -32,6 +32,7 @@ class StillLink:
     """A link that tells what it is given, and remembers what it was asked."""
 
     def __init__(self) -> None:
+        self.where = ""
         self.attached = Attached(VERSION, "lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
         self.asked: list[Request] = []
         self.sent: list[FromFrontend] = []

@@ -1,0 +1,49 @@
+"""Clusters whose heads run on another machine: `user@login:NAME`, and `up --on user@login`."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gputui.cli.hosts import ask_here
+from gputui.errors import ExitCode, HeadError
+from gputui.hosts import parse_hosts
+
+if TYPE_CHECKING:
+    from gputui.remote.head import RemoteHead
+
+
+def remote_head(given: str | None) -> "RemoteHead | None":
+    """Return the head that `user@login:NAME` means; None for a cluster of this machine.
+
+    Whoever sits at this terminal answers what SSH asks.
+    """
+    if given is None or not re.search("[@:]", given):
+        return None
+    from gputui.remote.head import RemoteHead, RemoteName
+
+    name = RemoteName.parse(given)
+    return RemoteHead(name, ask_here) if name else None
+
+
+async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str) -> int:
+    """Start a cluster on another machine, with the gputui that is installed there.
+
+    Raises HeadError where that machine has none.
+    """
+    from gputui.remote.head import RemoteHead, RemoteName
+
+    head = RemoteHead(RemoteName(login, ""), ask_here)
+    words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]
+    parse_hosts(hosts_text)
+    try:
+        answer = await head.start(words, hosts_text)
+    finally:
+        await asyncio.shield(head.close())
+    if answer.get("missing"):
+        raise HeadError(f"{login}: gputui is not installed there; pip install gputui there")
+    shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
+    print(shown.replace("gputui down ", f"gputui down {login}:"), end="", file=sys.stderr)
+    print(answer["said"], end="", flush=True)
+    return int(answer["status"]) if answer["status"] >= 0 else int(ExitCode.INTERRUPTED)

@@ -1,0 +1,232 @@
+"""The head of a cluster on another machine, reached over one SSH connection.
+
+The connection has an event loop in a thread of its own, so that frontends of any loop use it. It
+forwards a Unix socket here to the head's there, and a port of the loopback address to the
+scheduler's: nothing but SSH's port is needed. One that was lost (the laptop slept, or moved) is
+made again when the head is next looked for; the head there sees a frontend that left, no more.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from gputui import __version__
+from gputui.cluster.link import Reached
+from gputui.connection_file import ConnectionFile, parse
+from gputui.errors import HeadError, HostError, UsageError
+from gputui.fleet.deploy import remote
+from gputui.fleet.deploy.opening import interpreters_for
+from gputui.fleet.ssh.forwarding import forward_port, forward_socket, is_lost, keep_alive
+from gputui.fleet.stages import Ask, Question, Stages
+from gputui.folders import runtime_folder
+from gputui.hosts import Host, parse_hosts
+from gputui.settings import load_settings
+
+if TYPE_CHECKING:
+    from gputui.fleet.ssh.connection import Connection
+
+Result = TypeVar("Result")
+
+GREETING = b"gputui-there-1"
+MOST_BYTES = 2**20
+"""That the other machine may say before it answers."""
+KEEPALIVE_S = 5
+KEEPALIVES = 3
+"""Unanswered ones after which a connection is lost."""
+ANSWER_S = 20.0
+"""How long a machine that was met before may take: nobody is asked anything then."""
+FORWARD_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteName:
+    """A cluster on another machine, as people write it: `user@login:NAME`."""
+
+    login: str
+    name: str
+    """"" is the only one there."""
+
+    @classmethod
+    def parse(cls, given: str) -> "RemoteName | None":
+        """Return what is meant; None for the name of a cluster on this machine.
+
+        >>> RemoteName.parse("me@login:lab"), RemoteName.parse("me@[::1]").login
+        (RemoteName(login='me@login', name='lab'), 'me@[::1]')
+        >>> RemoteName.parse("login:").login, RemoteName.parse("lab")
+        ('login', None)
+        """
+        found = re.fullmatch(r"((?:[^@:/\s]+@)?(?:\[[^]\s]+\]|[^@:/\s]+))(:.*)?", given)
+        if found is None or not ("@" in found[1] or found[2]):
+            return None
+        return cls(found[1], (found[2] or ":")[1:])
+
+    @property
+    def host(self) -> Host:
+        """The machine; raises UsageError where it cannot be one."""
+        (host, *more) = parse_hosts(self.login, self.login)
+        if more or host.is_local:
+            raise UsageError(f"{self.login}: name one machine to log in to, such as user@login")
+        return host
+
+
+class RemoteHead:
+    """A cluster's head on another machine; may be used from any event loop, again and again.
+
+    `ask` answers SSH's questions as long as `asks`: not under a screen, which has the terminal.
+    """
+
+    def __init__(self, remote: RemoteName, ask: Ask) -> None:
+        self.asks = True
+        self._remote = remote
+        self._host = remote.host
+        self._settings = load_settings()
+        self._ask = ask
+        self._connection: Connection | None = None
+        self._sockets: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
+        self._met = False
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
+
+    async def reach(self) -> Reached:
+        """Return where the head is reached from here.
+
+        Raises HostError where the machine cannot be logged in to, UsageError where it is not clear
+        which cluster is meant, HeadError where the way to its head is closed.
+        """
+        return await asyncio.wrap_future(self._in_thread(self._reach()))
+
+    async def start(self, arguments: Sequence[str], hosts_text: str) -> Mapping[str, Any]:
+        """Run `gputui up` there; it ends where the connection is closed before.
+
+        The answer has status, said and warned; `missing` where that machine has no gputui.
+        """
+        order = {"do": "up", "arguments": [*arguments], "hosts": hosts_text}
+        return await asyncio.wrap_future(self._in_thread(self._ordered(order)))
+
+    async def close(self) -> None:
+        """Close the connection; `reach` makes another one."""
+        await asyncio.wrap_future(self._in_thread(self._close()))
+
+    def _in_thread(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _reach(self) -> Reached:
+        try:
+            async with asyncio.timeout(ANSWER_S if self._met else None):
+                answer = await self._ordered({"do": "find"})
+            found = [each for row in answer["clusters"] if (each := parse(row)) is not None]
+            cluster = self._chosen(found)
+            socket = await self._forwarded_socket(cluster.socket)
+        except (OSError, TimeoutError) as error:
+            raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
+        except HostError as error:
+            if not self._met:
+                raise
+            raise HeadError(str(error)) from error  # it was reached before: worth another try
+        self._met = True
+        return Reached(socket, self._host.name, self._forward, self._hint(cluster))
+
+    async def _connected(self) -> "Connection":
+        if self._connection is not None and not is_lost(self._connection):
+            return self._connection
+        from gputui.fleet.ssh.connector import Connector
+
+        await self._close()
+        timeout_s = self._settings.stage_timeout_s
+        stages = Stages(
+            self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._asked
+        )
+        connector = Connector(self._settings.ssh_config)
+        self._connection = await connector.connect(self._host, stages)
+        keep_alive(self._connection, KEEPALIVE_S, KEEPALIVES)
+        return self._connection
+
+    async def _close(self) -> None:
+        self._addresses.clear()
+        for path in self._sockets.values():
+            Path(path).unlink(missing_ok=True)
+        self._sockets.clear()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+
+    async def _asked(self, question: Question) -> str | None:
+        return await self._ask(question) if self.asks else None
+
+    async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have a script there carry out an order, and return its answer; raises HeadError."""
+        connection = await self._connected()
+        stream = await connection.run(remote.COMMAND)
+        script = Path(__file__).with_name("there.py").read_text(encoding="utf-8")
+        stream.write(remote.opening(interpreters_for(self._host), script, order))
+        said = b""
+        while len(said) < MOST_BYTES and (data := await stream.read()):
+            said += data
+            if found := re.search(GREETING + rb" (.*)\n", said):
+                answer: Mapping[str, Any] = json.loads(found[1])
+                return answer
+        last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
+        problem = ": ".join(["no Python there answered", *last])
+        raise HeadError(f"{self._host.name}: {problem}")
+
+    def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
+        """Return the cluster that is meant; raises UsageError."""
+        running = {cluster.name: cluster for cluster in found}
+        where, name = self._host.name, self._remote.name
+        if name in running:
+            return running[name]
+        if not running:
+            raise UsageError(f"no cluster of yours runs on {where}")
+        listed = ", ".join(running)
+        if name:
+            raise UsageError(f"no cluster is called {name!r} on {where}; running there: {listed}")
+        if len(running) > 1:
+            raise UsageError(f"say which cluster, {self._remote.login}:NAME; running: {listed}")
+        return next(iter(running.values()))
+
+    async def _forwarded_socket(self, there: str) -> str:
+        """Return the path here that leads to a socket there; raises OSError."""
+        if there not in self._sockets:
+            name = f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock"
+            path = str(runtime_folder() / name)
+            await forward_socket(await self._connected(), path, there)
+            self._sockets[there] = path
+        return self._sockets[there]
+
+    def _forward(self, address: str) -> str:
+        """Return the address here that leads to one there, such as `tls://host:port`."""
+        if address and address not in self._addresses:
+            made = self._in_thread(self._forwarded_address(address))
+            self._addresses[address] = made.result(FORWARD_S)
+        return self._addresses.get(address, "")
+
+    async def _forwarded_address(self, address: str) -> str:
+        parts = urlsplit(address)
+        assert parts.hostname and parts.port
+        port = await forward_port(await self._connected(), parts.hostname, parts.port)
+        return urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
+
+    def _hint(self, cluster: ConnectionFile) -> str:
+        """Return what to do where its head cannot be spoken with; "" where versions are alike."""
+        if cluster.version == __version__:
+            return ""
+        return (
+            f"{self._host.name} has gputui {cluster.version}, and this machine {__version__}: "
+            f"pip install gputui=={cluster.version} here, or start the cluster again with "
+            f"{__version__} there"
+        )
+
+
+async def nobody(question: Question) -> str | None:
+    """Answer no question: there is no person to ask."""
+    return None

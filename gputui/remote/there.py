@@ -1,0 +1,103 @@
+"""Runs on the machine of a head that is reached over SSH: finds clusters there, or starts one.
+
+Sent on stdin, as the loader of agents is: nothing of gputui need be importable to find a cluster,
+and any Python 3.6 or later will do. Prints one line: the greeting, and an answer as JSON.
+"""
+
+import fcntl
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Dict, List, Optional  # noqa: UP035 - as Python 3.6 has them
+
+GREETING = "gputui-there-1"
+
+
+def main() -> int:
+    """Carry out the order on stdin."""
+    order = json.loads(io.FileIO(0, closefd=False).readline().decode())
+    answer = (
+        {"clusters": find()} if order["do"] == "find" else up(order["arguments"], order["hosts"])
+    )
+    line = " ".join([GREETING, json.dumps(answer)]) + "\n"
+    os.write(1, line.encode())
+    return 0
+
+
+def find() -> List[Any]:  # noqa: UP006
+    """Return what the connection files of the clusters that run here say."""
+    found = []
+    for folder in folders():
+        for path in sorted(folder.glob("*.json")):
+            try:
+                with path.open("r+") as file:
+                    if os.fstat(file.fileno()).st_uid == os.getuid() and is_locked(file.fileno()):
+                        found.append(json.loads(file.read()))
+            except (OSError, ValueError):
+                continue
+    return [each for each in found if each.get("socket")]
+
+
+def is_locked(descriptor: int) -> bool:
+    """Whether a head holds its connection file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def folders() -> List[Path]:  # noqa: UP006
+    """Return where connection files may lie; a login by SSH may lack what a desktop sets."""
+    user = str(os.getuid())
+    runtime = [os.environ.get("XDG_RUNTIME_DIR", ""), "/run/user/" + user]
+    found = [Path(each, "gputui") for each in runtime if each]
+    found += [Path(each, "gputui-" + user) for each in (os.environ.get("TMPDIR") or "/tmp", "/tmp")]
+    return sorted({folder.resolve() for folder in found if folder.is_dir()})
+
+
+def up(arguments: List[str], hosts: str) -> Dict[str, Any]:  # noqa: UP006
+    """Start a cluster with the gputui that is installed here; end it where stdin ends before."""
+    command = own_command()
+    if command is None:
+        return {"missing": True}
+    process = subprocess.Popen(
+        [command, "up", "-", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    threading.Thread(target=end_with_stdin, args=(process,), daemon=True).start()
+    said, warned = (text.decode("utf-8", "replace") for text in process.communicate(hosts.encode()))
+    return {"status": process.returncode, "said": said, "warned": warned}
+
+
+def own_command() -> Optional[str]:  # noqa: UP045
+    """Return the path of the gputui of this machine; None where it has none."""
+    beside = Path(sys.executable).with_name("gputui")
+    for path in (
+        str(beside),
+        shutil.which("gputui"),
+        str(Path("~/.local/bin/gputui").expanduser()),
+    ):
+        if path and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def end_with_stdin(process: "subprocess.Popen[bytes]") -> None:
+    """Interrupt the start when the one who ordered it is gone."""
+    while os.read(0, 4096):
+        continue
+    process.terminate()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

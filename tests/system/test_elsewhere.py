@@ -1,0 +1,139 @@
+"""A head on another machine, over SSH: started there, seen, used and stopped from here."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.processes import processes_of
+from tests.sshd import SshHosts
+from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
+from tests.system.lab import HERE, in_a_terminal, shown
+from tests.system.parts import parts_of
+
+
+class There:
+    """A running cluster on the machine `login`, and the command here."""
+
+    def __init__(self, gputui: Command, login: str, home: Path) -> None:
+        self.gputui = gputui
+        self.login = login
+        self.home = home
+        self.name = f"{login}:lab"
+
+    @property
+    def connection_file(self) -> dict[str, object]:
+        (path,) = self.home.glob("gputui/*.json")
+        return json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> Iterator[There]:
+    with a_command(tmp_path_factory.mktemp("here")) as gputui:
+        gputui.env |= openssh_hosts.environment
+        host = openssh_hosts.hosts[0]
+        home = openssh_hosts.folder / host.name
+        done = gputui("up", HERE, "--name", "lab", "--on", host.name)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("lab: 2 workers at tls://")
+        assert f"gputui attach {host.name}:lab; gputui down {host.name}:lab" in done.stderr
+        there = There(gputui, host.name, home)
+        cluster_id = str(there.connection_file["cluster_id"])
+        try:
+            yield there
+        finally:
+            stopped = gputui("down", there.name)
+            left = processes_of(cluster_id)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        assert (stopped.returncode, stopped.stdout) == (0, f"{there.name}: stopped\n")
+        assert not left
+
+
+def test_a_run_uses_a_cluster_on_another_machine_and_leaves_it_running(there: There) -> None:
+    done = there.gputui("--attach", there.name, "--run", "random-sum", "-p", "size=200", "--json")
+    assert done.returncode == 0, done.stderr
+    workers = json.loads(done.stdout)["workers"]
+    assert [each["name"] for each in workers] == ["localhost:cpu0", "localhost:cpu1"]
+    assert there.connection_file["pid"]
+    assert there.gputui.files() == []
+
+
+PYTHON = """
+import sys, gputui
+from distributed import Client
+with gputui.connect(sys.argv[1]) as cluster, Client(cluster) as client:
+    print(cluster.name, client.submit(sum, [1, 2]).result(), cluster.scheduler_address)
+"""
+
+
+def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PYTHON, there.name],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **there.gputui.env},
+        timeout=BOUND_S,
+    )
+    name, result, address = done.stdout.split()
+    assert (name, result) == ("lab", "3"), done.stderr
+    assert address.startswith("tls://127.0.0.1:")
+    assert address != there.connection_file["address"]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("{}:other", "no cluster is called 'other' on {}; running there: "),
+        ("nowhere@{}.invalid:lab", "resolve"),
+    ],
+)
+def test_a_name_that_means_nothing_there_is_refused_in_words(
+    there: There, name: str, says: str
+) -> None:
+    done = there.gputui("--attach", name.format(there.login), "--run", "smoke")
+    assert done.returncode in (2, 3)
+    assert says.format(there.login) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
+    there: There, openssh_hosts: SshHosts
+) -> None:
+    with in_a_terminal(there.gputui, "attach", there.name) as (process, terminal):
+        shown(terminal, b"cpu1")
+        before = sessions(openssh_hosts)
+        for pid in before:
+            os.kill(pid, signal.SIGKILL)
+        found(lambda: sessions(openssh_hosts) - before)
+        assert process.poll() is None
+    assert parts_of(str(there.connection_file["cluster_id"]))["worker"]
+
+
+def test_a_start_there_that_is_interrupted_leaves_nothing_there(
+    openssh_hosts: SshHosts, gputui: Command
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    host = openssh_hosts.hosts[1]
+    folder = openssh_hosts.folder / host.name / "gputui"
+    process = gputui.start("up", HERE, "--name", "lab", "--on", host.name)
+    started = found(lambda: [*folder.glob("*.json")] and [*folder.glob("*.sock")])
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=BOUND_S)
+    assert (process.returncode, "interrupted" in said) == (130, True)
+    wait_until(lambda: not processes_of(started[0].stem), GONE_S)
+    assert not [*folder.glob("*.json")]
+
+
+def sessions(hosts: SshHosts) -> set[int]:
+    """Return the processes of the first sshd that serve a connection."""
+    listener = hosts.processes[0].pid
+    children = Path(f"/proc/{listener}/task/{listener}/children").read_text().split()
+    return {int(pid) for pid in children}
