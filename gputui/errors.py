@@ -18,6 +18,8 @@ GputuiError
 
 from enum import IntEnum
 
+from gputui.plain_text import safe
+
 
 class ExitCode(IntEnum):
     """What the command's exit status means."""
@@ -60,7 +62,7 @@ class ClusterError(GputuiError):
 
 
 class HostError(ClusterError):
-    """A host that cannot be used, with the evidence.
+    """A host that cannot be used, with the evidence; what the host said holds no terminal codes.
 
     `stage` is the `HostState` it failed in, `hint` the line that mends it (or ""). A
     `transient` one may pass by itself: a host that was ready before is then tried again.
@@ -77,12 +79,13 @@ class HostError(ClusterError):
         exit_status: int | None = None,
         transient: bool = False,
     ) -> None:
+        reason, hint = safe(reason), safe(hint)
         super().__init__(f"{host}: {reason}" + (f"\n  {hint}" if hint else ""))
         self.host = host
         self.stage = stage
         self.reason = reason
         self.hint = hint
-        self.stderr_tail = stderr_tail
+        self.stderr_tail = tuple(map(safe, stderr_tail))
         self.exit_status = exit_status
         self.transient = transient
 

@@ -10,6 +10,7 @@ from gputui.cli.arguments import read_hosts
 from gputui.errors import ExitCode, UsageError
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
+from gputui.plain_text import safe
 from gputui.settings import load_settings
 
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with
@@ -45,7 +46,7 @@ async def ask_here(question: Question) -> str | None:
 
 
 def _tell(host: str, line: str) -> None:
-    click.echo(f"{host}: {line}", err=True)
+    click.echo(f"{host}: {safe(line)}", err=True)
 
 
 def doctor(hosts: str | None) -> int:
@@ -79,8 +80,8 @@ def bootstrap(hosts: str | None, yes: bool) -> int:
     outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here))
     for outcome in outcomes:
         told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
-        click.echo(f"{outcome.host}: {told}")
+        click.echo(f"{outcome.host}: {safe(told)}")
         if outcome.hint:
-            click.echo(f"  {outcome.hint}")
+            click.echo(f"  {safe(outcome.hint)}")
     failed = any(not outcome.python for outcome in outcomes)
     return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)

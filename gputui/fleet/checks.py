@@ -17,12 +17,19 @@ PORT_HINT = (
 )
 
 
+CLOCK_HINT = "run an NTP client there and here"
+CLOCK_SKEW_S = 10.0
+"""With more, what happened on two hosts cannot be put in order; a slow connection adds some."""
+CLOCK_REFUSED_S = 86400.0
+"""With more, neither certificates nor logs of the host mean anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Why a host cannot be used, and the line that mends it."""
 
     check: str
-    """python, versions, gpus or cupy."""
+    """python, versions, gpus, cupy or clock."""
     reason: str
     hint: str = ""
 
@@ -51,6 +58,35 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     if here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
     return tuple(found)
+
+
+def clock_problem(ahead_s: float) -> Problem | None:
+    """Return that a host's clock is more than a day off.
+
+    >>> clock_problem(3600) is None, clock_problem(-2.5 * 86400).reason
+    (True, 'its clock is 2.5 days behind ours')
+    """
+    if abs(ahead_s) <= CLOCK_REFUSED_S:
+        return None
+    return Problem("clock", f"its clock is {_offset(ahead_s)}", f"set it: {CLOCK_HINT}")
+
+
+def clock_warning(ahead_s: float) -> str:
+    """Return that a host's clock is off, "" where it is not.
+
+    >>> clock_warning(3600), clock_warning(-5)
+    ('its clock is 60 min ahead of ours: times of events will not agree', '')
+    """
+    if abs(ahead_s) <= CLOCK_SKEW_S:
+        return ""
+    return f"its clock is {_offset(ahead_s)}: times of events will not agree"
+
+
+def _offset(ahead_s: float) -> str:
+    units = (("days", 86400), ("min", 60), ("s", 1))
+    unit, unit_s = next((each for each in units if abs(ahead_s) >= 2 * each[1]), units[-1])
+    size = f"{abs(ahead_s) / unit_s:.1f}".removesuffix(".0")
+    return f"{size} {unit} {'ahead of' if ahead_s > 0 else 'behind'} ours"
 
 
 def python_problem(python: str, there: str, versions: Versions) -> Problem | None:

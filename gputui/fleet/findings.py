@@ -9,14 +9,12 @@ from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
+from gputui.plain_text import safe
 from gputui.protocol.agent import Facts, Reached
 from gputui.snapshot import HostState
 
 DISK_NEEDED_BYTES = 5 * 2**30
 """With less, a host whose workers spill is soon full."""
-CLOCK_SKEW_S = 2.0
-"""With more, what happened on two hosts cannot be put in order."""
-
 STAGE_CHECKS = (
     (HostState.RESOLVING, "resolve"),
     (HostState.CONNECTING, "connect"),
@@ -62,9 +60,9 @@ def report(findings: Iterable[Finding]) -> str:
     lines = []
     for row in rows:
         head = f"{row.host:{host_width}}  {row.verdict} {row.check:{check_width}}  "
-        lines.append(f"{head}{row.text}".rstrip())
+        lines.append(f"{head}{safe(row.text)}".rstrip())
         if row.hint:
-            lines.append(f"{'':{len(head)}}→ {row.hint}")
+            lines.append(f"{'':{len(head)}}→ {safe(row.hint)}")
     return "\n".join(lines)
 
 
@@ -103,11 +101,13 @@ def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findin
 
 def clock(host: Host, ahead_s: float) -> Finding:
     """Return how far a host's clock is off."""
-    if abs(ahead_s) <= CLOCK_SKEW_S:
-        return Finding(host.name, "clock", Verdict.GOOD, f"within {CLOCK_SKEW_S:.0f} s of ours")
-    direction = "ahead of" if ahead_s > 0 else "behind"
-    text = f"{abs(ahead_s):.0f} s {direction} ours: times of events will not agree"
-    return Finding(host.name, "clock", Verdict.DOUBTFUL, text, "run an NTP client there and here")
+    problem, warning = checks.clock_problem(ahead_s), checks.clock_warning(ahead_s)
+    if problem:
+        return Finding(host.name, "clock", Verdict.BAD, problem.reason, problem.hint)
+    if warning:
+        return Finding(host.name, "clock", Verdict.DOUBTFUL, warning, checks.CLOCK_HINT)
+    bound = f"within {checks.CLOCK_SKEW_S:.0f} s of ours"
+    return Finding(host.name, "clock", Verdict.GOOD, bound)
 
 
 def port(host: Host, reached: Reached) -> Finding:

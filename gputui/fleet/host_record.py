@@ -8,6 +8,7 @@ from dataclasses import replace
 from gputui.fleet.capacity import capacity
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
+from gputui.plain_text import safe
 from gputui.plan import HostCapacity
 from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState, HostStatus
@@ -95,7 +96,8 @@ class HostRecord:
 
     def warn(self, warnings: tuple[str, ...]) -> None:
         """Replace the warnings; seen with the next change of state."""
-        self._status, self._shown = replace(self._status, warnings=warnings), None
+        harmless = tuple(map(safe, warnings))
+        self._status, self._shown = replace(self._status, warnings=harmless), None
 
     def lost(self, lease_left_s: float) -> None:
         """Note that nothing reaches the agent, which ends its workers when its lease is over."""

@@ -87,6 +87,9 @@ class Session:
         self.listener.made_ready()
 
     async def _probe(self) -> None:
+        ahead_s = self.opened.clock_ahead_s or 0.0
+        if wrong := checks.clock_problem(ahead_s):
+            raise self.stages.error(wrong.reason, wrong.hint)
         late = f"its agent started and then said nothing for {self.stages.timeout_s:g} s"
         async with self.stages.enter(HostState.PROBING, late):
             self.opened.link.send(
@@ -104,7 +107,9 @@ class Session:
         problem = next(checks.problems(self.host, facts, self.settings), None)
         if problem:
             raise self.stages.error(problem.reason, problem.hint)
-        self.record.warn(checks.warnings(self.host, facts, self.settings))
+        clock = checks.clock_warning(ahead_s)
+        found = checks.warnings(self.host, facts, self.settings)
+        self.record.warn((*([clock] if clock else []), *found))
         self.record.found()
 
     async def _reach(self) -> None:

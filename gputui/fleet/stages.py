@@ -7,9 +7,10 @@ is what changes the host's state.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gputui.errors import HostError
+from gputui.plain_text import safe
 from gputui.snapshot import HostState
 
 
@@ -78,7 +79,7 @@ class Stages:
     async def ask(self, question: Question) -> str | None:
         """Ask a person; the time that takes does not count."""
         with self.pause():
-            return await self._ask(question)
+            return await self._ask(replace(question, text=safe(question.text)))
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 COMMON_NAME = "dask-internal"
 """As `distributed.Security.temporary()` names it (distributed 2026.8)."""
 
-CLOCKS_DIFFER = datetime.timedelta(days=1)
-VALID_FOR = datetime.timedelta(days=3 * 365)
+VALID_FROM = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
+VALID_UNTIL = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
+"""A cluster's certificate ends with its head, not with a clock that jumps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,6 @@ def make_certificate() -> Certificate:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, COMMON_NAME)])
-    now = datetime.datetime.now(tz=datetime.UTC)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
@@ -48,8 +48,8 @@ def make_certificate() -> Certificate:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER)
-        .not_valid_after(now + VALID_FOR)
+        .not_valid_before(VALID_FROM)
+        .not_valid_after(VALID_UNTIL)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(COMMON_NAME)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(), critical=True)

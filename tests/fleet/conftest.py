@@ -107,7 +107,7 @@ def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     link = tuple(
         f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "delivery", "shared")
     )
-    names = ("errors.py", "hosts.py", "plan.py", "readings.py", *link)
+    names = ("errors.py", "plain_text.py", "hosts.py", "plan.py", "readings.py", *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
     sources = [(f"gputui/{name}", root / name) for name in names]

@@ -279,7 +279,7 @@ async def _no_python(
 async def _silent_end(link: AgentLink, stages: Stages, reason: str) -> HostError:
     """Return the failure of a command that ended without the marker, with what it said."""
     status = await link.stream.exit_status()
-    said = link.last_log_lines
+    said = tuple(filter(None, link.last_log_lines))
     last = f": {said[-1]}" if said else ""
     code = ": the connection ended" if status is None else f" (exit status {status})"
     return stages.error(f"{reason}{code}{last}", stderr_tail=said, exit_status=status)

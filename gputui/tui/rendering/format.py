@@ -5,8 +5,9 @@ would obey or what would reorder a line becomes a visible character.
 """
 
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
+
+from gputui.plain_text import safe as safe
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -14,26 +15,6 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 _UNITS = "BKMGTPE"
 _LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-
-
-def safe(text: str) -> str:
-    r"""Return a text that no terminal obeys: control and direction characters made visible.
-
-    >>> safe("a\x1b[2Jb"), safe("x\u202ey"), safe("naïve 名")
-    ('a␛[2Jb', 'x�y', 'naïve 名')
-    """
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _harmless(char) for char in text)
-
-
-def _harmless(char: str) -> str:
-    code = ord(char)
-    if char == "\t" or unicodedata.category(char) == "Zs":
-        return " "
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else "�"
 
 
 def size(value_bytes: float | None) -> str:

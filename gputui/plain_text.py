@@ -1,0 +1,26 @@
+"""Text that a host, a person or a program wrote, made fit for a terminal, a log or a prompt. Pure.
+
+What a terminal would obey or what would reorder a line becomes a visible character.
+"""
+
+import unicodedata
+
+
+def safe(text: str) -> str:
+    r"""Return a text that no terminal obeys: control and direction characters made visible.
+
+    >>> safe("a\x1b[2Jb"), safe("x\u202ey"), safe("naïve 名")
+    ('a␛[2Jb', 'x�y', 'naïve 名')
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _harmless(char) for char in text)
+
+
+def _harmless(char: str) -> str:
+    code = ord(char)
+    if char == "\t" or unicodedata.category(char) == "Zs":
+        return " "
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else "�"

@@ -1,0 +1,77 @@
+"""Hosts whose clock is off, and hosts that write what terminals obey."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gputui.errors import HostError
+from gputui.fleet.findings import Finding, Verdict, report
+from gputui.fleet.stages import Question, Stages
+from gputui.hosts import Host
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import Reaching
+from tests.sshd import AsyncsshServer, SshHosts
+
+Start = Callable[..., AsyncsshServer]
+EVIL = "\x1b]0;owned\x07\x1b[2J\u202e"
+
+
+def clock_off_by(folder: Path, seconds: float) -> dict[str, str]:
+    """Return the environment of a host whose Python finds another time."""
+    (folder / "sitecustomize.py").write_text(
+        f"import time\nreal = time.time\ntime.time = lambda: real() + {seconds}\n"
+    )
+    return {"PYTHONPATH": str(folder)}
+
+
+@pytest.mark.parametrize(
+    ("days", "words"), [(2, "its clock is 2 days ahead of ours"), (-400, "400 days behind ours")]
+)
+async def test_a_clock_that_is_more_than_a_day_off_is_refused_with_the_offset(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts, days: int, words: str
+) -> None:
+    start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, days * 86400 + 1))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    assert host.state is S.REFUSED
+    assert words in host.status.reason
+    assert "NTP" in host.status.hint
+
+
+async def test_a_clock_that_is_an_hour_off_works_with_a_warning(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, -7200))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    assert host.state is S.READY
+    assert any("its clock is 120" in warning for warning in host.status.warnings)
+
+
+async def test_what_a_host_writes_cannot_steer_a_terminal(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1", shell=("/bin/sh", "-c", f"printf '%s\\n' '{EVIL}gone'; exit 9", "sh"))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    assert "gone" in host.status.reason
+    assert "".join((host.status.reason, *host.status.stderr_tail)).isprintable()
+
+
+async def test_prompts_of_a_server_cannot_steer_a_terminal() -> None:
+    asked: list[Question] = []
+
+    async def ask(question: Question) -> None:
+        asked.append(question)
+
+    stages = Stages("gpu-a", 1, entered=lambda state, text: None, ask=ask)
+    await stages.ask(Question("password", f"me@gpu-a: {EVIL}Password:", True))
+    assert asked[0].text.isprintable() and "Password:" in asked[0].text
+
+
+def test_errors_and_reports_hold_no_terminal_codes() -> None:
+    error = HostError("gpu-a", S.PROBING, EVIL, hint=EVIL, stderr_tail=(EVIL,))
+    assert str(error).replace("\n", "").isprintable()
+    finding = Finding("gpu-a", "python", Verdict.BAD, EVIL, EVIL)
+    assert report([finding]).replace("\n", "").isprintable()
