@@ -35,13 +35,17 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
         self.modules = modules
 
     async def start(self, scheduler: Any) -> None:
-        """Take the place of clients that are gone; raises UsageError where another one clashes."""
+        """Take the place of this client's before, and of clients that are gone.
+
+        Raises UsageError where those of another one clash.
+        """
         end = time.monotonic() + LEAVES_S
         while problem := self._clash(scheduler.clients):
             if time.monotonic() > end:
                 raise UsageError(problem)
             await asyncio.sleep(0.05)
-        gone = {each: self.held.pop(each) for each in {*self.held} - {*scheduler.clients}}
+        replaced = {*self.held} - {*scheduler.clients} | {*self.held} & {self.client}
+        gone = {each: self.held.pop(each) for each in replaced}
         self.held[self.client] = self.modules  # with nothing awaited since they were compared
         for client, modules in gone.items():
             modules.uninstall()
@@ -56,7 +60,7 @@ class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
         """Return why these modules cannot be had with those of other clients; "" where they can."""
         for client, others in self.held.items():
             names = self.modules.clashes(others)
-            if names and client in clients:
+            if names and client in clients and client != self.client:
                 return clash(names, self.modules, others)
         return ""
 
