@@ -11,7 +11,7 @@ and a pairwise algorithm for computing sample variances", 1979.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,10 @@ TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}
 
 TILES_A_TASK = {"cupy": 2**11, "numpy": 2**9}
 """Half a second of a GPU, or of a core."""
+
+
+MOST_HELD = 12
+"""Parts as long as a row that a task holds: those of its tree, and what joins two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def compute(job: Job) -> Outcome:
     height = _tile_rows(job.backend, cols)
     starts = list(range(0, rows, height))
     count = job["tasks"] or job.machine.tasks(len(starts), TILES_A_TASK[job.backend])
-    per_task = math.ceil(len(starts) / count)
+    per_task = _power_of_two(math.ceil(len(starts) / count))
     runs = [starts[i : i + per_task] for i in range(0, len(starts), per_task)]
     reduce = partial(reduce_tiles, job.backend, what, axis, job["seed"], (rows, cols), height)
     parts = [part for run in job.results(job.map(reduce, runs), what) for part in run]
@@ -70,12 +74,16 @@ def reduce_tiles(
     height: int,
     starts: list[int],
 ) -> list[Part]:
-    """Return the part of each tile of one task; tiles are `height` rows from each start on."""
+    """Return the part of each tile of one task; tiles are `height` rows from each start on.
+
+    Over axis 0 a part is as long as a row: those of a task are joined into one before they leave.
+    """
     rows, cols = shape
     spans = [(start, min(start + height, rows)) for start in starts]
     over = {"none": None, "0": 0, "1": 1}[axis]
-    found = [_part(x, what, over) for x in draw_each(backend, seed, cols, spans)]
-    return [_on_host(part) for part in found]
+    found = (_part(x, what, over) for x in draw_each(backend, seed, cols, spans))
+    kept = [_tree(found, what)] if axis == "0" else list(found)
+    return [_on_host(part) for part in kept]
 
 
 def _part(x: Any, what: str, axis: int | None) -> Part:
@@ -101,22 +109,48 @@ def _joined(parts: list[Part], what: str, axis: str) -> Any:
 
     if axis == "1":
         return np.concatenate([_finished(part, what) for part in parts])
+    return _finished(_tree(parts, what), what)
+
+
+def _tree(parts: Iterable[Part], what: str) -> Part:
+    """Join parts pair by pair, those pairs pair by pair, and so on; few are held at a time.
+
+    Runs of a power of two of them may be joined first, each by itself, with the same result to
+    the last bit.
+    """
+    held: list[tuple[int, Part]] = []
+    for part in parts:
+        size = 1
+        while held and held[-1][0] == size:
+            part, size = _sum(held.pop()[1], part, what), 2 * size
+        held.append((size, part))
+    _, whole = held.pop()
+    while held:
+        whole = _sum(held.pop()[1], whole, what)
+    return whole
+
+
+def _power_of_two(number: int) -> int:
+    """Return the least power of two that is no less.
+
+    >>> [_power_of_two(number) for number in (1, 3, 64)]
+    [1, 4, 64]
+    """
+    return 1 << (number - 1).bit_length()
+
+
+def _sum(a: Part, b: Part, what: str) -> Part:
+    import numpy as np
+
+    count = a.count + b.count
     if what in ("min", "max"):
-        join = np.minimum if what == "min" else np.maximum
-        return np.asarray(join.reduce([part.extreme for part in parts]))
-    while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2], strict=False)
-        rest = parts[-1:] if len(parts) % 2 else []
-        parts = [_sum(a, b) for a, b in pairs] + rest
-    return _finished(parts[0], what)
-
-
-def _sum(a: Part, b: Part) -> Part:
-    count, total = a.count + b.count, a.total + b.total
+        return Part(count, extreme=getattr(np, f"{what}imum")(a.extreme, b.extreme))
+    total = a.total + b.total
     if a.squares is None:
         return Part(count, total)
     apart = a.total / a.count - b.total / b.count
-    return Part(count, total, a.squares + b.squares + apart**2 * a.count * b.count / count)
+    between = apart * apart * (a.count * b.count / count)
+    return Part(count, total, a.squares + b.squares + between)
 
 
 def _finished(part: Part, what: str) -> Any:
@@ -150,7 +184,8 @@ def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     tile = 8 * values["cols"] * _tile_rows(machine.backend, values["cols"])
-    return Memory(3 * tile, "use fewer cols")
+    parts = MOST_HELD * 8 * values["cols"] * 2 if values["axis"] == "0" else 0
+    return Memory(3 * tile + parts, "use fewer cols")
 
 
 def _check(values: Mapping[str, Any]) -> None:

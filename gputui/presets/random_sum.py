@@ -105,7 +105,8 @@ def _add_tiles_numpy(
     for tile in range(*tiles):
         height = min(TILE, size - tile // across * TILE)
         width = min(TILE, size - tile % across * TILE)
-        stream = np.random.Generator(np.random.SFC64([seed, tile]))
+        own = np.random.SeedSequence(seed, spawn_key=(tile,))  # apart for seeds of any length
+        stream = np.random.Generator(np.random.SFC64(own))
         sums = [0.0, 0.0]
         for first in range(0, height, band):
             rows = min(band, height - first)

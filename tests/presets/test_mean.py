@@ -3,6 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gputui.presets import mean
+
 AXES = {"none": None, "0": 0, "1": 1}
 
 
@@ -26,3 +28,20 @@ def test_a_seed_gives_the_same_mean_in_any_number_of_tasks(execute: Any) -> None
 def test_one_row_of_many_columns_is_reduced(execute: Any) -> None:
     result = execute("mean", rows=1, cols=300_000).result
     assert result["mean"] == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("what", ["mean", "var", "max"])
+def test_columns_are_the_same_to_the_last_bit_in_any_number_of_tasks(
+    execute: Any, what: str
+) -> None:
+    first, *others = (
+        execute("mean", rows=9_000, cols=700, reduction=what, axis="0", tasks=n).arrays["values"]
+        for n in (1, 3, 7, 100)
+    )
+    assert all((first == each).all() for each in others)
+
+
+@pytest.mark.parametrize("what", ["mean", "std", "min"])
+def test_columns_are_reduced_before_they_leave_a_worker(what: str) -> None:
+    parts = mean.reduce_tiles("numpy", what, "0", 0, (1000, 50), 10, list(range(0, 1000, 10)))
+    assert len(parts) == 1

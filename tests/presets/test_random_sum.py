@@ -12,7 +12,8 @@ def test_the_sum_is_that_of_the_expression_on_the_same_numbers(execute: Any) -> 
     for tile in range(4):
         rows, columns = np.arange(TILE) + TILE * (tile // 2), np.arange(TILE) + TILE * (tile % 2)
         rows, columns = rows[rows < size], columns[columns < size]
-        stream = np.random.Generator(np.random.SFC64([7, tile]))
+        own = np.random.SeedSequence(7, spawn_key=(tile,))
+        stream = np.random.Generator(np.random.SFC64(own))
         drawn = stream.standard_normal((len(rows), len(columns))) + 10
         x[np.ix_(rows, columns)] = drawn
     result = execute("random-sum", size=size, seed=7).result
@@ -42,3 +43,13 @@ def test_tiles_do_not_depend_on_how_they_are_shared_out() -> None:
     whole = add_tiles("numpy", 3000, 0, (0, 9))
     parts = [add_tiles("numpy", 3000, 0, span) for span in ((0, 2), (2, 9))]
     assert [a + b for a, b in zip(*parts, strict=True)] == list(whole)
+
+
+def test_long_seeds_and_tiles_have_streams_of_their_own() -> None:
+    size = 2 * TILE
+    drawn = {
+        (seed, tile): add_tiles("numpy", size, seed, (tile, tile + 1))[1][0]
+        for seed in (1, 1 + 2**32, 1 + 2**33, 2**63 - 1)
+        for tile in (0, 1, 2)
+    }
+    assert len(set(drawn.values())) == len(drawn)
