@@ -7,6 +7,10 @@ JSON has no NaN and no infinity: in results, figures, parameters and records the
 import json
 import math
 from collections.abc import Mapping
+from datetime import date, time, timedelta
+from enum import Enum
+from numbers import Number
+from os import PathLike
 from typing import Any
 
 
@@ -29,6 +33,34 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(each) for each in value]
     return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+
+
+def strangers(value: Any, name: str = "result") -> list[str]:
+    """Return a line for each thing in a result that is no value, with what to write instead.
+
+    >>> strangers({"a": [1, "b", {"c": None}], "d": object()})
+    ["result['d'] is an object; make it a number, a text, a list or a dict"]
+    """
+    if isinstance(value, Mapping):
+        return [line for key, each in value.items() for line in strangers(each, f"{name}[{key!r}]")]
+    if isinstance(value, list | tuple):
+        named = enumerate(value)
+        return [line for index, each in named for line in strangers(each, f"{name}[{index}]")]
+    if isinstance(value, _WRITTEN):
+        return []
+    kind = type(value).__name__
+    if hasattr(value, "__dask_graph__") and value.__dask_graph__() is not None:
+        return [f"{name} is lazy, a Dask {kind}; write job.compute(…)"]
+    if kind == "Future":
+        return [f"{name} is a Future; write job.results([…])[0]"]
+    if hasattr(value, "tolist"):
+        return []
+    article = "an" if kind[:1].lower() in "aeiou" else "a"
+    return [f"{name} is {article} {kind}; make it a number, a text, a list or a dict"]
+
+
+_WRITTEN = (type(None), str, Number, set, frozenset, Enum, PathLike, date, time, timedelta)
+"""What is a value, or is written as the text that `str` makes of it."""
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

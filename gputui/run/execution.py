@@ -8,9 +8,10 @@ one error that says what to change.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from threading import Event
@@ -21,7 +22,7 @@ from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Outcome, Preset, Value, complete
 from gputui.presets.faults import explained, sized
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
-from gputui.presets.plain import plain
+from gputui.presets.plain import plain, strangers
 from gputui.presets.workers import (
     ask,
     choose,
@@ -139,7 +140,8 @@ def execute(
 def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
     _refuse_too_large(preset, job)
     started = time.perf_counter()
-    with explained(preset.name, {"memory": lambda: _change(preset, job)}, folder=preset.folder):
+    hints = {"memory": lambda: _change(preset, job)}
+    with explained(preset.name, hints, folder=preset.folder), _found_by_dask(job.client):
         outcome = preset.compute(job)
     if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
         made = outcome.result if isinstance(outcome, Outcome) else outcome
@@ -147,6 +149,8 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
             f"{preset.name} returned a {type(made).__name__}; compute returns Outcome({{…}}), "
             "with a dict of what --json prints"
         )
+    if problems := strangers(outcome.result):
+        raise RunError("\n".join(f"{preset.name}: {problem}" for problem in problems))
     return RunResult(
         preset=preset.name,
         parameters=job.parameters,
@@ -160,6 +164,33 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         arrays=outcome.arrays,
         placement=job.placement(),
     )
+
+
+@contextlib.contextmanager
+def _found_by_dask(client: distributed.Client) -> Iterator[None]:
+    """Have `x.compute()`, `dask.persist` and `Client()` of a preset run on the cluster."""
+    import dask
+
+    _loaded[client.scheduler.address] = client.security
+    settings = {
+        "scheduler": "dask.distributed",
+        "scheduler-address": client.scheduler.address,
+        "distributed.client.security-loader": "gputui.run.execution.security_of",
+    }
+    try:
+        with client.as_current(), dask.config.set(settings):
+            yield
+    finally:
+        del _loaded[client.scheduler.address]
+
+
+_loaded: dict[str, Any] = {}
+"""The TLS of the clusters that presets run on now, by address."""
+
+
+def security_of(info: Mapping[str, Any]) -> Any:
+    """Return the TLS for a scheduler's address, as Dask asks for it; None is no run's cluster."""
+    return _loaded.get(info["address"])
 
 
 def _send_modules(client: distributed.Client, preset: Preset) -> None:
