@@ -272,8 +272,19 @@ def doctor(hosts: str | None) -> int:
 @gputui.command()
 @click.argument("hosts", required=False, metavar="HOSTS")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def bootstrap(hosts: str | None, yes: bool) -> int:
+@click.option("--lock", metavar="FILE", help="A requirements file with hashes, and only that.")
+@click.option("--wheels", metavar="FOLDER", help="Wheels of this machine, sent to the hosts.")
+@click.option("--index", metavar="URL", default="", help="The index to install from.")
+@click.option("--host-pip-conf", is_flag=True, help="Let the hosts' own pip settings count.")
+def bootstrap(
+    hosts: str | None,
+    yes: bool,
+    lock: str | None,
+    wheels: str | None,
+    index: str,
+    host_pip_conf: bool,
+) -> int:
     """Make HOSTS ready: Python packages of the versions used here."""
     from gputui.cli.hosts import bootstrap
 
-    return bootstrap(hosts, yes)
+    return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -61,23 +62,36 @@ def doctor(hosts: str | None) -> int:
     return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
 
 
-def bootstrap(hosts: str | None, yes: bool) -> int:
+def bootstrap(
+    hosts: str | None,
+    yes: bool,
+    lock: str | None = None,
+    wheels: str | None = None,
+    index: str = "",
+    host_settings: bool = False,
+) -> int:
     """Say what will be done, do it on a yes, and print how it went.
 
-    Raises UsageError where no host is named but this machine, on which gputui is installed.
+    Raises UsageError where no host is named but this machine, on which gputui is installed, and
+    where nobody can say yes.
     """
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
-    from gputui.fleet.deploy.bootstrap import describe
+    from gputui.fleet.deploy.bootstrap import describe, read_source
 
     settings = fleet_settings()
     given = [host for host in read_hosts(hosts).hosts if not host.is_local]
     if not given:
         raise UsageError(OTHERS_ONLY)
-    click.echo(describe(given, settings), err=True)
+    source = read_source(
+        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_settings
+    )
+    click.echo(describe(given, settings, source), err=True)
+    if not (yes or sys.stdin.isatty()):
+        raise UsageError("bootstrap changes hosts, and there is no terminal to ask: add --yes")
     if not (yes or click.confirm("Go on?", err=True)):
         click.echo("gputui: nothing was changed", err=True)
         return int(ExitCode.INTERRUPTED)
-    outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here))
+    outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here, source=source))
     for outcome in outcomes:
         told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
         click.echo(f"{outcome.host}: {safe(told)}")

@@ -1,11 +1,17 @@
 """What doctor finds, and how bootstrap makes a host ready."""
 
+import hashlib
 import os
+import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from gputui.fleet.deploy.bootstrap import bootstrap, pins
+import pytest
+
+from gputui.errors import UsageError
+from gputui.fleet.deploy.bootstrap import Source, bootstrap, pins, read_source
 from gputui.fleet.deploy.opening import Shared
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.doctor import diagnose
@@ -23,6 +29,8 @@ venv) echo "making with $*"; mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python"
 pip) echo "installing with $*";;
 esac
 """
+
+REFUSING_UV = UV.replace('echo "installing with $*"', 'echo "installing with $*"; exit 1')
 
 
 async def nobody(question: Question) -> str | None:
@@ -80,6 +88,93 @@ async def test_bootstrap_says_what_a_host_lacks(
     )
     assert "no space left" in told
     assert outcome.reason == "the environment could not be made: see above"
+
+
+async def test_hosts_with_one_home_make_the_environment_once_from_sent_wheels_and_a_lock(
+    start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    home = ssh_folder.folder / "home"
+    home.mkdir()
+    (home / ".config" / "pip").mkdir(parents=True)
+    (home / ".config" / "pip" / "pip.conf").write_text("[install]\nno-binary = :all:\n")
+    binaries = Path(sys.executable).resolve().parent
+    environ = {"HOME": str(home), "PATH": f"{binaries}:/usr/bin:/bin", "PIP_INDEX_URL": "x"}
+    for name in ("ssh1", "ssh2"):
+        start_asyncssh(name, environ=environ)
+    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+    folder = ssh_folder.folder / "wheels"
+    lock = make_wheels(folder, dask=settings.versions.dask, distributed=settings.versions.dask)
+    (folder / "lock.txt").write_text(lock)
+    source = read_source(folder / "lock.txt", folder, "", False)
+    told: list[str] = []
+    outcomes = await bootstrap(
+        [Host("ssh1", gpus=()), Host("ssh2", gpus=())],
+        settings,
+        tell=lambda host, line: told.append(line),
+        ask=nobody,
+        source=source,
+    )
+    python = home / ".local/share/gputui/env/bin/python"
+    assert [outcome.python for outcome in outcomes] == [str(python)] * 2, (outcomes, told)
+    assert sum(line.startswith("making ") for line in told) == 1
+    assert sum(line.endswith("is ready") for line in told) == 1
+    assert list(python.parent.parent.glob(f"lib/*/*/dask-{settings.versions.dask}.dist-info"))
+
+
+async def test_a_wheel_that_is_not_the_locked_one_is_refused(
+    start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    home = home_with_uv(ssh_folder.folder)
+    (ssh_folder.folder / "bin" / "uv").write_text(REFUSING_UV.format(python=sys.executable))
+    start_asyncssh("ssh1", environ=home)
+    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+    told: list[str] = []
+    (outcome,) = await bootstrap(
+        [Host("ssh1", gpus=())],
+        settings,
+        tell=lambda host, line: told.append(line),
+        ask=nobody,
+        source=Source(lock="dask==1 --hash=sha256:00"),
+    )
+    assert any("--require-hashes" in line for line in told)
+    assert outcome.reason == "the packages could not be installed: see above"
+
+
+def test_a_lock_of_another_dask_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "lock.txt").write_text("dask==1.0 \\\n  --hash=sha256:00\n")
+    with pytest.raises(UsageError, match=r"lock.txt: dask 1.0, but .* is used here"):
+        read_source(tmp_path / "lock.txt", None, "", False)
+
+
+def test_bootstrap_without_a_terminal_asks_for_yes(asyncssh_hosts: SshHosts) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gputui", "bootstrap", "ssh1"],
+        env={**os.environ, **asyncssh_hosts.environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 2
+    assert "add --yes" in done.stderr
+
+
+def make_wheels(folder: Path, **versions: str) -> str:
+    """Make wheels with nothing in them, and return a lock of them."""
+    folder.mkdir()
+    lines = []
+    for name, version in versions.items():
+        info = f"{name}-{version}.dist-info"
+        path = folder / f"{name}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(
+                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            )
+            archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            archive.writestr(f"{info}/RECORD", "")
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        lines.append(f"{name}=={version} --hash=sha256:{digest}\n")
+    return "".join(lines)
 
 
 def home_with_uv(folder: Path) -> dict[str, str]:

@@ -5,11 +5,14 @@ interpreter's path; nothing else on a host is changed.
 """
 
 import asyncio
+import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-from gputui.errors import HostError
+from gputui.errors import HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import Shared
 from gputui.fleet.link import AgentLink
@@ -39,19 +42,65 @@ class Outcome:
     hint: str = ""
 
 
-def describe(hosts: Iterable[Host], settings: FleetSettings) -> str:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the packages come from."""
+
+    lock: str = ""
+    """The text of a requirements file with a hash for each; "" for the versions used here."""
+    wheels: tuple[Path, ...] = ()
+    """Wheels of this machine, which are sent; () for an index."""
+    index: str = ""
+    """The index's URL; "" for pip's own."""
+    host_settings: bool = False
+    """Whether a host's own pip.conf and PIP_ variables count."""
+
+
+NOTHING_SPECIAL = Source()
+
+
+def read_source(lock: Path | None, wheels: Path | None, index: str, host_settings: bool) -> Source:
+    """Return a source, its files read; raises UsageError for what cannot be used."""
+    try:
+        text = lock.read_text(encoding="utf-8") if lock else ""
+        found = tuple(sorted(wheels.glob("*.whl"))) if wheels else ()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{lock}: {getattr(error, 'strerror', None) or error}") from error
+    if wheels and not found:
+        raise UsageError(f"{wheels}: there is no wheel (.whl) in this folder")
+    for name in NEEDED[:2] if text else ():
+        pinned = re.search(rf"^{name}==([^\s;\\]+)", text, re.MULTILINE)
+        if not pinned or pinned[1] != installed_here().get(name):
+            there = f"{name} {pinned[1]}" if pinned else f"no {name}"
+            raise UsageError(f"{lock}: {there}, but {installed_here().get(name)} is used here")
+    return Source(text, found, index, host_settings)
+
+
+def describe(
+    hosts: Iterable[Host], settings: FleetSettings, source: Source = NOTHING_SPECIAL
+) -> str:
     """Return what `bootstrap` is about to do, in words."""
     hosts = tuple(hosts)
     names = ", ".join(host.name for host in hosts if not host.is_local) or "no host"
     lines = [
         f"On {names}: make {remote.BOOTSTRAP_ENVIRONMENT} with Python {settings.versions.python},",
-        f"and install {' '.join(pins())} there, and CuPy where there is an NVIDIA driver.",
+        "and install what the lock file names, checked by its hashes."
+        if source.lock
+        else f"and install {' '.join(pins())} there, and CuPy where there is an NVIDIA driver.",
+        f"Packages come from {_origin(source)}.",
         "Nothing else on the hosts is changed.",
     ]
     for host in hosts:
         if host.python:
             lines.append(f"{host.name} has python={host.python}: take that out to use the new one.")
     return "\n".join(lines)
+
+
+def _origin(source: Source) -> str:
+    if source.wheels:
+        return f"{len(source.wheels)} wheels of {source.wheels[0].parent}, which are sent"
+    index = re.sub(r"//[^@/]*@", "//", source.index) or "PyPI"
+    return f"{index}, by the hosts' own pip.conf" if source.host_settings else index
 
 
 def pins() -> tuple[str, ...]:
@@ -61,20 +110,27 @@ def pins() -> tuple[str, ...]:
 
 
 async def bootstrap(
-    hosts: Iterable[Host], settings: FleetSettings, *, tell: Tell, ask: Ask
+    hosts: Iterable[Host],
+    settings: FleetSettings,
+    *,
+    tell: Tell,
+    ask: Ask,
+    source: Source = NOTHING_SPECIAL,
 ) -> tuple[Outcome, ...]:
     """Make every host ready, all at once, and return how it went on each."""
     shared = Shared(settings)
     try:
         return tuple(
-            await asyncio.gather(*(_prepare(host, settings, shared, tell, ask) for host in hosts))
+            await asyncio.gather(
+                *(_prepare(host, settings, shared, tell, ask, source) for host in hosts)
+            )
         )
     finally:
         await shared.close()
 
 
 async def _prepare(
-    host: Host, settings: FleetSettings, shared: Shared, tell: Tell, ask: Ask
+    host: Host, settings: FleetSettings, shared: Shared, tell: Tell, ask: Ask, source: Source
 ) -> Outcome:
     """Make one host ready."""
     if host.is_local:
@@ -85,16 +141,20 @@ async def _prepare(
         async with asyncio.timeout(BOUND_S):
             link = AgentLink(await connection.run(remote.COMMAND))
             try:
-                return await _follow(host, settings, link, tell)
+                return await _follow(host, settings, link, tell, source)
             finally:
                 await asyncio.shield(link.close())
     except HostError as error:
         return Outcome(host.name, reason=error.reason, hint=error.hint)
+    except OSError as error:
+        return Outcome(host.name, reason=f"its connection failed: {error}")
     except TimeoutError:
         return Outcome(host.name, reason=f"it was not ready after {BOUND_S / 60:.0f} minutes")
 
 
-async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Tell) -> Outcome:
+async def _follow(
+    host: Host, settings: FleetSettings, link: AgentLink, tell: Tell, source: Source
+) -> Outcome:
     """Send the script, and pass on what it tells until its end."""
     wanted = settings.versions.python
     order = {
@@ -103,6 +163,10 @@ async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Te
         "packages": pins(),
         "gpus": host.gpus != (),
         "cupy": _cupy_version(),
+        "lock": source.lock,
+        "index": source.index,
+        "host_settings": source.host_settings,
+        "wheels": await asyncio.to_thread(lambda: [*map(_described, source.wheels)]),
     }
     interpreters = [f"python{wanted}", "python3"]
     opening = remote.opening(
@@ -117,6 +181,8 @@ async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Te
         said = _parsed(line)
         if "line" in said:
             tell(host.name, said["line"])
+        if "send" in said:
+            await _send(source.wheels, link)
         if "done" in said:
             return Outcome(host.name, python=said["done"])
         if "failed" in said:
@@ -124,6 +190,20 @@ async def _follow(host: Host, settings: FleetSettings, link: AgentLink, tell: Te
     if await link.stream.exit_status() == remote.NO_PYTHON:
         return Outcome(host.name, reason="no Python 3 there", hint=f"install Python {wanted}")
     return Outcome(host.name, reason="; ".join(("it ended early", *link.stream.stderr_tail)))
+
+
+async def _send(wheels: Iterable[Path], link: AgentLink) -> None:
+    """Send the wheels, one after the other, as fast as they are taken."""
+    for wheel in wheels:
+        link.stream.write(await asyncio.to_thread(wheel.read_bytes))
+        await link.stream.drain()
+
+
+def _described(wheel: Path) -> dict[str, object]:
+    """Return what a host must know of a wheel to take it."""
+    data = wheel.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    return {"name": wheel.name, "size": len(data), "sha256": digest}
 
 
 def _parsed(line: bytes) -> dict[str, str]:

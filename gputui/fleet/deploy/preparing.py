@@ -1,17 +1,28 @@
 """Runs on a host, sent there on stdin: makes gputui's own environment there, with its packages.
 
 Reads one JSON line, the order; prints a JSON line for everything that happens, `{"line": …}`,
-and at the end `{"done": python}` or `{"failed": why, "hint": …}`. Any Python 3.6 or later.
+`{"send": true}` where it wants the wheels of the order, which then follow on stdin, and at the end
+`{"done": python}` or `{"failed": why, "hint": …}`. Hosts that share a home make the environment
+once: the others wait for a lock, and find it ready. Any Python 3.6 or later.
 """
 
+import contextlib
+import fcntl
+import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
+
+READY = "gputui-ready.json"
+"""In the environment: what was installed there, written when all of it was."""
 
 
 def main() -> None:
@@ -19,19 +30,105 @@ def main() -> None:
     order = json.loads(io.FileIO(0, closefd=False).readline().decode())
     environment = Path(order["environment"]).expanduser()
     python = environment / "bin" / "python"
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    wanted = {
+        "version": order["version"],
+        "packages": list(order["packages"]),
+        "lock": order["lock"],
+    }
+    if order["gpus"] and not order["lock"]:
+        wanted["packages"] += cupy(order["cupy"])
+    with alone(environment):
+        there = ready(environment)
+        same = all(there.get(key) == wanted[key] for key in ("version", "lock"))
+        if same and set(wanted["packages"]) <= set(there["packages"]):
+            say(line=str(environment) + " is ready")
+        else:
+            if same:
+                wanted["packages"] += there["packages"]
+            prepare(environment, order, wanted)
+    say(done=str(python))
+
+
+def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]") -> None:
+    """Make the environment and install all that is wanted; notes that it was."""
+    python = environment / "bin" / "python"
+    note = environment / READY
+    if note.exists():
+        note.unlink()
     uv = shutil.which("uv") or shutil.which(str(Path("~/.local/bin/uv").expanduser()))
     if version_of(python) != order["version"]:
         make(environment, order["version"], uv)
-    packages = list(order["packages"])
-    if order["gpus"]:
-        packages += cupy(order["cupy"])
     install = [str(python), "-m", "pip", "install", "--progress-bar", "off"]
     if uv:
         install = [uv, "pip", "install", "--python", str(python)]
-    say(line="installing " + " ".join(packages))
-    if run([*install, *packages]):
-        fail("the packages could not be installed: see above")
-    say(done=str(python))
+    with tempfile.TemporaryDirectory(prefix="gputui-bootstrap-") as folder:
+        if order["wheels"]:
+            say(send=True)
+            take_wheels(Path(folder), order["wheels"])
+            install += ["--no-index", "--find-links", folder]
+        packages = sorted(set(wanted["packages"]), key=wanted["packages"].index)
+        if order["lock"]:
+            lock = Path(folder) / "lock.txt"
+            lock.write_text(order["lock"], encoding="utf-8")
+            packages = ["--require-hashes", "-r", str(lock)]
+        say(line="installing " + " ".join(packages))
+        if run([*install, *packages], pip_environment(order)):
+            fail("the packages could not be installed: see above")
+    note.write_text(json.dumps(wanted), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def alone(environment: Path) -> "Iterator[None]":
+    """Hold the lock of an environment; waits for another host that makes it."""
+    with Path(str(environment) + ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(line="waiting for another host, which makes the same environment")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def ready(environment: Path) -> "dict[str, Any]":
+    """Return what is installed; nothing where that was not finished."""
+    try:
+        noted = json.loads((environment / READY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def take_wheels(folder: Path, wheels: "list[dict[str, Any]]") -> None:
+    """Read the wheels from stdin, and check them."""
+    source = io.FileIO(0, closefd=False)
+    for wheel in wheels:
+        digest, left = hashlib.sha256(), wheel["size"]
+        with (folder / Path(wheel["name"]).name).open("wb") as file:
+            while left:
+                data = source.read(min(left, 65536))
+                if not data:
+                    fail("the connection ended before the wheels had arrived")
+                file.write(data)
+                digest.update(data)
+                left -= len(data)
+        if digest.hexdigest() != wheel["sha256"]:
+            fail(wheel["name"] + " did not arrive as it was sent")
+
+
+def pip_environment(order: "dict[str, Any]") -> "dict[str, str]":
+    """Return the environment for pip and uv: without this host's own settings unless asked.
+
+    An index may have a password in it, which has no place among arguments.
+    """
+    environ = dict(os.environ)
+    if not order["host_settings"]:
+        environ = {k: v for k, v in environ.items() if not k.startswith(("PIP_", "UV_"))}
+        environ.update(PIP_CONFIG_FILE=os.devnull, UV_NO_CONFIG="1")
+    if order["index"]:
+        environ.update(PIP_INDEX_URL=order["index"], UV_INDEX_URL=order["index"])
+    environ.update(PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    return environ
 
 
 def make(environment: Path, version: str, uv: "str | None") -> None:
@@ -47,8 +144,7 @@ def make(environment: Path, version: str, uv: "str | None") -> None:
             "install Python " + version + " or uv (https://docs.astral.sh/uv) there",
         )
     say(line="making " + str(environment))
-    environment.parent.mkdir(parents=True, exist_ok=True)
-    if run(command):
+    if run(command, dict(os.environ)):
         fail(
             "the environment could not be made: see above",
             "on Debian and Ubuntu: apt install python" + version + "-venv",
@@ -86,10 +182,14 @@ def cupy(version: str) -> "list[str]":
     return ["cupy-cuda" + family + "x[ctk]" + ("==" + version if version else "")]
 
 
-def run(command: "list[str]") -> int:
+def run(command: "list[str]", environ: "dict[str, str]") -> int:
     """Run a command, telling every line it prints; returns its exit status."""
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     assert process.stdout
     for line in process.stdout:
