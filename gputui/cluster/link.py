@@ -130,6 +130,7 @@ class HeadLink:
         try:
             link = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
         except HeadError as error:
+            await head.close()
             raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
         link.where, link._elsewhere, link._forward = reached.where, head, reached.forward
         link.address = reached.forward(link.attached.address)

@@ -29,6 +29,7 @@ from gputui.fleet.ssh.forwarding import forward_port, forward_socket, is_lost, k
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.hosts import Host, parse_hosts
+from gputui.process.procfs import process_stat
 from gputui.settings import load_settings
 
 if TYPE_CHECKING:
@@ -197,8 +198,9 @@ class RemoteHead:
     async def _forwarded_socket(self, there: str) -> str:
         """Return the path here that leads to a socket there; raises OSError."""
         if there not in self._sockets:
-            name = f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock"
-            path = str(runtime_folder() / name)
+            folder = runtime_folder()
+            _sweep(folder)
+            path = str(folder / f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock")
             await forward_socket(await self._connected(), path, there)
             self._sockets[there] = path
         return self._sockets[there]
@@ -225,6 +227,14 @@ class RemoteHead:
             f"pip install gputui=={cluster.version} here, or start the cluster again with "
             f"{__version__} there"
         )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of frontends that were killed."""
+    for path in folder.glob("remote-*-*.sock"):
+        pid = path.name.split("-")[1]
+        if pid.isdigit() and process_stat(int(pid)) is None:
+            path.unlink(missing_ok=True)
 
 
 async def nobody(question: Question) -> str | None:
