@@ -22,6 +22,7 @@ from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 
 CHUNK_BYTES = 2**16
+FIRST_LINE_BYTES = 2**20
 
 
 def relay() -> int:
@@ -29,8 +30,8 @@ def relay() -> int:
     out = os.dup(1)
     os.dup2(2, 1)
     _write(out, MARKER + b"\n")
-    line = _read_line(0)
     try:
+        line = _read_line(0)
         configure = decode(line, Configure)
         place = Place.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(place, configure, out)
@@ -113,9 +114,11 @@ def _pump(agent: socket.socket, out: int) -> None:
 
 
 def _read_line(descriptor: int) -> bytes:
-    """Return a line, and read no further than its end."""
+    """Return a line, and read no further than its end; raises ProtocolError for a long one."""
     line = bytearray()
     while not line.endswith(b"\n"):
+        if len(line) > FIRST_LINE_BYTES:
+            raise ProtocolError(f"a first line of more than {FIRST_LINE_BYTES} bytes")
         byte = os.read(descriptor, 1)
         if not byte:
             break

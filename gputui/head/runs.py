@@ -5,37 +5,29 @@ head with a process group of its own: it survives a detach, and takes nothing al
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gputui.errors import HeadError
 from gputui.head.event_log import EventLog
 from gputui.head.server import FrontendConnection
-from gputui.process.child import ending
+from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
 from gputui.run import RUN_VARIABLE, new_id
 from gputui.snapshot import RunState, RunStatus, Severity
+from gputui.tasks import Tasks
+from gputui.tasks import words as error_words
 
 logger = logging.getLogger(__name__)
 
 KEPT = 50
-TAIL_BYTES = 4_000
 CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
-
-
-@dataclass(slots=True)
-class Child:
-    """A run that the head started."""
-
-    process: asyncio.subprocess.Process
-    task: asyncio.Task[None]
 
 
 class Runs:
@@ -51,6 +43,8 @@ class Runs:
         self._runs: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, Child] = {}
+        self._attending: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks(self._attending_failed)
 
     @property
     def statuses(self) -> tuple[RunStatus, ...]:
@@ -105,20 +99,15 @@ class Runs:
         command = [*own_python("gputui"), "--attach", self._name, "--run", request.preset]
         for key, value in request.parameters:
             command += ["-p", f"{key}={value}"]
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            "--backend",
-            request.backend,
-            "--json",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
+        child = Child(
+            [*command, "--backend", request.backend, "--json"],
             env={**os.environ, "GPUTUI_CLUSTER": self._cluster_id, RUN_VARIABLE: id},
+            own_session=True,
         )
-        starting = RunStatus(id, request.preset, request.parameters, RunState.STARTING, time.time())
-        self._children[id] = Child(process, asyncio.create_task(self._attend(id, process)))
-        self._put(starting)
+        self._children[id] = child
+        attending = self._tasks.start(self._attend(id, child), f"attending to run {id}")
+        self._attending[id] = attending
+        self._put(RunStatus(id, request.preset, request.parameters, RunState.STARTING, time.time()))
         return id
 
     async def cancel(self, id: str) -> None:
@@ -132,29 +121,28 @@ class Runs:
         if id in self._reporters:
             self._reporters[id].send(Cancelled(id))
         elif id in self._children:
-            _signal(self._children[id].process, signal.SIGINT)
+            self._children[id].send_signal(signal.SIGINT)
         if id in self._children:
-            done, _ = await asyncio.wait({self._children[id].task}, timeout=CANCEL_S)
-            if not done:
-                _signal(self._children[id].process, signal.SIGKILL)
+            await self._children[id].end(CANCEL_S, ask=None)
 
     async def stop(self) -> None:
         """End the runs that the head started."""
+        attending = list(self._attending.values())
         children = list(self._children.values())
-        for child in children:
-            _signal(child.process, signal.SIGKILL)
-        await asyncio.gather(*(child.task for child in children))
+        await asyncio.gather(*(child.end(0.0, signal.SIGKILL) for child in children))
+        await asyncio.gather(*attending, return_exceptions=True)
 
-    async def _attend(self, id: str, process: asyncio.subprocess.Process) -> None:
-        """Keep the last words of a child, and end its run with it."""
-        assert process.stderr
-        tail = b""
-        while chunk := await process.stderr.read(TAIL_BYTES):
-            tail = (tail + chunk)[-TAIL_BYTES:]
-        status = await process.wait()
+    async def _attend(self, id: str, child: Child) -> None:
+        """End a run with its command, with the last line of that as the reason."""
+        await child.wait()
         self._children.pop(id, None)
-        words = tail.decode("utf-8", "replace").strip().splitlines()
-        self._lose(id, words[-1] if words else f"its command {ending(status)}")
+        self._attending.pop(id, None)
+        words = [line for line in child.last_log_lines if line.strip()]
+        self._lose(id, words[-1].strip() if words else f"its command {child.reason}")
+
+    def _attending_failed(self, what: str, error: Exception) -> None:
+        """Record it: the run goes on without an end here."""
+        self._event_log.tell(Severity.ERROR, "cluster", "failed", f"{what}: {error_words(error)}")
 
     def _lose(self, id: str, why: str) -> None:
         """End a run that did not say how it ended."""
@@ -174,9 +162,3 @@ class Runs:
             text = f"{run.preset}: {run.summary}" if run.summary else run.preset
             self._event_log.tell(severity, f"run {run.id}", run.state, text)
         self._changed()
-
-
-def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal to a process and all it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)

@@ -1,9 +1,13 @@
-"""Every message on the links of a cluster, once; each link is a module, named by the head's peer.
+"""Every message between two processes, once, and the only way in which they travel.
 
-`frontend` (screen, `--run`, Python), `agent`, `scheduler` and `starter` hold the messages of one
-link and which way each goes (`ToAgent`, `FromAgent`); `codec` carries them. A process imports the
-links that it has. Both ends are always the same version: the agent is sent by hash, and a frontend
-and a head compare `VERSION` in their first messages.
+`frontend` (screen, `--run`, Python), `agent`, `scheduler`, `starter` and `forkserver` hold the
+messages of one connection, named by the peer, and which way each goes (`ToAgent`, `FromAgent`). A
+process imports those that it has. `channel` carries them over a byte stream (`streams`), `packets`
+over a socket that takes descriptors along; both write and check them by `codec`. How a message
+waits for a slow peer is declared on it (`delivery`), and kept to by `outgoing`.
+
+Both ends are always the same version: the agent is sent by hash, and a frontend and a head compare
+`VERSION` in their first messages.
 """
 
 VERSION = 2

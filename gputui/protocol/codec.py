@@ -18,9 +18,6 @@ from typing import Any
 
 from gputui.errors import ProtocolError
 
-MAX_LINE_BYTES = 64 * 2**20
-"""For the connections that are not channels yet."""
-
 LARGEST_INT = 2**63
 MANY_DIGITS = b"0" * 19
 """A line without so many digits in a row has no larger integer."""
