@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from gputui.process.child import Child
+from gputui.process.lifetime import Handle, open_pidfds
 from tests.processes import lives
 
 BOUND_S = 10.0
@@ -128,3 +129,23 @@ async def test_a_long_line_is_kept_by_its_end() -> None:
     (line,) = child.last_log_lines
     assert line.endswith("xend")
     assert len(line) <= 4000
+
+
+def test_a_process_that_ended_is_not_taken_for_a_later_one_of_its_pid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    handle = Handle(process.pid, open_pidfds(process.pid))
+    assert handle.lives
+    handle.send_signal(signal.SIGTERM)
+    assert process.wait(BOUND_S) == -signal.SIGTERM
+    assert not handle.lives
+
+    def other(pid: int, number: int) -> None:
+        raise AssertionError("a signal to a process of that pid")
+
+    for name in ("kill", "killpg"):
+        monkeypatch.setattr(os, name, other)
+    handle.send_signal(signal.SIGTERM)
+    handle.kill_group()
+    handle.close()

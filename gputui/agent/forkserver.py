@@ -16,6 +16,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -68,9 +69,9 @@ def _import_for_workers() -> None:
     del distributed, numpy, gputui
 
 
-def _send(channel: AgentChannel, message: FromForkserver) -> None:
+def _send(channel: AgentChannel, message: FromForkserver, descriptors: Sequence[int] = ()) -> None:
     with contextlib.suppress(OSError):
-        channel.send(message)
+        channel.send(message, descriptors)
 
 
 def threads() -> int:
@@ -151,7 +152,10 @@ class Forkserver:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self._workers[pid] = order.spec.name
-        _send(self._channel, Forked(order.spec.name, pid))
+        pidfds = lifetime.open_pidfds(pid)
+        _send(self._channel, Forked(order.spec.name, pid), pidfds)
+        for descriptor in pidfds:
+            os.close(descriptor)
 
     def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
         """Be the worker, and never come back."""

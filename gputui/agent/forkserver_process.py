@@ -45,10 +45,13 @@ class ForkserverProcess:
         scratch: Path,
         place: Place,
         *,
-        heard: Callable[[FromForkserver], None],
+        heard: Callable[[FromForkserver, list[int]], None],
         lost: Callable[[str, bool], Awaitable[None]],
     ) -> None:
-        """Call `heard` with what it tells, `lost` with how it ended and whether to give up."""
+        """Call `heard` with what it tells and the descriptors that came along.
+
+        `lost` is called with how it ended and whether it is given up.
+        """
         self._environ = {**WORKER_ENVIRONMENT, **environ}
         self._handed = (str(scratch), str(place.path))
         self._heard = heard
@@ -111,10 +114,10 @@ class ForkserverProcess:
         said = " ".join(line.strip() for line in self._child.last_log_lines[-LAST_LINES:])
         return said or self._child.reason
 
-    def _take(self, message: FromForkserver) -> None:
+    def _take(self, message: FromForkserver, descriptors: list[int]) -> None:
         if isinstance(message, Imported):
             self._failures, self.ready = 0, True
-        self._heard(message)
+        self._heard(message, descriptors)
 
     def _hang_up(self) -> None:
         """Close its channel, at which it ends."""
@@ -130,10 +133,10 @@ class AgentPackets:
     def __init__(
         self,
         channel: PacketChannel[ToForkserver, FromForkserver],
-        take: Callable[[FromForkserver], None],
+        take: Callable[[FromForkserver, list[int]], None],
         ended: Callable[[], None],
     ) -> None:
-        """Call `take` with each message, and `ended` when there are no more."""
+        """Call `take` with each message and its descriptors, and `ended` when there are no more."""
         self._channel = channel
         self._take = take
         self._ended = ended
@@ -180,4 +183,4 @@ class AgentPackets:
             if received is None:
                 self._ended()
             else:
-                self._take(received[0])
+                self._take(*received)

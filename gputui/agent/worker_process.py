@@ -1,8 +1,6 @@
 """One worker of a host: what it is to be, its process where it has one, and its next start."""
 
 import asyncio
-import contextlib
-import os
 import signal
 import time
 from dataclasses import dataclass, field
@@ -10,7 +8,7 @@ from dataclasses import dataclass, field
 from gputui.agent.exits import Exit
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
-from gputui.process.lifetime import kill_group
+from gputui.process.lifetime import Handle
 from gputui.protocol.agent import StartWorkers
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
@@ -28,7 +26,7 @@ class WorkerProcess:
     spec: WorkerSpec
     order: StartWorkers
     output: Output
-    pid: int | None = None
+    process: Handle | None = None
     forking: bool = False
     """Whether it was ordered from the forkserver, which has not told its pid yet."""
     waiting: bool = False
@@ -49,6 +47,17 @@ class WorkerProcess:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     restart: asyncio.TimerHandle | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process, None while it has none."""
+        return self.process.pid if self.process else None
+
+    def process_ended(self) -> None:
+        """Let go of its process, which its parent has reaped."""
+        if self.process is not None:
+            self.process.close()
+            self.process = None
+
     def begin(self, oom_kills: int) -> None:
         """Forget the process before: another is forked."""
         self.ended = asyncio.Event()
@@ -57,21 +66,20 @@ class WorkerProcess:
 
     def ask_to_end(self) -> None:
         """Send its process SIGTERM."""
-        if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+        if self.process is not None:
+            self.process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill its process, and all that this started."""
-        if self.pid is not None:
-            kill_group(self.pid)
+        if self.process is not None:
+            self.process.kill_group()
 
     def kill_after(self, grace_s: float) -> None:
         """Kill its process where that has not ended by then."""
-        asyncio.get_running_loop().call_later(grace_s, self._kill_if_still, self.pid)
+        asyncio.get_running_loop().call_later(grace_s, self._kill_if_still, self.process)
 
-    def _kill_if_still(self, pid: int | None) -> None:
-        if self.pid == pid:
+    def _kill_if_still(self, process: Handle | None) -> None:
+        if self.process is process:
             self.kill()
 
     def cancel_restart(self) -> None:

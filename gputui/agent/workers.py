@@ -19,7 +19,7 @@ from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.plan import WorkerSpec
 from gputui.process.cgroups import Cgroups
-from gputui.process.lifetime import Place, end_children, kill_group
+from gputui.process.lifetime import Handle, Place, end_children
 from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
@@ -179,13 +179,13 @@ class Workers:
         for worker in self._workers.values():
             worker.output.close()
 
-    def _hear(self, message: FromForkserver) -> None:
+    def _hear(self, message: FromForkserver, descriptors: list[int]) -> None:
         """Take what the forkserver tells."""
         match message:
             case Imported():
                 self._imported(message)
             case Forked():
-                self._forked(message.name, message.pid)
+                self._forked(message.name, Handle(message.pid, descriptors))
             case Ended():
                 self._exited(message.name, message.pid, message.status)
 
@@ -290,22 +290,23 @@ class Workers:
             worker.address, worker.device_uuid = report.address, report.device_uuid
             self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
 
-    def _forked(self, name: str, pid: int) -> None:
+    def _forked(self, name: str, process: Handle) -> None:
         worker = self._workers.get(name)
         if worker is None:
-            kill_group(pid)
+            process.kill_group()
+            process.close()
             return
-        worker.pid, worker.started_at, worker.forking = pid, time.monotonic(), False
-        self._send(WorkerStarted(name, pid, worker.restarts))
+        worker.process, worker.started_at, worker.forking = process, time.monotonic(), False
+        self._send(WorkerStarted(name, process.pid, worker.restarts))
         if worker.stopping:
-            kill_group(pid)
+            worker.kill()
 
     def _exited(self, name: str, pid: int, status: int) -> None:
         """Take the end of a worker: tell why, and start it again where that is wanted."""
         worker = self._workers.get(name)
         if worker is None or worker.pid != pid:
             return
-        worker.pid = None
+        worker.process_ended()
         worker.output.drain()
         tail = worker.output.tail(TAIL_LINES)
         end = explain(

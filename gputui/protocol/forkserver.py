@@ -1,7 +1,7 @@
 """Agent ↔ its forkserver, and worker → agent: what to fork, and what became of it.
 
-The messages go as packets (`PacketChannel`), because `ForkWorker` takes two descriptors along: the
-pipe for what the worker prints, and the pipe for its `WorkerReport`s.
+The messages go as packets (`PacketChannel`), because some take descriptors along: `ForkWorker` the
+pipe for what the worker prints and the pipe for its `WorkerReport`s, `Forked` its pidfd.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A worker's process was forked."""
+    """A worker's process was forked; its pidfd comes along where the kernel has them."""
 
     name: str
     pid: int
