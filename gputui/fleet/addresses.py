@@ -10,6 +10,7 @@ import ipaddress
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 LOOPBACK = "127.0.0.1"
 PATIENCE_S = 2.0
@@ -93,6 +94,7 @@ class Listening:
         return found
 
 
+@cache
 def is_loopback(address: str) -> bool:
     """Return whether an address is one of this machine to itself."""
     try:

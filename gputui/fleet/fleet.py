@@ -171,7 +171,8 @@ class Fleet:
             if host.state is HostState.READY:
                 if self._credentials is not None:
                     host.send(self._credentials)
-                self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
+                if self.worker_table.of_host(host.name):
+                    self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     self._follow_logs(host)
         if host.lease_over and (lost := self.worker_table.of_host(host.name)):

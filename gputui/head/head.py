@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from gputui import __version__, dask_settings
 from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import HeadError
 from gputui.fleet import desired
+from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
@@ -34,6 +35,7 @@ from gputui.head.scheduler_runner import SchedulerRunner
 from gputui.head.server import FrontendServer
 from gputui.head.view import View
 from gputui.hosts import parse_hosts
+from gputui.process.search_path import own_python
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
@@ -45,6 +47,8 @@ from gputui.tasks import Tasks, words
 
 logger = logging.getLogger(__name__)
 
+SCHEDULER = tuple(own_python("gputui.head.scheduler"))
+
 AGAIN_S = 1.0
 """How long work that failed rests before it is begun again."""
 MEETING_S = 5.0
@@ -54,8 +58,18 @@ MEETING_S = 5.0
 class Head:
     """One cluster, from its start to its end."""
 
-    def __init__(self, config: ConfigureHead) -> None:
-        """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError."""
+    def __init__(
+        self,
+        config: ConfigureHead,
+        *,
+        opener: Opener | None = None,
+        scheduler: Sequence[str] = SCHEDULER,
+    ) -> None:
+        """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError.
+
+        Hosts are reached through `opener`, by default over SSH; `scheduler` is the command that
+        is the scheduler.
+        """
         self.config = config
         self.cluster_id = config.cluster_id
         self.started_at = time.time()
@@ -69,13 +83,16 @@ class Head:
         self.event_log = EventLog(self._event_told)
         self.questions = Questions(self.server.broadcast, self._someone_there)
         self.runs = Runs(self.name, self.cluster_id, self.event_log, self.fleet_changed)
-        self.fleet = Fleet(_fleet_settings(config, self.cluster_id), Desired(config.workers), self)
+        self.fleet = Fleet(
+            _fleet_settings(config, self.cluster_id), Desired(config.workers), self, opener
+        )
         self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
         self.scheduler_runner = SchedulerRunner(
             config,
             self.cluster_id,
             local_only=self.local_only,
             listener=self,
+            command=scheduler,
         )
         self.view = View(self, self.server)
         self.history = History(lambda: self.fleet.host_statuses)

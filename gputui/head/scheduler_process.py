@@ -11,13 +11,13 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
-from gputui.process.search_path import own_python
 from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.scheduler import (
     Aim,
@@ -60,12 +60,19 @@ class SchedulerListener(Protocol):
 class SchedulerProcess:
     """One scheduler, from its start to its end."""
 
-    def __init__(self, cluster_id: str, report_interval_s: float, listener: SchedulerListener):
+    def __init__(
+        self,
+        cluster_id: str,
+        report_interval_s: float,
+        listener: SchedulerListener,
+        command: Sequence[str],
+    ) -> None:
         self.started: SchedulerStarted | None = None
         self.counts: Counts | None = None
         self._cluster_id = cluster_id
         self._interval_s = report_interval_s
         self._listener = listener
+        self._command = command
         self._child: Child | None = None
         self._channel: Channel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
@@ -80,7 +87,7 @@ class SchedulerProcess:
     async def start(self) -> None:
         """Start the process, which imports while it waits for its configuration."""
         self._child = Child(
-            own_python("gputui.head.scheduler"),
+            self._command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment(self._cluster_id),

@@ -5,6 +5,7 @@ whoever waits for them is told why.
 """
 
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 from gputui.folders import scheduler_scratch_folder
@@ -51,6 +52,7 @@ class SchedulerRunner:
         *,
         local_only: bool,
         listener: SchedulerRunnerListener,
+        command: Sequence[str],
     ) -> None:
         self.address = ""
         self.dashboard = ""
@@ -59,6 +61,7 @@ class SchedulerRunner:
         self._cluster_id = cluster_id
         self._host = LOOPBACK if local_only else ""
         self._listener = listener
+        self._command = command
         self._port = config.scheduler_port
         self._certificate: Certificate | None = None
         self._deaths: list[float] = []
@@ -124,4 +127,4 @@ class SchedulerRunner:
         self._listener.scheduler_died()
 
     def _new_process(self) -> SchedulerProcess:
-        return SchedulerProcess(self._cluster_id, REPORT_INTERVAL_S, self)
+        return SchedulerProcess(self._cluster_id, REPORT_INTERVAL_S, self, self._command)

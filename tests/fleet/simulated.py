@@ -46,6 +46,7 @@ from gputui.snapshot import HostState, Severity
 
 BOUND_S = 10.0
 GIB = 2**30
+PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
 
 
 class MemoryStream:
@@ -75,11 +76,11 @@ class MemoryStream:
     async def drain(self) -> None:
         return
 
+    def abort(self) -> None:
+        self._agent.let_go(self)
+
     async def exit_status(self) -> int | None:
         return self.ended
-
-    def abort(self) -> None:
-        return
 
     async def close(self) -> None:
         self._agent.let_go(self)
@@ -94,7 +95,7 @@ class SimulatedAgent:
         self.taken: list[ToAgent] = []
         self.registers = True
         self.reachable = True
-        self.packages: tuple[tuple[str, str], ...] = (*installed(), ("cupy-cuda12x", "14.0"))
+        self.packages: tuple[tuple[str, str], ...] = PACKAGES
         self.machine = ""
         """Another host's name, to have that one's GPUs."""
         self._stream: MemoryStream | None = None

@@ -1,0 +1,350 @@
+"""Measure a head with thousands of simulated GPUs: real head and fleet, NVML, SSH and Dask played.
+
+    python -m tests.benchmarks.fleet 1000        # hosts of 8 GPUs each
+    python -m tests.benchmarks.fleet 125 4
+
+Agents, the scheduler and one frontend are processes of their own; what is measured is the head's
+alone. Agents answer at once, over a Unix socket a host, and send telemetry every second.
+"""
+
+import argparse
+import asyncio
+import itertools
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+
+from gputui.cluster import HeadLink
+from gputui.demo.devices import H200, Gpu
+from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.link import AgentLink
+from gputui.fleet.stages import Stages
+from gputui.head.head import Head
+from gputui.hosts import Host
+from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
+    Configure,
+    FromAgent,
+    Telemetry,
+    ToAgent,
+    WorkerReading,
+)
+from gputui.protocol.channel import Channel
+from gputui.protocol.frontend import EventHappened, Scale, SnapshotTaken
+from gputui.protocol.scheduler import (
+    ConfigureScheduler,
+    Counts,
+    Retire,
+    Retired,
+    SchedulerStarted,
+    StopScheduler,
+    ToScheduler,
+    WorkerCounts,
+)
+from gputui.protocol.starter import ConfigureHead
+from gputui.protocol.streams import SocketStream
+from gputui.readings import HostReading
+from gputui.snapshot import Event, HostState, Snapshot
+from tests.fleet.simulated import SimulatedAgent
+
+VARIANTS = 5
+"""Readings of each host that take turns: making new ones would cost more than sending them."""
+STEADY_S = 20.0
+AWAY_S = 4.0
+STAGE_S = 60.0
+"""The agents share the cores of this machine with the head, and are not to fail for that."""
+BOUND_S = 300.0
+MEMORY_BYTES = 2 * 2**40
+
+
+def host_names(hosts: int) -> list[str]:
+    return [f"sim{number:04d}" for number in range(1, hosts + 1)]
+
+
+class Agents:
+    """All agents, in one process: the first line of a connection names its host."""
+
+    def __init__(self, gpus: int) -> None:
+        self._gpus = gpus
+        self._agents: dict[str, Agent] = {}
+        self._away = frozenset[str]()
+
+    async def serve(self, path: str, lost: int) -> None:
+        server = await asyncio.start_unix_server(self._meet, path, backlog=4096)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, lambda: self._lose(lost))
+        loop.add_signal_handler(signal.SIGUSR2, lambda: self._lose(0))
+        print("ready", flush=True)
+        async with server:
+            await asyncio.to_thread(sys.stdin.buffer.read)
+
+    def _lose(self, number: int) -> None:
+        self._away = frozenset(itertools.islice(self._agents, number))
+        for name in self._away:
+            self._agents[name].cut()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host = (await reader.readline()).decode().strip()
+        if host in self._away:
+            writer.close()
+            return
+        agent = self._agents.setdefault(host, Agent(len(self._agents) + 1, self._gpus))
+        await agent.serve(Channel(SocketStream(reader, writer), ToAgent))
+
+
+class Agent(SimulatedAgent):
+    """One agent, over a channel, with telemetry made beforehand."""
+
+    def __init__(self, number: int, gpus: int) -> None:
+        super().__init__(number, gpus)
+        self._channel: Channel[FromAgent, ToAgent] | None = None
+        self._telemetry: list[tuple[object, ...]] = []
+
+    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
+        self._channel = channel
+        telling: asyncio.Task[None] | None = None
+        with suppress(asyncio.CancelledError):
+            async for message in channel:
+                self.take(message)
+                if isinstance(message, Configure):
+                    telling = asyncio.create_task(self._tell(message, channel))
+        if telling is not None:
+            telling.cancel()
+        await channel.close()
+
+    def say(self, message: FromAgent) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def cut(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abort()
+
+    def end(self) -> None:
+        self.workers.clear()
+        self.cut()
+
+    async def _tell(self, configure: Configure, channel: Channel[FromAgent, ToAgent]) -> None:
+        rng = random.Random(configure.host)
+        gpus = [Gpu(str(i), f"GPU-{configure.host}-{i}", H200) for i in range(self.gpus)]
+        variants = []
+        for _ in range(VARIANTS):
+            for gpu in gpus:
+                gpu.read(rng, 100.0 * rng.random(), None)
+            variants.append(tuple(gpu.reading for gpu in gpus))
+        await asyncio.sleep(rng.random())
+        host = HostReading(12.5, 128, MEMORY_BYTES // 4, MEMORY_BYTES, 9.0, 1e6, 1e6, 2**40)
+        for devices in itertools.cycle(variants):
+            readings = tuple(WorkerReading(name, 99.0, 2**31, 40) for name in self.workers)
+            channel.send(Telemetry(time.time(), host, devices, readings))
+            await asyncio.sleep(configure.telemetry_interval_s)
+
+
+class Opener:
+    """Opens channels to the simulated agents."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    async def open(self, host: Host, stages: Stages) -> Opened:
+        async with stages.enter(HostState.CONNECTING, "no answer"):
+            try:
+                stream = HostStream(*await asyncio.open_unix_connection(self._path))
+            except OSError as error:
+                raise stages.error(str(error), transient=True) from error
+            stream.write(f"{host.name}\n".encode())
+        number = int(host.name[3:])
+        return Opened(AgentLink(stream), "10.0.0.1", f"10.1.{number // 250}.{number % 250 + 1}")
+
+    async def close(self) -> None:
+        return
+
+
+class HostStream(SocketStream):
+    """A socket in place of a command's pipes."""
+
+    stderr_tail: tuple[str, ...] = ()
+
+    async def exit_status(self) -> int | None:
+        return None
+
+
+async def schedule(names: list[str]) -> None:
+    """Be a scheduler that knows these workers, and counts them every second."""
+    channel = Channel(await SocketStream.of_pipes(0, os.dup(1)), ToScheduler)
+    workers = tuple(
+        WorkerCounts(name, "tls://10.1.0.1:40000", "running", 1, 1, 2, 8, 2**30, 0, 2**33)
+        for name in names
+    )
+    counts = Counts(0.0, workers, (), 100_000, 5_000, 1, 0)
+
+    async def count() -> None:
+        while True:
+            channel.send(counts)
+            await asyncio.sleep(1.0)
+
+    counting: asyncio.Task[None] | None = None
+    async for message in channel:
+        match message:
+            case ConfigureScheduler():
+                channel.send(SchedulerStarted(os.getpid(), 40_000))
+                counting = asyncio.create_task(count())
+            case Retire(request, retired):
+                channel.send(Retired(request, retired))
+            case StopScheduler():
+                break
+    if counting is not None:
+        counting.cancel()
+    await channel.close()
+
+
+async def head(path: str, hosts: int, gpus: int) -> None:
+    """Be the head, until stdin ends."""
+    hosts_text = ",".join(host_names(hosts))
+    config = ConfigureHead(
+        VERSION, "benchmark", hosts_text, cluster_id="bench", stage_timeout_s=STAGE_S
+    )
+    scheduler = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
+    one = Head(config, opener=Opener(path), scheduler=scheduler)
+    loop = asyncio.get_running_loop()
+    loop.add_reader(0, lambda: os.read(0, 1) or (loop.remove_reader(0), one.stop("over")))
+    await one.run(lambda socket: print(socket, flush=True))
+
+
+class Process:
+    """A part of this benchmark in a process of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = (sys.executable, "-m", __spec__.name, "--be", *arguments)
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def first_line(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().decode().strip()
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        assert self.process.stdin
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+class Screen:
+    """The one frontend: the newest snapshot, and all events."""
+
+    def __init__(self, link: HeadLink) -> None:
+        self.snapshot: Snapshot | None = None
+        self.events: list[Event] = []
+        self.link = link
+        self._heard = asyncio.Event()
+        self._task = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        async for message in self.link.messages():
+            match message:
+                case SnapshotTaken(snapshot):
+                    self.snapshot = snapshot
+                case EventHappened(event):
+                    self.events.append(event)
+            self._heard.set()
+
+    async def until(self, condition: Callable[[Snapshot], bool]) -> float:
+        """Wait, and return how many seconds it took."""
+        began = time.monotonic()
+        async with asyncio.timeout(BOUND_S):
+            while self.snapshot is None or not condition(self.snapshot):
+                self._heard.clear()
+                await self._heard.wait()
+        return time.monotonic() - began
+
+    async def up(self, workers: int) -> float:
+        return await self.until(lambda snapshot: snapshot.workers_up == workers)
+
+
+def cost(pid: int) -> tuple[float, float]:
+    """Return the seconds of CPU and the MB of memory of a process."""
+    stat = process_stat(pid)
+    assert stat
+    return stat.cpu_ticks / TICKS_PER_S, stat.rss_bytes / 1e6
+
+
+async def measure(hosts: int, gpus: int) -> None:
+    workers = hosts * gpus
+    with (
+        tempfile.TemporaryDirectory(prefix="gt-") as folder,
+        Process("agents", f"{folder}/agents", str(hosts), str(gpus)) as agents,
+    ):
+        os.environ["XDG_RUNTIME_DIR"] = os.environ["XDG_STATE_HOME"] = folder
+        agents.first_line()
+        with Process("head", f"{folder}/agents", str(hosts), str(gpus)) as process:
+            socket = await asyncio.to_thread(process.first_line)
+            screen = Screen(await HeadLink.open(socket, frontend="screen", snapshots=True))
+            pid = process.process.pid
+            await screen.up(workers)
+            before, began = cost(pid), time.monotonic()
+            print(
+                f"{workers} GPUs on {hosts} hosts: all up after {began - process.began:.1f} s, "
+                f"{before[0]:.1f} s of CPU"
+            )
+            await asyncio.sleep(STEADY_S)
+            cpu_s, memory = cost(pid)
+            share = 100 * (cpu_s - before[0]) / (time.monotonic() - began)
+            print(f"steady, 1 Hz, one frontend: {share:.0f} % of a core, {memory:.0f} MB")
+            for number in (workers // 2, workers):
+                began = time.monotonic()
+                await screen.link.request(Scale(0, number))
+                await screen.up(number)
+                print(f"scaled to {number}: {time.monotonic() - began:.1f} s")
+            lost = min(100, hosts // 2)
+            agents.process.send_signal(signal.SIGUSR1)
+            away = HostState.RECONNECTING
+            await screen.until(lambda s: sum(h.state is away for h in s.hosts) == lost)
+            await asyncio.sleep(AWAY_S)
+            agents.process.send_signal(signal.SIGUSR2)
+            took = await screen.until(lambda s: all(h.state is HostState.READY for h in s.hosts))
+            leases = sum(event.kind == "lost" for event in screen.events)
+            print(f"{lost} hosts lost for {AWAY_S:g} s: back after {took:.1f} s, {leases} leases")
+            print(f"in the end {cost(pid)[1]:.0f} MB")
+            await screen.link.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--be", nargs="+", default=[])
+    parser.add_argument("hosts", type=int, nargs="?", default=1000)
+    parser.add_argument("gpus", type=int, nargs="?", default=8)
+    arguments = parser.parse_args()
+    match arguments.be:
+        case ["agents", path, hosts, gpus]:
+            asyncio.run(Agents(int(gpus)).serve(path, min(100, int(hosts) // 2)))
+        case ["scheduler", hosts, gpus]:
+            labels = [f":gpu{label}" for label in range(int(gpus))]
+            asyncio.run(schedule([h + label for h in host_names(int(hosts)) for label in labels]))
+        case ["head", path, hosts, gpus]:
+            asyncio.run(head(path, int(hosts), int(gpus)))
+        case _:
+            asyncio.run(measure(arguments.hosts, arguments.gpus))
+
+
+if __name__ == "__main__":
+    main()
