@@ -1,0 +1,188 @@
+"""How fast arrays move between workers, next to Dask's own clusters: one table.
+
+    python -m tests.benchmarks.transfers                      # on this machine's GPUs
+    python -m tests.benchmarks.transfers --host               # NumPy between two workers on CPUs
+    python -m tests.benchmarks.transfers --peers FOLDER       # where dask-cuda, ucxx and rmm are
+
+Sides: gputui, gputui with `gputui.transfers: bytes`, LocalCUDACluster over tcp, and over ucx
+with an RMM pool. Each is a process of its own. Arrays are fresh, since what has moved stays where
+it went. Figures are medians of three after a first one. The expressions are those of dask-cuda's
+benchmark `local_cupy`.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+SIDES = ("gputui", "bytes", "tcp", "ucx")
+REPEATS = 3
+BOUND_S = 400
+MIB = 2**20
+PAIRS_MIB = (1, 16, 128, 2048)
+HOST_MIB = (1, 4, 16, 64, 256)
+SVD_ROWS = 2_000_000
+N, M = 40_000, 20_000
+
+
+def main() -> None:
+    """Run every side, or be one of them, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", action="store_true")
+    parser.add_argument("--peers", metavar="FOLDER")
+    parser.add_argument("--sides", default=",".join(SIDES))
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side:
+        be(options.side, on_host=options.host)
+        return
+    sides = [side for side in options.sides.split(",") if side in SIDES]
+    if options.host:
+        sides = sides[:2]
+    elif not options.peers:
+        sides = [side for side in sides if side in ("gputui", "bytes")]
+    show(sides, [measured(side, options) for side in sides])
+
+
+def measured(side: str, options: argparse.Namespace) -> dict[str, str]:
+    """Run a side in a process of its own; return what it measured, by row."""
+    environ = dict(os.environ)
+    if side in ("tcp", "ucx"):
+        environ["PYTHONPATH"] = options.peers
+    if side == "bytes":
+        environ["DASK_GPUTUI__TRANSFERS"] = "bytes"
+    command = [sys.executable, __file__, "--side", side, *(["--host"] if options.host else [])]
+    try:
+        done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, timeout=BOUND_S)
+        lines = done.stdout
+    except subprocess.TimeoutExpired as expired:
+        lines = expired.stdout or b""
+    rows = [json.loads(line) for line in lines.splitlines() if line.startswith(b'["')]
+    return dict(rows)
+
+
+def show(sides: list[str], columns: list[dict[str, str]]) -> None:
+    """Print one row for each thing that was measured."""
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    print("| what |", " | ".join(sides), "|\n|---|", "---|" * len(sides), sep="")
+    for name in names:
+        print(f"| {name} |", " | ".join(column.get(name, "–") for column in columns), "|")
+
+
+def be(side: str, *, on_host: bool) -> None:
+    """Be one side: measure, and print a row of JSON for each thing."""
+    from distributed import Client
+
+    with cluster(side, on_host=on_host) as one, Client(one) as client:
+        client.wait_for_workers(2)
+        for row in host_rows(client) if on_host else device_rows(client):
+            print(json.dumps(row), flush=True)
+
+
+def cluster(side: str, *, on_host: bool) -> Any:
+    """Start the side's cluster."""
+    if side in ("gputui", "bytes"):
+        from gputui import GPUCluster
+
+        hosts = "localhost gpus=none workers=2 nthreads=1 memory=4GiB" if on_host else None
+        return GPUCluster(hosts)
+    from dask_cuda import LocalCUDACluster
+
+    pool = {"rmm_pool_size": 0.8, "rmm_allocator_external_lib_list": "cupy"}
+    more = {"protocol": "ucx", **pool} if side == "ucx" else {}
+    return LocalCUDACluster(dashboard_address=":0", memory_limit=None, **more)
+
+
+def host_rows(client: Any) -> Iterator[tuple[str, str]]:
+    """Measure NumPy arrays between two workers."""
+    for size in HOST_MIB:
+        yield f"NumPy, {size} MiB, pair", rate(client, "numpy", size)
+
+
+def device_rows(client: Any) -> Iterator[tuple[str, str]]:
+    """Measure CuPy arrays, one and many."""
+    import cupy
+    import dask
+    import dask.array as da
+
+    dask.config.set({"array.rechunk.method": "tasks"})
+    random = da.random.RandomState(RandomState=cupy.random.RandomState)
+    client.submit(lambda: float(cupy.ones(8).sum())).result()
+    for size in PAIRS_MIB:
+        yield f"CuPy, {size:,} MiB, pair", rate(client, "cupy", size)
+    works: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        f"(x + x.T).sum(), {N:,}²": (
+            lambda: random.random((N, N), chunks=5_000),
+            lambda x: (x + x.T).sum().compute(),
+        ),
+        f"(x @ x).sum(), {M:,}²": (
+            lambda: random.random((M, M), chunks=5_000),
+            lambda x: (x @ x).sum().compute(),
+        ),
+        f"rechunk and fft, {M:,}²": (
+            lambda: random.random((M, M), chunks=(M // 8, M)),
+            lambda x: abs(da.fft.fft(x.rechunk((M, M // 8)), axis=0)).sum().compute(),
+        ),
+        f"svd, {SVD_ROWS:,} × 1,000": (
+            lambda: random.random((SVD_ROWS, 1000), chunks=(SVD_ROWS // 8, 1000)),
+            lambda x: da.linalg.svd(x)[1].compute(),
+        ),
+    }
+    for name, (fresh, work) in works.items():
+        yield name, seconds(fresh, work)
+
+
+def rate(client: Any, library: str, size: int) -> str:
+    """Return GB/s of one array, made on one worker and used on another."""
+    from distributed import wait
+
+    owner, reader = sorted(client.scheduler_info(n_workers=-1)["workers"])[:2]
+    times = []
+    for _ in range(REPEATS + 1):
+        array = client.submit(_zeros, library, size, workers=[owner], pure=False)
+        wait(array)
+        started = time.perf_counter()
+        client.submit(_size, array, workers=[reader], pure=False).result()
+        times.append(time.perf_counter() - started)
+        del array
+        time.sleep(0.2)
+    return f"{size * MIB / statistics.median(times[1:]) / 1e9:.2f} GB/s"
+
+
+def _zeros(library: str, size: int) -> Any:
+    import importlib
+
+    return importlib.import_module(library).zeros(size << 20, "u1")
+
+
+def _size(array: Any) -> int:
+    return int(array.nbytes)
+
+
+def seconds(fresh: Callable[[], Any], work: Callable[[Any], Any]) -> str:
+    """Return the seconds of work on fresh arrays, or how it fails."""
+    from distributed import wait
+
+    times = []
+    for _ in range(REPEATS + 1):
+        x = fresh().persist()
+        wait(x)
+        time.sleep(0.2)
+        started = time.perf_counter()
+        try:
+            work(x)
+        except Exception as error:
+            return f"fails: {type(error).__name__}"
+        times.append(time.perf_counter() - started)
+        del x
+        time.sleep(0.3)
+    return f"{statistics.median(times[1:]):.3f} s"
+
+
+if __name__ == "__main__":
+    main()
