@@ -18,7 +18,7 @@ from dask.sizeof import sizeof
 from distributed.protocol.serialize import deserialize, serialize
 from distributed.spill import SpillBuffer
 
-DEVICE_LIBRARIES = frozenset({"cupy", "cupyx", "cudf"})
+DEVICE_LIBRARIES = frozenset({"cupy", "cupyx", "cudf", "torch"})
 """Whose values lie on the device, and can be moved off it and back."""
 
 
@@ -33,6 +33,8 @@ def device_bytes(value: object) -> int:
     if isinstance(value, list | tuple):
         return sum(map(device_bytes, value))
     if type(value).__module__.partition(".")[0] not in DEVICE_LIBRARIES:
+        return 0
+    if getattr(value, "is_cuda", True) is False:  # a torch tensor in host memory
         return 0
     return int(sizeof(value))
 
