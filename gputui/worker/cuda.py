@@ -1,15 +1,28 @@
 """The CUDA driver by ctypes, which releases the GIL: a worker answers while its context is made.
 
 The driver makes one context at a time on a machine; asking in turn makes the first GPU ready
-after 0.4 s, where all at once leaves every one waiting for the last.
-Source: CUDA Driver API, cuDevicePrimaryCtxRetain, cuDeviceGetUuid_v2.
+after 0.4 s, where all at once leaves every one waiting for the last. A thread begins without a
+context, and every call there fails until it has entered the device's own.
+Source: CUDA Driver API, cuDevicePrimaryCtxRetain, cuDeviceGetUuid_v2, cuIpcGetMemHandle,
+cuPointerGetAttribute.
 """
 
 import ctypes
 import fcntl
 import os
+import threading
 import time
 import uuid
+from functools import cached_property
+
+BUFFER_ID = 7
+IS_LEGACY_CUDA_IPC_CAPABLE = 10
+"""Attributes of a pointer."""
+LAZY_ENABLE_PEER_ACCESS = 1
+NON_BLOCKING_STREAM = 1
+DISABLE_TIMING = 2
+DEFAULT_STREAM = ctypes.c_void_p(1)
+"""The one that every library here uses unless people say otherwise: CU_STREAM_LEGACY."""
 
 TURN_S = 30.0
 """How long a worker waits for its turn: one whose GPU hangs in the driver never gives it up."""
@@ -62,3 +75,100 @@ def _call(driver: ctypes.CDLL, name: str, *arguments: object) -> None:
     code = getattr(driver, name)(*arguments)
     if code:
         raise OSError(code, f"{name} gave CUDA error {code}")
+
+
+class _Handle(ctypes.Structure):
+    """CUipcMemHandle, which the driver takes by value."""
+
+    _fields_ = (("reserved", ctypes.c_char * 64),)
+
+
+class Driver:
+    """What moving memory between processes needs; each call raises OSError with CUDA's code."""
+
+    def __init__(self) -> None:
+        self._thread = threading.local()
+
+    @cached_property
+    def _library(self) -> ctypes.CDLL:
+        return ctypes.CDLL("libcuda.so.1")
+
+    def _do(self, name: str, *arguments: object) -> None:
+        self._enter()
+        _call(self._library, name, *arguments)
+
+    def _enter(self) -> None:
+        """Make the device's primary context this thread's, once, with a stream to copy on."""
+        if hasattr(self._thread, "stream"):
+            return
+        context, device = ctypes.c_void_p(), ctypes.c_int()
+        _call(self._library, "cuDeviceGet", ctypes.byref(device), 0)
+        _call(self._library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        _call(self._library, "cuCtxSetCurrent", context)
+        stream, event = ctypes.c_void_p(), ctypes.c_void_p()
+        _call(self._library, "cuStreamCreate", ctypes.byref(stream), NON_BLOCKING_STREAM)
+        _call(self._library, "cuEventCreate", ctypes.byref(event), DISABLE_TIMING)
+        self._thread.stream, self._thread.event = stream, event
+
+    def allocation(self, pointer: int) -> tuple[int, int]:
+        """Return the start of the allocation that a pointer is in, and its buffer id."""
+        base, size, ident = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_uint64()
+        at = ctypes.c_uint64(pointer)
+        self._do("cuMemGetAddressRange_v2", ctypes.byref(base), ctypes.byref(size), at)
+        self._do("cuPointerGetAttribute", ctypes.byref(ident), BUFFER_ID, at)
+        return base.value, ident.value
+
+    def can_export(self, pointer: int) -> bool:
+        """Return whether the allocation there can have a handle."""
+        capable, at = ctypes.c_int(), ctypes.c_uint64(pointer)
+        self._do("cuPointerGetAttribute", ctypes.byref(capable), IS_LEGACY_CUDA_IPC_CAPABLE, at)
+        return bool(capable.value)
+
+    def export(self, base: int) -> bytes:
+        """Return a handle of the allocation that starts there."""
+        handle = _Handle()
+        self._do("cuIpcGetMemHandle", ctypes.byref(handle), ctypes.c_uint64(base))
+        return bytes(handle)
+
+    def open(self, handle: bytes) -> int:
+        """Map another process's allocation, and return its address here."""
+        address, flags = ctypes.c_uint64(), ctypes.c_uint(LAZY_ENABLE_PEER_ACCESS)
+        by_value = _Handle.from_buffer_copy(handle)
+        self._do("cuIpcOpenMemHandle_v2", ctypes.byref(address), by_value, flags)
+        return address.value
+
+    def close(self, address: int) -> None:
+        """Unmap what was opened."""
+        self._do("cuIpcCloseMemHandle", ctypes.c_uint64(address))
+
+    def free(self, base: int) -> None:
+        """Give memory back to the driver."""
+        self._do("cuMemFree_v2", ctypes.c_uint64(base))
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy on the device, and wait until that is done.
+
+        The target's memory was free for reuse, but what was queued on the default stream before
+        may still read it: the copy goes after that.
+        """
+        self._enter()
+        stream, event = self._thread.stream, self._thread.event
+        self._do("cuEventRecord", event, DEFAULT_STREAM)
+        self._do("cuStreamWaitEvent", stream, event, ctypes.c_uint(0))
+        to, at = ctypes.c_uint64(target), ctypes.c_uint64(source)
+        self._do("cuMemcpyDtoDAsync_v2", to, at, ctypes.c_size_t(size), stream)
+        self._do("cuStreamSynchronize", stream)
+
+    def read(self, pointer: int, size: int) -> bytes:
+        """Return bytes of the device."""
+        data = ctypes.create_string_buffer(size)
+        self._do("cuMemcpyDtoH_v2", data, ctypes.c_uint64(pointer), ctypes.c_size_t(size))
+        return data.raw
+
+    def synchronize(self) -> None:
+        """Wait until everything that was queued on the device is done, on every stream."""
+        self._do("cuCtxSynchronize")
+
+
+driver = Driver()
+"""This process's."""

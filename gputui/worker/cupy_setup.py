@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import cupy
 from cupy_backends.cuda.libs import curand
+
+from gputui.worker.transfers.allocations import Owner, allocations
 
 POOL_SHARE = 0.95
 """Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""
@@ -21,6 +24,9 @@ HELD_SHARE = 0.8
 
 ALIGNMENT = 256
 """Of the sizes of RMM's pools. Source: RMM, `PoolMemoryResource`."""
+
+READERS_S = 5.0
+"""For those who have memory mapped that the pool has given up."""
 
 FIRST_BYTES = 2**30
 """Of RMM's pool, which grows: by default it takes half of the device at once."""
@@ -44,18 +50,32 @@ def use_pool(share: float, make_room: Callable[[], bool]) -> int:
 
 
 def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:
-    pool = cupy.get_default_memory_pool()
+    """Make a pool that takes memory which others can map the default one, which people know."""
+    pool = cupy.cuda.MemoryPool(_from_driver)
     pool.set_limit(size=limit)
+    cupy._default_memory_pool = pool
 
     def allocate(size: int) -> Any:
         while True:
             try:
                 return pool.malloc(size)
             except cupy.cuda.memory.OutOfMemoryError:
-                if not make_room():
+                if not (_wait_for_readers() or make_room()):
                     raise
 
     cupy.cuda.set_allocator(allocate)
+
+
+def _from_driver(size: int) -> Any:
+    base = cupy.cuda.runtime.malloc(size)
+    owner = Owner(allocations, base)
+    return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(base, size, owner, 0), 0)
+
+
+def _wait_for_readers() -> bool:
+    """Wait for memory that readers are about to close, but not in the loop that asks them."""
+    on_loop = threading.current_thread() is threading.main_thread()
+    return not on_loop and allocations.wait(READERS_S)
 
 
 def _use_rmm(limit: int, make_room: Callable[[], bool]) -> None:
@@ -63,8 +83,17 @@ def _use_rmm(limit: int, make_room: Callable[[], bool]) -> None:
     from rmm import mr
     from rmm.allocators.cupy import rmm_cupy_allocator
 
+    def take(size: int, stream: Any) -> int:
+        try:
+            base = int(cupy.cuda.runtime.malloc(size))
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            raise MemoryError(str(error)) from error
+        allocations.add(base)
+        return base
+
+    source = mr.CallbackMemoryResource(take, lambda base, size, stream: allocations.give_back(base))
     pool = mr.PoolMemoryResource(
-        mr.CudaMemoryResource(), initial_pool_size=min(limit, FIRST_BYTES), maximum_pool_size=limit
+        source, initial_pool_size=min(limit, FIRST_BYTES), maximum_pool_size=limit
     )
     retrying = mr.FailureCallbackResourceAdaptor(pool, lambda _: make_room())
     mr.set_current_device_resource(mr.StatisticsResourceAdaptor(retrying))

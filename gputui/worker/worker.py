@@ -20,6 +20,7 @@ import distributed
 import numpy
 from distributed.worker import DEFAULT_METRICS
 
+from gputui import torch_tensors
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.memory import memory_limit
 from gputui.process.search_path import add_task_path
@@ -28,6 +29,7 @@ from gputui.protocol.forkserver import WorkerReport
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers
+from gputui.worker.transfers.comm import serve_readers
 
 
 class Worker(distributed.Worker):  # type: ignore[misc]
@@ -98,6 +100,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
     set_up_transfers(device=device is not None)
+    torch_tensors.register()
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
@@ -112,6 +115,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
     )
     worker.device = device
+    serve_readers(worker)
     loop = asyncio.get_running_loop()
     closing: set[asyncio.Task[str | None]] = set()
 

@@ -6,7 +6,7 @@ It differs from Dask's for one exchange only, a `get_data` between two workers n
     get_data, keys                 ──────▶
                                    ◀──────    OK, values packed; what they lend is held
     copy, look whether it is held
-    "OK" or AS_BYTES               ──────▶    let go; after AS_BYTES send the values as Dask does
+    "OK" or AsBytes                ──────▶    let go; after AsBytes send the values as Dask does
 
 The owner lets go as well when the comm ends. Packing and copying run in threads. Whatever fails in
 the reader's copy is asked for again, so nothing there can fail Dask's own (dask/distributed#6705).
@@ -15,22 +15,33 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from distributed.comm import registry
 from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
 from distributed.protocol.serialize import Serialize
 
+from gputui.worker.transfers.allocations import Reader, allocations
+from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
 from gputui.worker.transfers.loans import Loan, Page, Ticket
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
+from gputui.worker.transfers.reasons import say_once
 
-AS_BYTES = "gputui: as bytes"
 THREADS = 4
+CLOSE = "gputui_close_mapping"
+ANSWER_S, AGAIN_S = 10.0, 0.2
 
 _threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
-_said: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class AsBytes:
+    """What a reader says that cannot put together what was lent."""
+
+    maps_device: bool
+    """Whether it may be lent device memory again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,16 @@ class Side:
     page: Page
     location: Location
     check: bool
+    not_mapping: set[Location] = field(default_factory=set)
+    """Readers that cannot map this process's device memory."""
+
+    def exporter(self, there: Location, address: str | None) -> Exporter | None:
+        """Return what lends device memory to a reader; None where that cannot be."""
+        on_device = self.location.device and there.device
+        in_reach = self.location.ipc_namespace == there.ipc_namespace
+        if address is None or not (on_device and in_reach) or there in self.not_mapping:
+            return None
+        return Exporter(allocations, Reader(address, there))
 
 
 _side: Side | None = None
@@ -122,7 +143,10 @@ class WorkerComm(TLS):  # type: ignore[misc]
         values = {key: value.data for key, value in msg["data"].items()}
         if not any(map(worth_lending, values.values())):
             return msg
-        work = _threads.submit(_lend, _side, values)
+        there = self._near()
+        assert there
+        exporter = _side.exporter(there, self._asked.get("who"))
+        work = _threads.submit(_lend, _side, exporter, values)
         try:
             loan, lent = await asyncio.wrap_future(work)
         except asyncio.CancelledError:
@@ -138,7 +162,8 @@ class WorkerComm(TLS):  # type: ignore[misc]
         """Read the reader's OK, or send the values as bytes first."""
         try:
             msg = await super().read(deserializers)
-            if msg == AS_BYTES:
+            if isinstance(msg, AsBytes):
+                self._remember(msg)
                 await super().write(self._answer)
                 msg = await super().read(deserializers)
             return msg
@@ -155,10 +180,16 @@ class WorkerComm(TLS):  # type: ignore[misc]
             data = await asyncio.wrap_future(_threads.submit(_put_together, msg["data"]))
         except Exception as error:
             say_once(f"values come as bytes: {type(error).__name__}: {error}")
+            again = AsBytes(maps_device=not isinstance(error, NoMappingError))
         else:
             return {**msg, "data": data}
-        await super().write(AS_BYTES)
+        await super().write(Serialize(again))
         return await super().read(deserializers)
+
+    def _remember(self, reader: AsBytes) -> None:
+        there = self._near()
+        if _side and there and not reader.maps_device:
+            _side.not_mapping.add(there)
 
     def _release(self) -> None:
         loan, self._loan, self._answer = self._loan, None, None
@@ -166,20 +197,15 @@ class WorkerComm(TLS):  # type: ignore[misc]
             loan.release()
 
 
-def say_once(reason: str) -> None:
-    """Print why values go another way than they could, once for each reason."""
-    if reason not in _said:
-        _said.add(reason)
-        print(f"transfers: {reason}", flush=True)
-
-
-def _lend(side: Side, values: dict[Any, Any]) -> tuple[Loan, dict[Any, Any]]:
+def _lend(
+    side: Side, exporter: Exporter | None, values: dict[Any, Any]
+) -> tuple[Loan, dict[Any, Any]]:
     """Pack what is worth it; a value that cannot be pickled so goes as Dask sends it."""
     slot, word = side.page.take()
     loan = Loan(side.page, slot)
     ticket = Ticket(side.location, slot, word)
     try:
-        lender = Lender(loan, check=side.check)
+        lender = Lender(loan, exporter, check=side.check)
         return loan, {key: _lent(value, ticket, lender) for key, value in values.items()}
     except BaseException:
         loan.release()
@@ -221,3 +247,37 @@ class _Listener(TLSListener):  # type: ignore[misc]
 class _Backend(TLSBackend):  # type: ignore[misc]
     _connector_class = _Connector
     _listener_class = _Listener
+
+
+def serve_readers(worker: Any) -> None:
+    """Have a worker close mappings when owners ask it to, and ask its own readers likewise."""
+    loop = asyncio.get_running_loop()
+    asking: set[asyncio.Task[None]] = set()
+
+    async def close(pid: int, page_file: int, buffer_id: int) -> None:
+        await asyncio.wrap_future(_threads.submit(mappings.close, pid, page_file, buffer_id))
+
+    async def ask(base: int, buffer_id: int, readers: frozenset[Reader]) -> None:
+        await asyncio.gather(*(_ask_to_close(worker, each, buffer_id) for each in readers))
+        await asyncio.wrap_future(_threads.submit(allocations.free, base))
+
+    def begin(base: int, buffer_id: int, readers: frozenset[Reader]) -> None:
+        task = loop.create_task(ask(base, buffer_id, readers))
+        asking.add(task)
+        task.add_done_callback(asking.discard)
+
+    worker.handlers[CLOSE] = close
+    allocations.ask_to_close = lambda *which: loop.call_soon_threadsafe(begin, *which)
+
+
+async def _ask_to_close(worker: Any, reader: Reader, buffer_id: int) -> None:
+    """Ask until the reader has closed its mapping or has ended; the driver closed it then."""
+    assert _side
+    owner = {"pid": _side.location.pid, "page_file": _side.location.page_file}
+    while reader.location.alive():
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await getattr(worker.rpc(reader.address), CLOSE)(**owner, buffer_id=buffer_id)
+            return
+        except OSError:  # TimeoutError, too
+            await asyncio.sleep(AGAIN_S)

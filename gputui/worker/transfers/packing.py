@@ -1,8 +1,8 @@
-"""A value taken apart into a pickle and host buffers, and put together again.
+"""A value taken apart into a pickle, host buffers and device arrays, and put together again.
 
 One pass of pickle, protocol 5, finds what is large wherever it is nested: NumPy, pandas and Arrow
-hand out their buffers by themselves. What is lent goes as a descriptor, what is small goes along.
-Runs off the event loop.
+hand out their buffers by themselves, `device_arrays` knows the arrays of a GPU. What is lent goes
+as a descriptor or a handle, what is small goes along. Runs off the event loop.
 """
 
 import io
@@ -15,11 +15,15 @@ import cloudpickle
 import numpy as np
 from dask.sizeof import sizeof
 
-from gputui.worker.transfers import shared_memory
+from gputui.worker.cuda import driver
+from gputui.worker.transfers import device_arrays, shared_memory
+from gputui.worker.transfers.cuda_ipc import Exporter, Frame
 from gputui.worker.transfers.loans import Loan, Ticket, check_held
 
-HOST_FROM_BYTES = 2**20
+HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
+DEVICE_FROM_BYTES = 2**16
+"""From which a device array is faster by a handle than through host memory."""
 MOST_FILES = 128
 """In one loan, each with a descriptor; buffers after these go along."""
 
@@ -47,18 +51,33 @@ class Packed:
 class Lender:
     """Packs the values of one message for one reader."""
 
-    def __init__(self, loan: Loan, *, check: bool) -> None:
-        """Lend from a loan; state checksums on request."""
+    def __init__(self, loan: Loan, exporter: Exporter | None, *, check: bool) -> None:
+        """Lend from a loan, device memory through an exporter; state checksums on request."""
         self._loan = loan
+        self._exporter = exporter
+        self._settled = False
         self._check = check
 
     def pack(self, value: object) -> Packed:
         """Take a value apart; raises whatever its pickling does."""
         buffers: list[pickle.PickleBuffer] = []
         file = io.BytesIO()
-        _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+        _Pickler(file, buffers, self).dump(value)
         pickled = pickle.PickleBuffer(file.getbuffer())
         return Packed(tuple(self._part(buffer) for buffer in (pickled, *buffers)))
+
+    def settle_device(self) -> None:
+        """Wait until everything is done that tasks had queued on the device by now."""
+        if not self._settled:
+            driver.synchronize()
+            self._settled = True
+
+    def device_frame(self, pointer: int, size: int, array: object) -> Frame | None:
+        """Lend the bytes of a device array; None where they can go through host memory only."""
+        if self._exporter is None or size < DEVICE_FROM_BYTES:
+            return None
+        self._loan.kept.append(array)
+        return self._exporter.frame(pointer, size, check=self._check)
 
     def _part(self, buffer: pickle.PickleBuffer) -> Shared | pickle.PickleBuffer:
         raw = buffer.raw()
@@ -75,16 +94,25 @@ class Lender:
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Pickles as Dask does, but hands out the buffers of arrays wherever they are nested."""
 
+    def __init__(
+        self, file: io.BytesIO, buffers: list[pickle.PickleBuffer], lender: Lender
+    ) -> None:
+        super().__init__(file, protocol=5, buffer_callback=buffers.append)
+        self._lender = lender
+
     def reducer_override(self, obj: Any) -> Any:
         """Return how an array is put together again."""
         if type(obj) is np.ndarray and not (obj.flags.forc or obj.dtype.hasobject):
             return np.ascontiguousarray(obj).__reduce_ex__(5)
+        reduce = device_arrays.reducer(type(obj))
+        if reduce and (reduced := reduce(obj, self._lender)) is not None:
+            return reduced
         return super().reducer_override(obj)
 
 
 def worth_lending(value: object) -> bool:
     """Return whether a value may hold what is faster another way than through the comm."""
-    return int(sizeof(value)) >= HOST_FROM_BYTES
+    return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
 def unpack(packed: Packed, ticket: Ticket) -> object:
@@ -93,7 +121,8 @@ def unpack(packed: Packed, ticket: Ticket) -> object:
     What the pickle itself raises is raised, too.
     """
     pickled, *buffers = (_taken(part, ticket) for part in packed.parts)
-    value: object = pickle.loads(pickled, buffers=buffers)
+    with device_arrays.taking(ticket):
+        value: object = pickle.loads(pickled, buffers=buffers)
     check_held(ticket)
     return value
 

@@ -1,0 +1,95 @@
+"""The arrays of a GPU, taken apart and put together: CuPy's and torch's.
+
+Each reducer returns a rebuilding function and what it needs, as pickle has it. The bytes are a
+`Frame`, from which the reader copies on the device, or where that cannot be, a host buffer.
+Nothing here imports a library before there is an array of its own.
+"""
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from gputui.worker.transfers.cuda_ipc import Frame, mappings
+from gputui.worker.transfers.loans import Ticket
+
+if TYPE_CHECKING:
+    from gputui.worker.transfers.packing import Lender
+
+_taking = threading.local()
+
+
+def reducer(kind: type) -> "Callable[[Any, Lender], Any] | None":
+    """Return what takes an array of this type apart; None for all other types."""
+    return _REDUCERS.get((kind.__module__, kind.__name__))
+
+
+@contextmanager
+def taking(ticket: Ticket) -> Iterator[None]:
+    """Have what is put together here copy from this loan."""
+    _taking.ticket = ticket
+    try:
+        yield
+    finally:
+        _taking.ticket = None
+
+
+def _reduce_cupy(array: Any, lender: "Lender") -> Any:
+    import cupy
+
+    lender.settle_device()
+    if not array.flags.forc:
+        array = cupy.ascontiguousarray(array)
+        cupy.cuda.get_current_stream().synchronize()
+    frame: Any = lender.device_frame(array.data.ptr, array.nbytes, array)
+    if frame is None:
+        flat = cupy.ndarray((array.nbytes,), "u1", array.data)
+        frame = pickle.PickleBuffer(cupy.asnumpy(flat))
+    return _rebuild_cupy, (frame, array.shape, array.dtype, array.strides)
+
+
+def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
+    import cupy
+    import numpy as np
+
+    if isinstance(frame, Frame):
+        flat = cupy.empty(frame.size, "u1")
+        mappings.copy(frame, _taking.ticket, flat.data.ptr)
+    else:
+        flat = cupy.asarray(np.frombuffer(frame, "u1"))
+    return cupy.ndarray(shape, dtype, flat.data, strides=strides)
+
+
+def _reduce_torch(tensor: Any, lender: "Lender") -> Any:
+    """Take a dense tensor of a GPU apart; None for all others, which pickle as torch has it."""
+    import torch
+
+    if not tensor.is_cuda or tensor.layout is not torch.strided or tensor.is_conj():
+        return None
+    lender.settle_device()
+    plain = tensor.detach().contiguous()
+    torch.cuda.current_stream().synchronize()
+    size = plain.numel() * plain.element_size()
+    frame: Any = lender.device_frame(plain.data_ptr(), size, plain)
+    if frame is None:
+        frame = pickle.PickleBuffer(plain.view(-1).view(torch.uint8).cpu().numpy())
+    return _rebuild_torch, (frame, tuple(plain.shape), plain.dtype, tensor.requires_grad)
+
+
+def _rebuild_torch(frame: Any, shape: Any, dtype: Any, requires_grad: bool) -> Any:
+    import torch
+
+    tensor = torch.empty(shape, dtype=dtype, device="cuda")
+    if isinstance(frame, Frame):
+        mappings.copy(frame, _taking.ticket, tensor.data_ptr())
+    else:
+        flat = tensor.view(-1).view(torch.uint8)
+        flat.copy_(torch.frombuffer(bytearray(frame), dtype=torch.uint8))
+    return tensor.requires_grad_(requires_grad)
+
+
+_REDUCERS: dict[tuple[str, str], Callable[[Any, "Lender"], Any]] = {
+    ("cupy", "ndarray"): _reduce_cupy,
+    ("torch", "Tensor"): _reduce_torch,
+}

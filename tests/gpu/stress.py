@@ -1,0 +1,163 @@
+"""Move device arrays between workers while everything happens that may.
+
+    python -m tests.gpu.stress --seconds 180 --seed 1 [--workers-per-gpu 2] [--kill]
+
+Arrays of random sizes, offsets, strides and types, nested at random, are made by tasks that return
+with their work still pending on a stream of their own; other workers check every number. Meanwhile
+workers give pool blocks back, spill, reuse what was freed at once, and with `--kill` are killed.
+At the end nothing may be left mapped, and device memory is back at its start. Exit status 1 if not.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+from typing import Any
+
+import cloudpickle
+from distributed import Client, as_completed, wait
+
+from gputui import GPUCluster
+
+BOUND_S = 120
+AT_ONCE = 24
+SLACK_BYTES = 2**28
+
+
+def make(seed: int) -> Any:
+    """Return arrays whose numbers all follow from the seed, some of them still being computed."""
+    import cupy
+
+    rng = random.Random(seed)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        arrays = [_array(cupy, rng) for _ in range(rng.randint(1, 5))]
+        junk = cupy.ones(rng.choice((10, 10**6, 10**7)))
+        junk += 1
+    del junk
+    if rng.random() < 0.1:
+        cupy.get_default_memory_pool().free_all_blocks()
+    wrap = rng.randrange(3)
+    value = {"a": arrays, "b": (arrays[0], "text")} if wrap else arrays
+    return [value, {"seed": seed}] if wrap == 2 else value
+
+
+def _array(cupy: Any, rng: random.Random) -> Any:
+    size = int(10 ** rng.uniform(0, 7.6))
+    dtype = rng.choice(("f8", "f4", "i4", "u1", "c8", "f2"))
+    flat = (cupy.arange(size, dtype="u4") * cupy.uint32(rng.getrandbits(31) | 1)).astype("u1")
+    flat = flat.astype(dtype)
+    offset, step = rng.choice((0, 0, 1, 7)), rng.choice((1, 1, 2, -1))
+    array = flat[min(offset, size - 1) :: step]
+    if array.size % 4 == 0 and rng.random() < 0.5:
+        array = array.reshape(4, -1)
+        array = array.T if rng.random() < 0.5 else array
+    return array
+
+
+def differences(value: Any, seed: int) -> list[str]:
+    """Return in what a value differs from what the seed makes; then change it, and free it."""
+    import cupy
+
+    expected = make(seed)
+    cupy.cuda.Device().synchronize()
+    found = []
+    for index, (got, want) in enumerate(zip(_flat(value), _flat(expected), strict=True)):
+        if got.shape != want.shape or got.dtype != want.dtype or not bool((got == want).all()):
+            found.append(f"seed {seed}, array {index}: {want.shape} {want.dtype}")
+    if random.random() < 0.05:
+        cupy.get_default_memory_pool().free_all_blocks()
+    return found
+
+
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [array for each in value for array in _flat(each)]
+    return [value] if hasattr(value, "__cuda_array_interface__") else []
+
+
+def used_bytes() -> int:
+    """Return what the device has in use once the pool is empty and nobody has it mapped."""
+    import cupy
+
+    from gputui.worker.transfers.allocations import allocations
+
+    cupy.get_default_memory_pool().free_all_blocks()
+    allocations.wait(10.0)
+    free, total = cupy.cuda.Device().mem_info
+    return int(total - free)
+
+
+def everywhere(client: Client, work: Any) -> dict[str, Any]:
+    """Run a task on every worker: off its event loop, which others wait for."""
+    addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+    asked = [client.submit(work, workers=[address], pure=False) for address in addresses]
+    return dict(zip(addresses, client.gather(asked), strict=True))
+
+
+def spill(dask_worker: Any) -> bool:
+    """Move one value off the device."""
+    return bool(dask_worker.data.make_room())
+
+
+def main() -> int:
+    """Run until the time is over, and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers-per-gpu", type=int, default=1)
+    parser.add_argument("--kill", action="store_true")
+    options = parser.parse_args()
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    rng = random.Random(options.seed)
+    hosts = f"localhost workers-per-gpu={options.workers_per_gpu}"
+    with GPUCluster(hosts) as cluster, Client(cluster) as client:
+        return stress(client, options, rng)
+
+
+def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> int:
+    """Keep the cluster moving arrays; return the exit status."""
+    count = len(client.scheduler_info(n_workers=-1)["workers"])
+    assert count > 1, "nothing moves on one worker"
+    everywhere(client, used_bytes)
+    before = everywhere(client, used_bytes)
+    ends, moved, wrong, kills = time.monotonic() + options.seconds, 0, [], 0
+    while time.monotonic() < ends:
+        found, killed = one_round(client, rng, kill=options.kill and rng.random() < 0.2)
+        moved, wrong, kills = moved + AT_ONCE, wrong + found, kills + killed
+        if killed:
+            client.wait_for_workers(count, timeout=BOUND_S)
+    everywhere(client, used_bytes)
+    after = everywhere(client, used_bytes)
+    grown = {address: after[address] - before.get(address, after[address]) for address in after}
+    print(f"{moved} values, {kills} kills, {len(wrong)} wrong; grown by {sorted(grown.values())}")
+    print("\n".join(wrong[:20]))
+    return 1 if wrong or (max(grown.values()) > SLACK_BYTES and not kills) else 0
+
+
+def one_round(client: Client, rng: random.Random, *, kill: bool) -> tuple[list[str], int]:
+    """Make values on some workers, check each on another; return what was wrong."""
+    pids = client.run(os.getpid)
+    addresses = list(pids)
+    seeds = [rng.getrandbits(40) for _ in range(AT_ONCE)]
+    anywhere = {"allow_other_workers": True, "pure": False, "retries": 5}
+    values, checks = [], []
+    for seed in seeds:
+        owner, reader = rng.sample(addresses, 2)
+        values.append(client.submit(make, seed, workers=[owner], **anywhere))
+        checks.append(client.submit(differences, values[-1], seed, workers=[reader], **anywhere))
+    if kill:
+        next(as_completed(checks, timeout=BOUND_S))
+        os.kill(pids[rng.choice(addresses)], signal.SIGKILL)
+    elif rng.random() < 0.3:
+        client.run(spill, workers=[rng.choice(addresses)])
+    wait(checks, timeout=BOUND_S)
+    return [line for check in checks for line in check.result()], int(kill)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
