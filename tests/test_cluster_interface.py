@@ -12,12 +12,13 @@ import sys
 import tempfile
 import textwrap
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import Client, performance_report
+from distributed import Client, Environ, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
 
 import gputui
@@ -44,6 +45,13 @@ def standing() -> Iterator[tuple[GPUCluster, Client]]:
             client = Client(cluster, set_as_default=True)
             yield cluster, client
             client.close()
+
+
+def within(bound_s: float, holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + bound_s
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 Standing = tuple[GPUCluster, Client]
@@ -128,6 +136,26 @@ def test_waiting_is_true_in_every_order() -> None:
         assert len(cluster.requested) == 2
         cluster.scale(memory="1B")
         assert len(cluster.requested) == 1
+
+
+def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_back() -> None:
+    with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
+        retired, other = client.scheduler_info()["workers"]
+        kept = client.submit(sum, [1, 2], workers=[retired])
+        wait(kept)
+        client.retire_workers([retired])
+        assert kept.result() == 3
+        within(60, lambda: len(cluster.requested) == len(cluster.observed) == 1)
+        name = client.scheduler_info()["workers"][other]["name"]
+        assert client.restart_workers([name], timeout=60) == {name: "OK"}
+        assert cluster.observed == {name}
+        cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+
+
+def test_nanny_plugins_are_refused_with_what_to_do_instead(standing: Standing) -> None:
+    with pytest.raises(UsageError, match=r"distributed\.nanny\.environ"):
+        standing[1].register_plugin(Environ({"A": "1"}))
 
 
 async def test_asynchronous_calls_that_nobody_awaits_are_carried_out() -> None:

@@ -251,6 +251,11 @@ class Head:
             if then != now:
                 self.fleet.want(desired.scale(self.fleet.desired, then))
 
+    def workers_retired(self, names: tuple[str, ...]) -> None:
+        """Leave alone what a Dask client had retired, until somebody asks for it again."""
+        self.tell(Severity.INFO, "cluster", "scaled", f"a Dask client retired {', '.join(names)}")
+        self.fleet.want(desired.retire(self.fleet.desired, names))
+
     def scheduler_died(self) -> None:
         """Start another one."""
         self.fleet_changed()

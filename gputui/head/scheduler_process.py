@@ -27,6 +27,7 @@ from gputui.protocol.scheduler import (
     Remove,
     Retire,
     Retired,
+    RetiredByClient,
     SchedulerStarted,
     StopScheduler,
     ToScheduler,
@@ -49,6 +50,9 @@ class SchedulerListener(Protocol):
 
     def counts_taken(self, counts: Counts) -> None:
         """It counted."""
+
+    def workers_retired(self, names: tuple[str, ...]) -> None:
+        """A Dask client had it retire these."""
 
     def scheduler_was_busy(self, seconds: float) -> None:
         """Its loop answers again after so long."""
@@ -195,6 +199,8 @@ class SchedulerProcess:
             case Counts():
                 self.counts = message
                 self._listener.counts_taken(message)
+            case RetiredByClient(names):
+                self._listener.workers_retired(names)
             case Retired(request=number) if number in self._waiting:
                 self._waiting[number].set_result(message)
 

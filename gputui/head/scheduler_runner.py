@@ -32,6 +32,9 @@ class SchedulerRunnerListener(Protocol):
     def counts_taken(self, counts: Counts) -> None:
         """It counted."""
 
+    def workers_retired(self, names: tuple[str, ...]) -> None:
+        """A Dask client had it retire these."""
+
     def scheduler_failed(self, reason: str, *, closed: bool) -> None:
         """There will be none; `closed` when a Dask client had it close."""
 
@@ -109,6 +112,10 @@ class SchedulerRunner:
     def counts_taken(self, counts: Counts) -> None:
         """Pass the counts on."""
         self._listener.counts_taken(counts)
+
+    def workers_retired(self, names: tuple[str, ...]) -> None:
+        """Pass on what a client had retired."""
+        self._listener.workers_retired(names)
 
     def scheduler_was_busy(self, seconds: float) -> None:
         """Record that its loop did not answer for a while."""

@@ -113,5 +113,12 @@ class Retired:
     error: str = ""
 
 
-FromScheduler = SchedulerStarted | Counts | Retired
+@dataclass(frozen=True, slots=True)
+class RetiredByClient:
+    """A Dask client had these workers retired: they are wanted no more."""
+
+    names: tuple[str, ...]
+
+
+FromScheduler = SchedulerStarted | Counts | Retired | RetiredByClient
 """What a scheduler sends."""

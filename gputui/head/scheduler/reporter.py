@@ -39,6 +39,7 @@ class Reporter:
     def __init__(self, scheduler: ClusterScheduler, channel: HeadChannel) -> None:
         self._scheduler = scheduler
         self._channel = channel
+        scheduler.tell_head = channel.send
         self._tasks = Tasks(self._failed)
         self._stopped = asyncio.Event()
 

@@ -1,6 +1,7 @@
 """Dask's scheduler as a gputui cluster runs it: TLS, no HTTP server, and a sample of its tasks."""
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
 from gputui import tls
+from gputui.errors import UsageError
 from gputui.head.scheduler import dashboard
-from gputui.protocol.scheduler import ConfigureScheduler
+from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler, RetiredByClient
 from gputui.snapshot import TaskSpan
 
 MAX_SPANS = 1_000
@@ -24,6 +26,8 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         address = config.dashboard_address and dashboard.checked_address(config.dashboard_address)
         self.target_duration_s: float | None = None
         """In what time an adaptive cluster is to do its work; None is as Dask is configured."""
+        self.tell_head: Callable[[FromScheduler], None] = lambda message: None
+        """Tells the head."""
         self._serves_http = bool(address)
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()
@@ -51,6 +55,45 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         if self._serves_http:
             super().start_http_server(*args, **kwargs)
             self.http_server.request_callback = dashboard.guarded(self.http_application)
+
+    async def retire_workers(
+        self,
+        workers: list[str] | None = None,
+        *,
+        close_workers: bool = False,
+        **options: Any,
+    ) -> dict[str, Any]:
+        """Retire workers; the head hears of those that a client wants closed.
+
+        Their agents would start them again, as they do after `client.restart()`.
+        """
+        retired: dict[str, Any] = await super().retire_workers(
+            workers, close_workers=False, **options
+        )
+        if close_workers and (gone := [r for r in retired.values() if "name" in r]):
+            self.tell_head(RetiredByClient(tuple(str(each["name"]) for each in gone)))
+        return retired
+
+    async def restart_workers(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Close workers, which their agents start again, and wait for that where asked."""
+        said = await super().restart_workers(*args, **kwargs)
+        return {address: "OK" if how == "removed" else how for address, how in said.items()}
+
+    def identity(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return Dask's answer; clients restart workers only where something starts them again."""
+        found: dict[str, Any] = super().identity(*args, **kwargs)
+        for worker in found["workers"].values():
+            worker["nanny"] = worker["nanny"] or "gputui's agent"
+        return found
+
+    async def register_nanny_plugin(self, comm: Any, plugin: bytes, name: str, **_: Any) -> None:
+        """Refuse it: no nanny would ever run it."""
+        raise UsageError(
+            f"nanny plugin {name}: workers have an agent here in place of a nanny. Set variables "
+            "with dask.config.set({'distributed.nanny.environ': …}) before the cluster starts or "
+            "env.X=… in the hosts file, send files with client.upload_file, run code with a "
+            "WorkerPlugin"
+        )
 
     async def upload_file(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keep a file that a client uploads, in a folder that the head removes."""
