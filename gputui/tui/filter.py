@@ -1,8 +1,10 @@
 """The filter language of `/`: a line of terms, all of which must hold, → a test.
 
-`idle` is found anywhere in a row, `!idle` must not be; `util<20` and `rss>2G` compare a number,
-`state:idle` a word, `node-0?:gpu0*` the whole name, with `*` and `?`. Pure: what numbers and
-words a row has is passed in, so that every view has the same language over its own rows.
+`idle` is found anywhere in a row, `!idle` must not be; `util < 20`, `mem>20G`, `mem>80%` and
+`power>600W` compare a number, `state:idle` a word, `node-0?:gpu0*` the whole name, with `*` and
+`?`. A misspelt field, or a state that there is not, is an error that names the nearest. Pure:
+what numbers and words a row has is passed in, so that every view has the same language over its
+own rows.
 
 >>> fields = Fields(
 ...     everything=lambda row: row["name"],
@@ -15,15 +17,22 @@ words a row has is passed in, so that every view has the same language over its 
 ...     return [row["name"] for row in rows if matches(row)]
 >>> found(""), found("util<20"), found("!state:idle"), found("h:gpu3*"), found("GPU0 !gpu3")
 (['h:gpu0', 'h:gpu30'], ['h:gpu0'], ['h:gpu30'], ['h:gpu30'], ['h:gpu0'])
->>> parse("util<low", fields)
+>>> parse("util < low", fields)
 Traceback (most recent call last):
 gputui.tui.filter.FilterError: util<low: a number must follow
+>>> parse("utl>20", fields)
+Traceback (most recent call last):
+gputui.tui.filter.FilterError: utl>20: no number is called utl; did you mean util?
+>>> parse("stat:idle", fields)
+Traceback (most recent call last):
+gputui.tui.filter.FilterError: stat:idle: nothing is called stat; did you mean state?
 """
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Generic, TypeVar
 
@@ -39,8 +48,11 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "=": operator.eq,
 }
-UNITS = {"%": 1.0, "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+SIZES = {"K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40}
+UNITS = {"KW": 1000.0, "W": 1.0, "%": 1.0, "°C": 1.0, "°": 1.0, "C": 1.0, "MHZ": 1.0, "S": 1.0}
 _COMPARISON = re.compile(r"(\w+)(<=|>=|<|>|=)(.*)")
+_SPACED = re.compile(r"\s*(<=|>=|<|>|=)\s*")
+_NUMBER = re.compile(r"([-+]?\d[\d,]*\.?\d*)\s*(.*)")
 
 
 class FilterError(GputuiError):
@@ -55,6 +67,10 @@ class Fields(Generic[Row]):
     """All that a plain word is looked for in; it begins with the row's name and a space."""
     words: Mapping[str, Callable[[Row], str]] = field(default_factory=dict)
     numbers: Mapping[str, Callable[[Row], float | None]] = field(default_factory=dict)
+    sizes: Mapping[str, Callable[[Row], float | None]] = field(default_factory=dict)
+    """In bytes, of numbers that are something else, such as a share, without a size's unit."""
+    choices: Mapping[str, Iterable[str]] = field(default_factory=dict)
+    """All that a word can be, where that is known."""
 
 
 def parse(text: str, fields: Fields[Row]) -> Matches[Row]:
@@ -62,7 +78,7 @@ def parse(text: str, fields: Fields[Row]) -> Matches[Row]:
 
     A row without the number that is compared does not match.
     """
-    tests = [_term(term, fields) for term in text.split()]
+    tests = [_term(term, fields) for term in _SPACED.sub(r"\1", text).split()]
     return lambda row: all(test(row) for test in tests)
 
 
@@ -74,7 +90,10 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
         return _comparison(comparison, fields)
     name, colon, pattern = term.partition(":")
     if colon and name in fields.words:
+        _check_choice(term, pattern, tuple(fields.choices.get(name, ())))
         return _pattern(pattern, fields.words[name])
+    if colon and (meant := _nearest(name, fields.words)):
+        raise FilterError(f"{term}: nothing is called {name}; {meant}")
     if any(sign in term for sign in "*?"):
         return _pattern(term, lambda row: fields.everything(row).partition(" ")[0])
     word = term.lower()
@@ -85,14 +104,18 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
     name, sign, number = term.groups()
     value_of = fields.numbers.get(name)
     if value_of is None:
+        if name in fields.words:
+            raise FilterError(f"{term[0]}: {name} is a word: {name}:{number}")
         known = (
             f"there are {', '.join(fields.numbers)}" if fields.numbers else "there are none here"
         )
+        known = _nearest(name, fields.numbers) or known
         raise FilterError(f"{term[0]}: no number is called {name}; {known}")
     try:
-        bound = _number(number)
+        bound, sized = _number(number)
     except ValueError:
         raise FilterError(f"{term[0]}: a number must follow") from None
+    value_of = fields.sizes.get(name, value_of) if sized else value_of
     compare = COMPARE[sign]
 
     def matches(row: Row) -> bool:
@@ -102,14 +125,46 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
     return matches
 
 
-def _number(text: str) -> float:
-    """Return a number that may bear a unit; raises ValueError.
+def _check_choice(term: str, pattern: str, choices: tuple[str, ...]) -> None:
+    """Raise FilterError for a word that can never be."""
+    can_be = _pattern(pattern, lambda choice: choice)
+    if choices and not any(can_be(choice) for choice in choices):
+        meant = _nearest(pattern, choices) or f"there are {', '.join(choices)}"
+        raise FilterError(f"{term}: there is no {pattern}; {meant}")
 
-    >>> _number("20"), _number("95%"), _number("1.5k")
-    (20.0, 95.0, 1536.0)
+
+def no_such(what: str, name: str, known: Iterable[str]) -> str:
+    """Return that nothing is called so, and what may have been meant.
+
+    >>> no_such("column", "utli", ["util", "mem"]), no_such("column", "x", ["util", "mem"])
+    ('no column utli; did you mean util?', 'no column x; there are util, mem')
     """
-    unit = UNITS.get(text[-1:].upper())
-    return float(text) if unit is None else float(text[:-1]) * unit
+    known = list(known)
+    return f"no {what} {name}; {_nearest(name, known) or 'there are ' + ', '.join(known)}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return what may have been meant, "" where nothing is near."""
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _number(text: str) -> tuple[float, bool]:
+    """Return a number that may bear a unit, and whether it is a size; raises ValueError.
+
+    >>> _number("20"), _number("95%"), _number("1.5k"), _number("0.6kW"), _number("80°C")
+    ((20.0, False), (95.0, False), (1536.0, True), (600.0, False), (80.0, False))
+    """
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    number, unit = float(found[1].replace(",", "")), found[2].upper()
+    size = SIZES.get(unit.removesuffix("B").removesuffix("I"))
+    if size is not None:
+        return number * size, True
+    if unit and unit not in UNITS:
+        raise ValueError(text)
+    return number * UNITS.get(unit, 1.0), False
 
 
 def _pattern(pattern: str, text_of: Callable[[Row], str]) -> Matches[Row]:

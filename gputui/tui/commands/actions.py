@@ -2,6 +2,7 @@
 
 import signal
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from textual.content import Content
 
 from gputui.tui.commands.registry import Command
 from gputui.tui.commands.runs import preset_commands
+from gputui.tui.commands.suggest import any_file, of_filter_line, of_line, themes, workers
+from gputui.tui.completion import remembered
 from gputui.tui.dialogs.finder import Finder
 from gputui.tui.dialogs.help import Help
 from gputui.tui.dialogs.picker import Chooser
@@ -27,7 +30,8 @@ def _visit(kind: ViewKind) -> Command:
         await app.show_view(kind.name, argument)
 
     keys = (kind.key,) if kind.key else ()
-    return Command(kind.name, f"Go to the {kind.name} view", run, keys, at_once=True)
+    does = f"Go to the {kind.name} view"
+    return Command(kind.name, does, run, keys, at_once=True, suggest=workers)
 
 
 async def _quit(app: "ScreenApp", _argument: str) -> None:
@@ -71,14 +75,21 @@ def _command_line(app: "ScreenApp", _argument: str) -> None:
 
 def _type_command(app: "ScreenApp", begun: str) -> None:
     async def submitted(line: str) -> None:
+        app.prefer(lines=remembered(app.remembered.now.lines, line.strip()))
         command, argument = app.registry.parse(line, app.stage.current)
         if command is None:
             app.say(app.registry.not_found(line) if line.strip() else "", bad=True)
         else:
             await app.calls.call(command, argument)
 
-    names = tuple(command.name for command in app.registry)
-    app.prompt.ask(Asking(": a command", submitted), begun, names, app.focus_view)
+    asking = Asking(
+        ": a command   tab completes", submitted, candidates=of_line(app), offered=_offer(app)
+    )
+    app.prompt.ask(asking, begun, app.remembered.now.lines, app.focus_view)
+
+
+def _offer(app: "ScreenApp") -> Callable[[Sequence[str]], None]:
+    return lambda found: app.say("  ".join(found))
 
 
 def _filter_line(app: "ScreenApp", argument: str) -> None:
@@ -97,7 +108,14 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
     if argument:
         typed(argument)
     else:
-        asking = Asking("/ a filter", typed, typed, lambda: typed(before))
+        asking = Asking(
+            "/ a filter   tab completes",
+            typed,
+            typed,
+            lambda: typed(before),
+            of_filter_line(app),
+            _offer(app),
+        )
         app.prompt.ask(asking, before, return_to=app.focus_view)
 
 
@@ -186,10 +204,18 @@ COMMANDS = (
         _theme,
         ("T",),
         usage="[NAME]",
+        suggest=themes,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
     Command("copy", "Copy the names that are marked", _copy, ("y",)),
-    Command("screenshot", "Save a picture of the screen", _screenshot, ("S",), usage="[FILE]"),
+    Command(
+        "screenshot",
+        "Save a picture of the screen",
+        _screenshot,
+        ("S",),
+        usage="[FILE]",
+        suggest=any_file,
+    ),
     Command(
         "answer",
         "Answer the questions that were put off",

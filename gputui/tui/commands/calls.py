@@ -62,12 +62,16 @@ class Calls:
         """Return what a command is called with: its view, or the app."""
         return self._app.stage.visited(command.view) if command.view else self._app
 
+    def elsewhere(self, command: Command) -> bool:
+        """Whether a command belongs to another view than the one in sight."""
+        return bool(command.view) and command.view != self._app.stage.current
+
     def why_not(self, command: Command) -> str:
         """Return why a command is not to be had now, "" when it is."""
         if command.changes and self._app.readonly:
             return "this screen is read-only"
         if command.changes and self._app.head.lost:
             return "the head does not answer"
-        if command.view and command.view != self._app.stage.current:
+        if self.elsewhere(command):
             return f"in the {command.view} view only"
         return command.unavailable(self._target(command))

@@ -22,6 +22,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands.registry import Command
+from gputui.tui.commands.suggest import either, hosts, slots, workers
 from gputui.tui.commands.targets import (
     at_stake,
     by_host,
@@ -202,6 +203,7 @@ COMMANDS = (
         "Want so many workers, on all hosts or on one",
         _scale,
         usage="[HOST] N|max",
+        suggest=either("max", then=hosts),
         changes=True,
         unavailable=_no_cluster,
     ),
@@ -227,6 +229,7 @@ COMMANDS = (
         "Let the number of workers follow the work",
         _adaptive,
         usage="FEWEST MOST|off",
+        suggest=either("off"),
         changes=True,
         unavailable=_no_cluster,
     ),
@@ -236,6 +239,7 @@ COMMANDS = (
         _retire,
         ("x",),
         usage="[NAME…]",
+        suggest=workers,
         hint="stop",
         changes=True,
         unavailable=_no_cluster,
@@ -246,6 +250,7 @@ COMMANDS = (
         _add_workers,
         ("a",),
         usage="[NAME…]",
+        suggest=slots,
         changes=True,
         unavailable=_no_cluster,
     ),
@@ -255,18 +260,20 @@ COMMANDS = (
         _restart,
         ("R",),
         usage="[NAME…|all]",
+        suggest=either("all", then=workers),
         hint="restart",
         changes=True,
         unavailable=_no_cluster,
     ),
     Command("add", "Add hosts", _add_hosts, usage="HOST [key=value…]", changes=True),
-    Command("remove", "Remove hosts", _remove_hosts, usage="HOST…", changes=True),
+    Command("remove", "Remove hosts", _remove_hosts, usage="HOST…", changes=True, suggest=hosts),
     Command("reload", "Read the hosts file again", _reload, changes=True, unavailable=_no_source),
     Command(
         "retry",
         "Try refused and silent hosts again",
         _retry,
         usage="[HOST…]",
+        suggest=hosts,
         changes=True,
         unavailable=_nobody_refused,
     ),

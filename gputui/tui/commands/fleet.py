@@ -3,6 +3,7 @@
 from typing import Any
 
 from gputui.tui.commands.registry import Command
+from gputui.tui.commands.suggest import columns
 from gputui.tui.views.fleet.selection import Zoom
 
 
@@ -46,6 +47,7 @@ FLEET_COMMANDS = (
         "fleet",
         "[COLUMN]",
         "sort",
+        suggest=columns,
     ),
     Command(
         "reverse",

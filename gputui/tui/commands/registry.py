@@ -13,9 +13,19 @@ Run = Callable[[Any, str], Awaitable[None] | None]
 Unavailable = Callable[[Any], str]
 
 
+Suggest = Callable[[Any, list[str]], Iterable[str]]
+"""Gives what the next word after a command can be; called with the app and the words before it,
+of which the last is what is typed of that word."""
+
+
 def always(_target: Any) -> str:
     """Say of a command that nothing stands against it."""
     return ""
+
+
+def nothing(_app: Any, _words: list[str]) -> Iterable[str]:
+    """Suggest no word."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,9 @@ class Command:
     """Whether it changes the cluster; `--readonly` takes it away."""
     unavailable: Unavailable = always
     """Why it is not to be had now, "" when it is; called with the app or the view."""
+
+    suggest: Suggest = nothing
+    """What `tab` completes the words after its name to."""
 
     at_once: bool = False
     """Whether keys typed behind its own wait until it is carried out, because they are meant for

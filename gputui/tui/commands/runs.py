@@ -8,6 +8,7 @@ from gputui import presets
 from gputui.errors import HeadError, PresetError
 from gputui.protocol.frontend import Done, StartRun
 from gputui.tui.commands.registry import Command
+from gputui.tui.commands.suggest import runs
 from gputui.tui.dialogs.form import machine_of
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ COMMANDS = (
         _run,
         ("c",),
         usage="[PRESET [name=value…]]",
+        suggest=runs,
         hint="run",
         changes=True,
         unavailable=_no_workers,

@@ -11,7 +11,7 @@ from typing import Any
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from gputui.tui.commands.registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
@@ -83,12 +83,32 @@ def _entry(keys: str, call: str, does: str, width: int) -> Iterator[Line]:
         yield [(fitted("" if first else keys, wide), "key"), (shown, "accent"), (text, "")]
 
 
-class Help(Modal[None]):
-    """What can be pressed and typed; any key that does not move it closes it."""
+def searched(lines: Sequence[Line], wanted: str) -> list[Line]:
+    """Return the lines that hold a text, under their titles.
 
+    >>> lines = [[("Everywhere", "title")], [("q", "key"), ("Leave", "")], [("x", "key")], ()]
+    >>> searched(lines, "leave")
+    [[('Everywhere', 'title')], [('q', 'key'), ('Leave', '')]]
+    """
+    found: list[Line] = []
+    title: Line | None = None
+    for line in lines:
+        if line and line[0][1] == "title":
+            title = line
+        elif wanted.lower() in "".join(text for text, _ in line).lower() and line:
+            found += [line] if title is None else [title, line]
+            title = None
+    return found
+
+
+class Help(Modal[None]):
+    """What can be pressed and typed; `/` searches it, any key that does not move it closes it."""
+
+    AUTO_FOCUS = ""
     DEFAULT_CSS = f"""
     Help > Vertical {{ width: 96%; max-width: {WIDEST}; height: 90%; padding: 0 2; }}
     Help VerticalScroll {{ height: 1fr; scrollbar-size-vertical: 1; }}
+    Help Input {{ display: none; }}
     Help .told {{ color: $text-muted; }}
     """
 
@@ -99,16 +119,23 @@ class Help(Modal[None]):
         self._commands, self._view, self._filtered = commands, view, filtered
         self._pane = Pane()
         self._pane.can_focus = False
+        self._search = Input(placeholder="/ search", compact=True, max_length=40)
 
     def compose(self) -> ComposeResult:
         """Lay out the text, which may be longer than the screen."""
         with Vertical():
             with VerticalScroll(can_focus=False):
                 yield self._pane
-            yield Static("↑ ↓ more   esc closes", classes="told", markup=False)
+            yield self._search
+            yield Static("↑ ↓ more   / search   esc closes", classes="told", markup=False)
 
     def on_mount(self) -> None:
         """Write the help as wide as there is room."""
+        self._write()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Show what holds the text."""
+        event.stop()
         self._write()
 
     def on_resize(self) -> None:
@@ -118,6 +145,8 @@ class Help(Modal[None]):
     def _write(self) -> None:
         width = min(WIDEST, self.app.size.width * 96 // 100) - 7  # frame, padding and scroll bar
         lines = layout(self._commands, self._view, width, self._filtered)
+        if self._search.value.strip():
+            lines = searched(lines, self._search.value.strip()) or [[("nothing found", "dim")]]
         self._pane.styles.height = len(lines)
         self._pane.put(lines)
 
@@ -125,7 +154,14 @@ class Help(Modal[None]):
         """Move through the text, or close it."""
         event.stop()
         scroll = self.query_one(VerticalScroll)
-        if event.key in STEPS:
+        searching = self._search.has_focus
+        if event.key == "slash" and not searching:
+            self._search.display = True
+            self.set_focus(self._search)
+            event.prevent_default()
+        elif searching and event.key not in ("escape", "enter", "up", "down"):
+            return
+        elif event.key in STEPS:
             scroll.scroll_relative(y=STEPS[event.key], animate=False)
         elif event.key in ENDS:
             scroll.scroll_to(y=ENDS[event.key] * scroll.max_scroll_y, animate=False)

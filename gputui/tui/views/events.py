@@ -42,6 +42,7 @@ class EventsView(Listing[Event]):
             "kind": lambda e: e.kind,
             "subject": lambda e: e.subject,
         },
+        choices={"severity": tuple(Severity)},
     )
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("events")
 

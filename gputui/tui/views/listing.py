@@ -11,7 +11,8 @@ from textual.app import ComposeResult
 
 from gputui.errors import HeadError
 from gputui.tui.commands.registry import Command
-from gputui.tui.filter import Fields, FilterError, Matches, parse
+from gputui.tui.commands.suggest import columns
+from gputui.tui.filter import Fields, FilterError, Matches, no_such, parse
 from gputui.tui.rendering.rows import Field, column_at, fitting, heading, ordered, row
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -118,16 +119,25 @@ class Listing(View, Generic[T]):
         """Put the focus on the table."""
         self.take_focus(self.table)
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that it can be sorted by."""
+        return tuple(field.title.lower() for field in self.FIELDS if field.sort is not None)
+
     def sort(self, name: str) -> None:
-        """Sort by the column of this name; without one by the next, after the last by none."""
+        """Sort by the column of this name, and go to the first row.
+
+        Without a name it is the next column, and none after the last.
+        """
         titles = ["", *(field.title for field in self.FIELDS if field.sort is not None)]
         meant = [title for title in titles if name and title.lower().startswith(name.lower())]
         if name and not meant:
-            raise HeadError(f"sort by {', '.join(title.lower() for title in titles[1:])}")
+            raise HeadError(no_such("column", name, self.column_names))
         following = titles[(titles.index(self._sorted_by) + 1) % len(titles)]
         self._sorted_by = meant[0] if meant else following
         self._backwards = False
-        self.screen_app.redraw()
+        self.screen_app.draw()
+        self.table.action_end(False)
 
     def on_table_headed(self, event: Table.Headed) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
@@ -156,6 +166,7 @@ def order_commands(view: str, reverse: tuple[str, ...] = ("r",)) -> tuple[Comman
             ("s",),
             view,
             usage="[COLUMN]",
+            suggest=columns,
             hint="sort",
         ),
         Command(

@@ -92,6 +92,7 @@ class RunsView(Listing[RunRow]):
             f"{r.run.id} {r.run.preset} {r.run.state} {r.parameters} {_summary(r)}"
         ),
         words={"state": lambda r: r.run.state.value, "preset": lambda r: r.run.preset},
+        choices={"state": tuple(RunState)},
         numbers={"took": lambda r: r.took_s, "restarts": lambda r: r.run.restarts},
     )
     DEFAULT_CSS = f"""

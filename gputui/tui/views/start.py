@@ -24,6 +24,7 @@ LAUNCH_FILTER: Fields[HostStatus] = Fields(
         "state": lambda host: host.state.value,
         "failed": lambda host: host.failed_stage,
     },
+    choices={"state": tuple(HostState)},
 )
 NAME_MOST = 24
 EVIDENCE_LINES = 6

@@ -58,6 +58,11 @@ class View(Widget):
         else the one under the cursor."""
         return ()
 
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that it can be sorted by."""
+        return ()
+
     def filter(self, text: str) -> str:
         """Take a filter's text; return what is wrong with it, or ""."""
         return "this view has no filter"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from gputui.slots import PLACES, state_of_worker, wrong_device
-from gputui.snapshot import WorkerStatus
+from gputui.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
@@ -117,6 +117,7 @@ WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
 WORKER_FILTER: Fields[WorkerStatus] = Fields(
     everything=lambda w: f"{w.name} {w.state} {w.current_task or ''} {w.reason}",
     words={"state": lambda w: w.state.value, "host": lambda w: w.host},
+    choices={"state": tuple(WorkerState)},
     numbers={
         "cpu": lambda w: w.cpu_percent,
         "rss": lambda w: w.rss_bytes,

@@ -1,12 +1,17 @@
-"""The line a person types into: a `/` filter or a `:` command, with what would complete it."""
+"""The line a person types into: a `/` filter or a `:` command, with what would complete it.
 
-from collections.abc import Awaitable, Callable
+`tab` completes the last word as far as that is clear, then goes through what it can become; up
+and down go through what was typed before.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events
-from textual.suggester import SuggestFromList
+from textual.suggester import Suggester
 from textual.widgets import Input
 
+from gputui.tui.completion import Candidates, Past, completed, last_word
 from gputui.tui.rendering.format import safe
 
 LONGEST = 500
@@ -23,6 +28,24 @@ class Asking:
     submitted: Take
     typed: Take | None = None
     cancelled: Callable[[], None] | None = None
+    candidates: Candidates = lambda line: ()
+    """What the last word of a line can become."""
+    offered: Callable[[Sequence[str]], None] = lambda candidates: None
+    """Called with what the last word can become where it is not clear."""
+
+
+class FirstCandidate(Suggester):
+    """Suggests behind the cursor what `tab` would make of the line."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._candidates = candidates
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the line with its last word completed to the first that it can become."""
+        word = last_word(value)
+        found = self._candidates(value) if word else ()
+        return value[: len(value) - len(word)] + found[0] if found else None
 
 
 class Prompt(Input):
@@ -36,6 +59,9 @@ class Prompt(Input):
     def __init__(self) -> None:
         super().__init__(max_length=LONGEST, compact=True, select_on_focus=False)
         self._asking: Asking | None = None
+        self._past = Past()
+        self._round: list[str] = []
+        """Lines that `tab` goes through."""
         self._return_to: Callable[[], None] | None = None
 
     @property
@@ -47,13 +73,14 @@ class Prompt(Input):
         self,
         asking: Asking,
         value: str = "",
-        known: tuple[str, ...] = (),
+        lines: Sequence[str] = (),
         return_to: Callable[[], None] | None = None,
     ) -> None:
-        """Show the line with this value; `known` are texts to complete to."""
+        """Show the line with this value; `lines` were typed before."""
         self._asking, self._return_to = asking, return_to
         self.placeholder = asking.mark
-        self.suggester = SuggestFromList(known) if known else None
+        self.suggester = FirstCandidate(asking.candidates)
+        self._past, self._round = Past(lines), []
         self.value = value
         self.display = True
         self.cursor_position = len(value)
@@ -73,13 +100,42 @@ class Prompt(Input):
         self.insert_text_at_cursor(safe(event.text[:room].replace("\n", " ")))
 
     async def on_key(self, event: events.Key) -> None:
-        """Leave with escape."""
-        if event.key == "escape" and self._asking is not None:
-            event.stop()
-            asking = self._asking
+        """Leave with escape; complete with tab; go through what was typed with up and down."""
+        asking = self._asking
+        if asking is None:
+            return
+        if event.key == "escape":
             self._close()
             if asking.cancelled is not None:
                 asking.cancelled()
+        elif event.key == "tab":
+            self._complete(asking)
+        elif event.key in ("up", "down"):
+            self._put(self._past.move(1 if event.key == "up" else -1, self.value))
+        else:
+            self._round = []
+            return
+        event.stop()
+        event.prevent_default()
+
+    def _complete(self, asking: Asking) -> None:
+        """Complete the last word; where it is as long as is clear, try the candidates in turn."""
+        if self._round and self.value in self._round:
+            place = self._round.index(self.value) + 1
+            self._put(self._round[place % len(self._round)])
+            return
+        line, found = self.value, asking.candidates(self.value)
+        longer = completed(line, found)
+        if longer == line and len(found) > 1:
+            before = line[: len(line) - len(last_word(line))]
+            self._round = [before + each for each in found]
+            asking.offered(found)
+            longer = self._round[0]
+        self._put(longer)
+
+    def _put(self, line: str) -> None:
+        self.value = line
+        self.cursor_position = len(line)
 
     async def on_input_changed(self, event: Input.Changed) -> None:
         """Tell what was typed so far."""

@@ -5,8 +5,8 @@ What the matter is with it, its `alarm`, is known to who has the alarms only.
 
 from collections.abc import Callable
 
-from gputui.slots import Slot
-from gputui.snapshot import HostStatus
+from gputui.slots import Slot, SlotState
+from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields
 from gputui.tui.views.fleet.gpu_columns import BY_KEY
 
@@ -48,6 +48,8 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "ready": lambda slot: slot.total("ready"),
         "restarts": lambda slot: slot.total("restarts"),
     },
+    sizes={"mem": lambda slot: _used(slot)},
+    choices={"state": (*SlotState, *HostState)},
 )
 
 HOST_FIELDS: Fields[HostStatus] = Fields(
@@ -59,7 +61,13 @@ HOST_FIELDS: Fields[HostStatus] = Fields(
         "alarm": lambda host: "",
     },
     numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
+    choices={"state": (*SlotState, *HostState)},
 )
+
+
+def _used(slot: Slot) -> float | None:
+    """Return the bytes of memory in use; of a CPU worker, its own."""
+    return slot.device.memory_used_bytes if slot.device else slot.total("rss_bytes")
 
 
 def _percent(fraction: float | str | None) -> float | None:

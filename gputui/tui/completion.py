@@ -1,0 +1,122 @@
+"""What `tab` makes of a line that is being typed, and the lines that were typed before. Pure."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gputui.tui.filter import Fields
+
+Candidates = Callable[[str], Sequence[str]]
+"""All texts that the last word of a line can become."""
+KEPT = 200
+"""Lines that are remembered."""
+
+
+def fitting(word: str, known: Iterable[str]) -> list[str]:
+    """Return what a word can become, in order, each once.
+
+    >>> fitting("s", ["scale", "svd", "run", "svd"])
+    ['scale', 'svd']
+    """
+    lowered = word.lower()
+    return sorted({each for each in known if each.lower().startswith(lowered)})
+
+
+def last_word(line: str) -> str:
+    """Return the word at the end of a line, "" behind a space."""
+    return "" if line.endswith(" ") else (line.split() or [""])[-1]
+
+
+def completed(line: str, candidates: Sequence[str]) -> str:
+    """Return a line whose last word is completed as far as all candidates agree.
+
+    One candidate is completed whole, with a space behind it unless more is to be typed there.
+
+    >>> completed("run sv", ["svd"]), completed("run svd r", ["rows=", "rank="])
+    ('run svd ', 'run svd r')
+    >>> completed("scale no", ["node-01", "node-02"])
+    'scale node-0'
+    """
+    word = last_word(line)
+    if not candidates:
+        return line
+    begun = _common(candidates)
+    if len(begun) < len(word):
+        return line
+    whole = len(candidates) == 1 and begun[-1:] not in "=:<>/"
+    return line[: len(line) - len(word)] + begun + (" " if whole else "")
+
+
+def _common(texts: Sequence[str]) -> str:
+    """Return how all texts begin."""
+    first, last = min(texts), max(texts)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))]
+
+
+def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
+    """Return the files and folders whose names begin so; those with other suffixes are left out."""
+    folder, _, begun = word.rpartition("/")
+    base = folder + "/" if "/" in word else ""
+    try:
+        found = sorted(Path(base or ".").expanduser().iterdir())
+    except OSError:
+        return []
+    return [
+        f"{base}{path.name}{'/' if path.is_dir() else ''}"
+        for path in found
+        if path.name.startswith(begun)
+        and (begun or not path.name.startswith("."))
+        and (path.is_dir() or not suffixes or path.suffix in suffixes)
+    ]
+
+
+def of_filter(fields: Fields[object]) -> Candidates:
+    """Return what the terms of a filter can become: fields, and what words can be.
+
+    >>> fields = Fields(str, {"state": str}, {"util": len}, choices={"state": ("busy", "idle")})
+    >>> of_filter(fields)("u"), of_filter(fields)("gpu0 !state:b")
+    (['util>'], ['!state:busy'])
+    """
+
+    def candidates(line: str) -> Sequence[str]:
+        word = last_word(line)
+        no, name = ("!", word[1:]) if word.startswith("!") else ("", word)
+        field_, colon, _ = name.partition(":")
+        if colon:
+            known = [f"{field_}:{choice}" for choice in fields.choices.get(field_, ())]
+        else:
+            known = [f"{each}:" for each in fields.words] + [f"{each}>" for each in fields.numbers]
+        return [no + each for each in fitting(name, known)]
+
+    return candidates
+
+
+@dataclass
+class Past:
+    """The lines that were typed before, and where among them a person is."""
+
+    lines: Sequence[str] = ()
+    place: int = 0
+    """How many lines back; 0 is what is being typed."""
+    typed: str = field(default="")
+
+    def move(self, back: int, now: str) -> str:
+        """Return the line so many further back, of those that begin as what is being typed.
+
+        >>> past = Past(["scale 3", "run svd", "run mean"])
+        >>> past.move(1, "run"), past.move(1, "run mean"), past.move(1, ""), past.move(-1, "")
+        ('run mean', 'run svd', 'run svd', 'run mean')
+        >>> past.move(-1, "run mean")
+        'run'
+        """
+        if self.place == 0:
+            self.typed = now
+        fitting_ = [line for line in reversed(self.lines) if line.startswith(self.typed)]
+        self.place = max(0, min(self.place + back, len(fitting_)))
+        return fitting_[self.place - 1] if self.place else self.typed
+
+
+def remembered(lines: Sequence[str], line: str) -> tuple[str, ...]:
+    """Return the lines with another one typed; each is kept once, the newest last."""
+    return (*(each for each in lines if each != line), line)[-KEPT:] if line else tuple(lines)

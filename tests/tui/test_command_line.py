@@ -1,0 +1,144 @@
+"""The line that is typed into: completion with tab, history, filters with units."""
+
+from pathlib import Path
+
+import pytest
+
+from gputui.slots import slots_of
+from gputui.tui.filter import FilterError, parse
+from gputui.tui.preferences import Remembered
+from gputui.tui.views.fleet.slot_fields import SLOT_FIELDS
+from tests.tui.build import GIB, device, host, snapshot, worker
+from tests.tui.still import Still, sees, sees_not, until
+
+
+def cluster() -> Still:
+    here = host("h", device(0, memory_used_bytes=70 * GIB, power_w=650.0), device(1))
+    return Still(snapshot(here, host("node-01"), workers=(worker(0), worker(1))))
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("scr", "screenshot "),
+        ("run sv", "run svd "),
+        ("run svd ro", "run svd rows="),
+        ("run svd rows=5 col", "run svd rows=5 cols="),
+        ("retire h:gpu1", "retire h:gpu1 "),
+        ("retire node", "retire node-01 "),
+        ("scale no", "scale node-01 "),
+        ("restart al", "restart all "),
+        ("theme oka", "theme okabe-ito "),
+        ("screenshot some", "screenshot somewhere.svg "),
+        ("nonsense x", "nonsense x"),
+    ],
+)
+async def test_tab_completes_the_last_word_in_one_key(
+    typed: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("somewhere.svg").touch()
+    on = cluster()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *typed, "tab")
+        await until(pilot, lambda: on.app.prompt.value == line)
+        assert on.app.prompt.has_focus
+
+
+async def test_tab_goes_through_what_a_word_can_become_and_shows_all_of_it() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", *"retire h:", "tab")
+        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu")
+        await pilot.press("tab")
+        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu0")
+        await sees(pilot, "h:gpu0  h:gpu1")
+        await pilot.press("tab")
+        await until(pilot, lambda: on.app.prompt.value == "retire h:gpu1")
+
+
+async def test_tab_completes_fields_and_states_of_a_filter() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("2", "slash", *"sta", "tab", *"id", "tab")
+        await until(pilot, lambda: on.app.prompt.value == "state:idle ")
+        await pilot.press(*"ex", "tab", "2", "enter")
+        await sees(pilot, "0 of 2 workers", "/state:idle executing>2")
+
+
+async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Path) -> None:
+    file = tmp_path / "screen.json"
+    on = cluster()
+    on.app.remembered = Remembered(file)
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        for line in ("workers", "events"):
+            await pilot.press("colon", *line, "enter")
+            await until(pilot, lambda line=line: on.app.stage.current == line)
+    again = cluster()
+    again.app.remembered = Remembered(file)
+    async with again.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("colon", "up", "up")
+        await until(pilot, lambda: again.app.prompt.value == "workers")
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: again.app.stage.current == "events")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("mem>20G", ["h:gpu0"]),
+        ("mem > 80%", ["h:gpu0"]),
+        ("mem>=1GiB mem<20G", ["h:gpu1"]),
+        ("power>600W", ["h:gpu0"]),
+        ("power > 0.6kW", ["h:gpu0"]),
+        ("temp<80°C", ["h:gpu0", "h:gpu1"]),
+        ("!mem>20G", ["h:gpu1"]),
+    ],
+)
+def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list[str]) -> None:
+    matches = parse(text, SLOT_FIELDS)
+    slots = slots_of(cluster().snapshot)
+    assert [slot.key for slot in slots if slot.device and matches(slot)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("utli>20", "did you mean util?"),
+        ("stat:idle", "did you mean state?"),
+        ("state:bsy", "did you mean busy?"),
+        ("state>3", "state is a word"),
+        ("power>600V", "a number must follow"),
+    ],
+)
+def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str, why: str) -> None:
+    with pytest.raises(FilterError, match=why.replace("?", r"\?")):
+        parse(text, SLOT_FIELDS)
+
+
+async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("2", "G", "colon", *"sort worker", "enter")
+        await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu0",))
+        await pilot.press("colon", *"sort wroker", "enter")
+        await sees(pilot, "no column wroker; did you mean worker?")
+
+
+async def test_the_help_is_searched_with_the_key_that_filters() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(100, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("question_mark")
+        await sees(pilot, "/ search", ":theme")
+        await pilot.press("slash", *"hosts file")
+        await sees(pilot, ":reload")
+        await sees_not(pilot, ":theme")
+        await pilot.press("escape")
+        await sees(pilot, "h:gpu0")
