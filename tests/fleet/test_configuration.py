@@ -7,6 +7,8 @@ import pytest
 from gputui.fleet.ssh.configuration import Here, Strict, parse
 from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, this_machine
 from gputui.fleet.ssh.fallback import read
+from gputui.hosts import Host
+from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
 from tests.sshd import SshHosts
 
@@ -33,6 +35,29 @@ def test_the_systems_configuration_is_read_too(tmp_path: Path, openssh_hosts: Ss
     home.write_etc("ssh/ssh_config", openssh_hosts.section(first).replace("ssh1", "gpu-a"))
     done = home.run(PYTHON, "-m", "gputui", "doctor", f"gpu-a gpus=none python={PYTHON}")
     assert f"✓ connect   {first.address}" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_computation_runs_on_a_host_of_the_users_own_configuration(
+    tmp_path: Path, openssh_hosts: SshHosts
+) -> None:
+    home = make_home(tmp_path)
+    section = openssh_hosts.section(openssh_hosts.hosts[1])
+    (home.ssh / "config").write_text(section.replace("Host ssh2", "Host gpu-a"))
+    line = f"gpu-a gpus=none workers=1 memory=512MiB python={PYTHON}"
+    done = home.run(PYTHON, "-m", "gputui", line, "--run", "smoke", "--quiet")
+    assert done.returncode == 0, done.stderr
+
+
+async def test_a_match_exec_that_hangs_is_named_and_ended(
+    reaching: Reaching, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    (tmp_path / "config").write_text(f'Match exec "echo $$ > {pid}; exec sleep 100"\n  Port 1\n')
+    reaching.configure(ssh_config=str(tmp_path / "config"), stage_timeout_s=0.5)
+    host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())), bound_s=5)
+    assert "`ssh -G gpu-a` did not end" in host.status.reason
+    assert "Match exec" in host.status.hint
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
 
 
 def test_where_no_ssh_is_installed_the_same_files_are_read(tmp_path: Path) -> None:

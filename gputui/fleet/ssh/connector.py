@@ -59,8 +59,9 @@ class Connector:
     async def connect(self, host: Host, stages: Stages) -> Connection:
         """Connect through the stages up to authenticated; raises HostError."""
         destination = Destination(host.ssh_name, host.user, host.port)
-        late = "its SSH configuration was not evaluated in time"
-        async with stages.enter(HostState.RESOLVING, late):
+        late = f"`ssh -G {destination.name}` did not end within {stages.timeout_s:g} s"
+        hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
+        async with stages.enter(HostState.RESOLVING, late, hint):
             try:
                 route = await resolve_route(self._evaluator, destination)
             except ConfigurationError as error:
