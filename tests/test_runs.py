@@ -1,6 +1,7 @@
 """Records of runs, and what becomes of a result."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -138,12 +139,30 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
     assert list(tmp_path.glob("*.npy")) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_disk_that_fills_up_is_one_error_without_half_a_file(tmp_path: Path) -> None:
-    (tmp_path / "s.npy").symlink_to("/dev/full")
-    with pytest.raises(RunError, match=r"s\.npy: "):
+@pytest.mark.parametrize("there", ["a file", "a link", "a link to nothing"])
+def test_what_is_at_the_place_of_an_array_is_neither_followed_nor_replaced(
+    tmp_path: Path, there: str
+) -> None:
+    precious = tmp_path / "precious"
+    if there != "a link to nothing":
+        precious.write_text("kept")
+    path = tmp_path / "s.npy"
+    path.hardlink_to(precious) if there == "a file" else path.symlink_to(precious)
+    with pytest.raises(RunError, match=r"s\.npy: File exists"):
         run.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
-    assert list(tmp_path.glob("*.npy")) == []
+    assert os.path.lexists(path)
+    assert precious.exists() == (there != "a link to nothing")
+    assert not precious.exists() or precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("there", ["a link", "a pipe"])
+def test_a_figure_goes_into_a_file_of_its_own_name_only(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "figure.png"
+    (tmp_path / "precious").write_text("kept")
+    path.symlink_to(tmp_path / "precious") if there == "a link" else os.mkfifo(path)
+    with pytest.raises(UsageError, match=r"figure\.png: is (a link|no regular file)"):
+        run.draw_file(FIGURES[0], path)
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 @pytest.mark.parametrize(("name", "array"), [("x", [1, 2]), ("../x", np.zeros(2))])

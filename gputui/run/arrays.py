@@ -10,6 +10,7 @@ from typing import Any
 
 from gputui.errors import RunError
 from gputui.presets.backends import to_host
+from gputui.run.files import open_new
 
 
 def save_arrays(
@@ -58,8 +59,14 @@ def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> Path:
     import numpy as np
 
     try:
-        out = np.lib.format.open_memmap(path, "w+", dtype=array.dtype, shape=array.shape)
-        _reserve(path)
+        file = open_new(path)
+    except OSError as error:
+        raise RunError(f"{path}: {error.strerror or error}") from error
+    try:
+        with file:
+            opened = f"/proc/self/fd/{file.fileno()}"  # this very file, whatever is at its path
+            out = np.lib.format.open_memmap(opened, "w+", dtype=array.dtype, shape=array.shape)
+            _reserve(file.fileno())
         for place, block in _blocks(array, fetch):
             out[place] = block
         out.flush()
@@ -72,13 +79,12 @@ def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> Path:
     return path
 
 
-def _reserve(path: Path) -> None:
+def _reserve(descriptor: int) -> None:
     """Have the disk set aside what a file takes; raises OSError.
 
     A write into a mapped file on a disk that has filled up ends the process (SIGBUS).
     """
-    with path.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    os.posix_fallocate(descriptor, 0, os.fstat(descriptor).st_size)
 
 
 def _blocks(array: Any, fetch: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -34,6 +35,7 @@ from gputui.presets.workers import (
     resolve_backend,
     versions,
 )
+from gputui.run.files import open_over
 
 if TYPE_CHECKING:
     import distributed
@@ -213,8 +215,12 @@ def _reported(
 
     result = None
     try:
-        with client.as_current(), performance_report(filename=str(path)):
-            result = run()
+        with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+            draft = Path(folder) / path.name
+            with client.as_current(), performance_report(filename=str(draft)):
+                result = run()
+            with open_over(path) as file:
+                file.write(draft.read_bytes())
     except OSError as error:
         if result is None:
             raise

@@ -8,6 +8,7 @@ from typing import Any
 
 from gputui.errors import UsageError
 from gputui.presets import Figure
+from gputui.run.files import open_over
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -120,7 +121,12 @@ def draw_file(figure: Figure, path: Path) -> None:
     else:
         axes.set_title(f"{figure.title}: {NOTHING}")
     try:
-        canvas.savefig(path, dpi=150)
+        file = open_over(path)
+    except OSError as error:
+        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+    try:
+        with file:
+            canvas.savefig(file, dpi=150, format=path.suffix[1:])
     except OSError as error:
         path.unlink(missing_ok=True)
         raise UsageError(f"--figure {path}: {error.strerror or error}") from error
