@@ -1,68 +1,212 @@
-"""How busy every GPU was in the last hour: a byte a reading, so that thousands of GPUs are light.
+"""What every GPU did in the last hour: four minutes by the second, the hour by ten seconds.
 
-All GPUs are read at once, so that one place in time serves them all. A graph is made of steps,
-each the mean of as many readings; one is whole before it is shown, so that a graph changes now
-and then, not with each reading.
+All GPUs are read at once, so a frame holds one reading of each of them, 16 bits a value. A graph
+is made of steps, each the mean of as many readings; one is whole before it is shown, so that a
+graph moves on by whole cells and is still between.
 """
 
-from collections.abc import Iterable
+import math
+from array import array
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
 
-KEPT = 3_600
-"""Readings of each GPU, a second or so apart."""
-MISSING = 255
-"""In place of a reading that was not there."""
+from gputui.readings import DeviceReading
+
+MISSING = 0xFFFF
+"""In place of a reading that is missing."""
+FINE_KEPT = 240
+COARSE_READINGS = 10
+COARSE_KEPT = 480
+CACHED = 4_000
+"""Graphs that are kept until their next step."""
+
+
+class Metric(IntEnum):
+    """What is kept of a GPU: percent, percent of its memory, W and °C."""
+
+    UTILIZATION = 0
+    MEMORY = 1
+    POWER = 2
+    TEMPERATURE = 3
+
+
+SCALE = (100.0, 100.0, 10.0, 100.0)
+"""What a value of each metric is multiplied by before it is cut to an integer."""
+
+
+class Span(Enum):
+    """How far back a graph goes: at least so many readings, and seconds between them."""
+
+    MINUTES_2 = ("2 min", 120, 1)
+    MINUTES_10 = ("10 min", 60, COARSE_READINGS)
+    HOUR = ("1 h", 360, COARSE_READINGS)
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return self.value[0]
+
+    @property
+    def reading_s(self) -> int:
+        """Seconds between two of its readings."""
+        return self.value[2]
+
+    def step(self, dots: int) -> int:
+        """Return how many readings one of so many dots is the mean of.
+
+        >>> Span.MINUTES_2.step(74), Span.HOUR.step(100), Span.MINUTES_2.step(500)
+        (2, 4, 1)
+        """
+        return max(1, math.ceil(self.value[1] / max(1, dots)))
+
+    @property
+    def next(self) -> "Span":
+        """The span after this one, the first after the last."""
+        spans = list(Span)
+        return spans[(spans.index(self) + 1) % len(spans)]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One reading of every GPU."""
+
+    places: Mapping[str, int]
+    """UUID → its place in each of the columns."""
+    columns: tuple["array[int]", ...]
+    """The values of each metric."""
 
 
 class History:
-    """The last readings of every GPU, in percent, by UUID."""
+    """The last readings of every GPU, by UUID."""
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
+        self._fine: deque[Frame] = deque(maxlen=FINE_KEPT)
+        self._coarse: deque[Frame] = deque(maxlen=COARSE_KEPT)
         self._read = 0
         """How often was read."""
-        self._rings: dict[str, bytearray] = {}
-        self._steps: dict[tuple[str, int, int], list[float | None]] = {}
+        self._uuids: tuple[str, ...] = ()
+        self._places: Mapping[str, int] = {}
+        self._graphs: dict[tuple[str, Metric, Span, int], tuple[int, list[float | None]]] = {}
 
-    def add(self, readings: Iterable[tuple[str, float | None]]) -> None:
-        """Take in the next reading of every GPU; those that are not read any more are forgotten."""
-        place, rings, before = self._read % self._kept, self._rings, self._rings
-        self._rings = rings = {}
-        for uuid, percent in readings:
-            ring = before.get(uuid) or bytearray([MISSING]) * self._kept
-            ring[place] = MISSING if percent is None else min(int(percent), 100)
-            rings[uuid] = ring
+    def add(self, devices: Sequence[DeviceReading]) -> None:
+        """Take in the next reading of every GPU."""
+        uuids = tuple(device.uuid for device in devices)
+        if uuids != self._uuids:
+            self._uuids = uuids
+            self._places = {uuid: place for place, uuid in enumerate(uuids)}
+        self._fine.append(Frame(self._places, columns(devices)))
         self._read += 1
-        self._steps = {key: steps for key, steps in self._steps.items() if self._read % key[1]}
+        if self._read % COARSE_READINGS == 0:
+            self._coarse.append(mean_frame(list(self._fine)[-COARSE_READINGS:]))
 
-    def last(self, uuid: str, number: int) -> list[float | None]:
-        """Return a GPU's last readings, as many as there are of so many, the newest last."""
-        return self._between(uuid, self._read - number, self._read)
+    def steps(self, uuid: str, metric: Metric, span: Span, dots: int) -> list[float | None]:
+        """Return the means of a GPU's last whole steps, for a graph of so many dots.
 
-    def steps(self, uuid: str, readings: int, number: int) -> list[float | None]:
-        """Return the means of a GPU's last so many whole steps of so many readings each."""
-        key = uuid, readings, number
-        steps = self._steps.get(key)
-        if steps is None:
-            steps = self._steps[key] = self._means(uuid, readings, number)
-        return steps
+        The last is None where the newest cell, two dots wide, is only half full.
+        """
+        step = span.step(dots)
+        fine = span.reading_s == 1
+        whole = (self._read if fine else self._read // COARSE_READINGS) // step
+        key = uuid, metric, span, dots
+        known = self._graphs.get(key)
+        if known is not None and known[0] == whole:
+            return known[1]
+        values = self._values(uuid, metric, self._fine if fine else self._coarse)
+        late = (self._read if fine else self._read // COARSE_READINGS) % step
+        means = _means(values[: len(values) - late], step, dots - whole % 2)
+        graph = [*means, None] if whole % 2 else means
+        if len(self._graphs) > CACHED:
+            self._graphs.clear()
+        self._graphs[key] = whole, graph
+        return graph
 
-    def _means(self, uuid: str, readings: int, number: int) -> list[float | None]:
-        end = self._read - self._read % readings
-        number = min(number, (self._kept - readings) // readings)
-        values = self._between(uuid, end - readings * number, end)
-        return [
-            _mean(values[begin : begin + readings]) for begin in range(0, len(values), readings)
-        ]
+    def minute(self, metric: Metric) -> Mapping[str, float]:
+        """Return the mean of each GPU over the last whole minute, as far as it was read."""
+        frames = list(self._coarse)[-6:] or list(self._fine)[-1:]
+        if not frames:
+            return {}
+        means = mean_frame(frames)
+        return {
+            uuid: value / SCALE[metric]
+            for uuid, value in zip(means.places, means.columns[metric], strict=True)
+            if value != MISSING
+        }
 
-    def _between(self, uuid: str, begin: int, end: int) -> list[float | None]:
-        ring = self._rings.get(uuid)
-        if ring is None:
-            return []
-        places = range(max(0, begin, self._read - self._kept), end)
-        values = [ring[place % self._kept] for place in places]
-        return [None if value == MISSING else value for value in values]
+    def _values(self, uuid: str, metric: Metric, frames: Iterable[Frame]) -> list[float | None]:
+        scale = SCALE[metric]
+        values: list[float | None] = []
+        for frame in frames:
+            place = frame.places.get(uuid)
+            value = MISSING if place is None else frame.columns[metric][place]
+            values.append(None if value == MISSING else value / scale)
+        return values
 
 
-def _mean(values: list[float | None]) -> float | None:
+def columns(devices: Iterable[DeviceReading]) -> tuple["array[int]", ...]:
+    """Return the readings of all devices, an array for each metric."""
+    devices = list(devices)
+    return (
+        array("H", [_packed(d.utilization_percent, 100.0) for d in devices]),
+        array("H", [_packed(_memory_percent(d), 100.0) for d in devices]),
+        array("H", [_packed(d.power_w, 10.0) for d in devices]),
+        array("H", [_packed(d.temperature_c, 100.0) for d in devices]),
+    )
+
+
+def _memory_percent(device: DeviceReading) -> float | None:
+    used, total = device.memory_used_bytes, device.memory_total_bytes
+    return None if used is None or not total else 100 * used / total
+
+
+def _packed(value: float | None, scale: float) -> int:
+    return MISSING if value is None else max(0, min(int(value * scale), MISSING - 1))
+
+
+def mean_frame(frames: Sequence[Frame]) -> Frame:
+    """Return the mean of some frames, of those GPUs that the last one has."""
+    last = frames[-1]
+    if any(frame.places is not last.places for frame in frames):
+        frames = [_rearranged(frame, last.places) for frame in frames]
+    metrics = zip(*(frame.columns for frame in frames), strict=True)
+    return Frame(
+        last.places,
+        tuple(
+            array("H", [_packed_mean(values) for values in zip(*metric, strict=True)])
+            for metric in metrics
+        ),
+    )
+
+
+def _packed_mean(values: tuple[int, ...]) -> int:
+    if MISSING in values:
+        values = tuple(value for value in values if value != MISSING)
+        return sum(values) // len(values) if values else MISSING
+    return sum(values) // len(values)
+
+
+def _rearranged(frame: Frame, places: Mapping[str, int]) -> Frame:
+    """Return a frame with its values at the places of another."""
+    found = [frame.places.get(uuid) for uuid in places]
+    return Frame(
+        places,
+        tuple(
+            array("H", [MISSING if place is None else column[place] for place in found])
+            for column in frame.columns
+        ),
+    )
+
+
+def _means(values: Sequence[float | None], step: int, number: int) -> list[float | None]:
+    """Return the means of the last so many whole steps."""
+    number = min(number, len(values) // step)
+    begin = len(values) - number * step
+    if step == 1:
+        return list(values[begin:])
+    return [_mean(values[at : at + step]) for at in range(begin, len(values), step)]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

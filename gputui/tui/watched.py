@@ -15,6 +15,7 @@ from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import Stream
 from gputui.tui.throughput import Throughput
+from gputui.tui.totals import Totals
 from gputui.tui.widgets.logbook import LogBook
 
 EVENTS_KEPT = 5_000
@@ -31,7 +32,15 @@ class Watched:
     questions: dict[int, Asked] = field(default_factory=dict)
     """Open questions to a person, by number."""
     history: History = field(default_factory=History)
-    """How busy each GPU was."""
+    """What each GPU did in the last hour."""
+    totals: Totals = field(default_factory=Totals)
+    """What all GPUs together did in the last minutes."""
+    task_since: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """The task group that each worker runs, and since when, as far as was seen."""
+    last_task_at: dict[str, float] = field(default_factory=dict)
+    """When each worker was last seen to run a task."""
+    lost: str = ""
+    """Why nothing is heard of the head, in a sentence; what is shown is then as it was."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
     """What workers printed since somebody asked for it."""
     stream: Stream = field(default_factory=Stream)
@@ -57,11 +66,26 @@ class Watched:
         return True
 
     def _remember(self, snapshot: Snapshot) -> None:
+        before, at = self.task_since, snapshot.taken_at
+        self.task_since = {
+            worker.name: known
+            if (known := before.get(worker.name)) and known[0] == worker.current_task
+            else (worker.current_task, at)
+            for worker in snapshot.workers
+            if worker.current_task
+        }
         self.stream.keep(worker.name for worker in snapshot.workers)
-        self.history.add(
-            (device.uuid, device.utilization_percent)
-            for host in snapshot.hosts
-            for device in host.devices
+        self.last_task_at = {
+            worker.name: at if worker.current_task or worker.executing else seen_at
+            for worker in snapshot.workers
+            if (seen_at := self.last_task_at.get(worker.name, 0.0))
+            or worker.current_task
+            or worker.executing
+        }
+        devices = [device for host in snapshot.hosts for device in host.devices]
+        self.history.add(devices)
+        self.totals.add(
+            devices, (self.throughput.pace(group).tasks_per_s for group in snapshot.groups)
         )
 
     @property
@@ -94,6 +118,8 @@ class Watched:
         self.events.clear()
         self.questions.clear()
         self.history = History()
+        self.totals = Totals()
+        self.task_since, self.last_task_at = {}, {}
         self.slots = []
         self.alarms = Alarms()
         self.logs = LogBook(safe)

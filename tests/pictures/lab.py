@@ -116,7 +116,6 @@ class Lab:
             groups=groups(second),
             runs=runs(second),
             spans=self._spans(workers, second),
-            frontends=1,
         )
 
     def _host(self, number: int, second: int) -> HostStatus:

@@ -1,51 +1,78 @@
-"""An hour of readings in a byte each, and graphs whose steps are whole before they are shown."""
+"""An hour of readings in 16 bits each, and graphs whose steps are whole before they are shown."""
 
-from gputui.tui.history import History
+import pytest
+
+from gputui.readings import DeviceReading
+from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
+
+UTIL = Metric.UTILIZATION
 
 
-def filled(*percents: float | None, kept: int = 60) -> History:
-    history = History(kept)
+def gpu(uuid: str, util: float | None) -> DeviceReading:
+    return DeviceReading(uuid, "0", "A100", utilization_percent=util)
+
+
+def filled(*percents: float | None) -> History:
+    history = History()
     for percent in percents:
-        history.add([("a", percent)])
+        history.add([gpu("a", percent)])
     return history
 
 
 def test_the_newest_reading_is_the_last() -> None:
-    assert filled(10, 20.9, 30).last("a", 2) == [20, 30]
+    assert filled(10, 20.5, 30, 40).steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20.5, 30, 40]
 
 
-def test_a_missing_reading_is_none() -> None:
-    assert filled(10, None).last("a", 5) == [10, None]
-
-
-def test_no_more_is_kept_than_there_is_room_for() -> None:
-    assert filled(*range(10), kept=4).last("a", 100) == [6, 7, 8, 9]
-
-
-def test_a_step_is_whole_before_it_is_shown() -> None:
+def test_a_cell_that_is_half_full_waits_for_its_other_half() -> None:
     history = filled(10, 20, 30)
-    assert history.steps("a", 2, 10) == [15]
-    history.add([("a", 50)])
-    assert history.steps("a", 2, 10) == [15, 40]
+    assert history.steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20, 30, None]
+    history.add([gpu("a", 40)])
+    assert history.steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20, 30, 40]
 
 
-def test_a_step_is_the_mean_of_what_was_read_in_it() -> None:
-    assert filled(10, None, None, None).steps("a", 2, 10) == [10, None]
+def test_a_reading_that_is_missing_is_not_zero() -> None:
+    assert filled(10, None).steps("a", UTIL, Span.MINUTES_2, 120) == [10, None]
 
 
-def test_steps_stay_whole_when_old_readings_are_let_go() -> None:
-    history = filled(*range(11), kept=8)
-    assert history.steps("a", 2, 10) == [4.5, 6.5, 8.5]
+def test_a_step_is_the_mean_of_what_was_read_in_it_and_whole_before_it_is_shown() -> None:
+    history = filled(10, None, 20, 30, 90)
+    assert history.steps("a", UTIL, Span.MINUTES_2, 60) == [10, 25]
+
+
+def test_no_more_is_kept_than_is_ever_shown() -> None:
+    history = filled(*(float(n % 90) for n in range(FINE_KEPT + 20)))
+    assert len(history.steps("a", UTIL, Span.MINUTES_2, 1000)) == FINE_KEPT
+
+
+def test_an_hour_is_kept_by_ten_seconds() -> None:
+    history = filled(*([20.0] * COARSE_READINGS + [60.0] * COARSE_READINGS + [99.0]))
+    assert history.steps("a", UTIL, Span.HOUR, 360) == [20, 60]
 
 
 def test_a_gpu_that_comes_later_was_not_read_before() -> None:
     history = filled(10)
-    history.add([("a", 20), ("b", 90)])
-    assert history.last("b", 5) == [None, 90]
+    history.add([gpu("b", 90), gpu("a", 20)])
+    assert history.steps("b", UTIL, Span.MINUTES_2, 120) == [None, 90]
+    assert history.steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20]
 
 
-def test_a_gpu_that_is_gone_is_forgotten() -> None:
-    history = filled(10)
-    history.add([])
-    history.add([("a", 30)])
-    assert history.last("a", 5) == [None, None, 30]
+def test_the_mean_of_ten_seconds_is_that_of_each_gpu_even_when_they_change_places() -> None:
+    history = History()
+    for second in range(COARSE_READINGS):
+        both = [gpu("a", 10), gpu("b", 90)]
+        history.add(both if second % 2 else both[::-1])
+    assert history.steps("a", UTIL, Span.HOUR, 360)[0] == 10
+    assert history.steps("b", UTIL, Span.HOUR, 360)[0] == 90
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [(Metric.MEMORY, 50.0), (Metric.POWER, 612.3), (Metric.TEMPERATURE, 71.5)],
+)
+def test_memory_power_and_temperature_are_kept_too(metric: Metric, value: float) -> None:
+    history = History()
+    reading = DeviceReading(
+        "a", "0", "A100", 80, 40, utilization_percent=1.0, power_w=612.3, temperature_c=71.5
+    )
+    history.add([reading])
+    assert history.minute(metric) == {"a": pytest.approx(value)}

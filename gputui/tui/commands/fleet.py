@@ -58,11 +58,43 @@ FLEET_COMMANDS = (
         unavailable=_unsorted,
     ),
     Command(
+        "metric",
+        "Go through what the heat shows: utilisation, memory, power, temperature, last task",
+        lambda v, _: v.next_metric(),
+        ("m",),
+        "fleet",
+    ),
+    Command(
+        "outlier",
+        "Go to the next GPU that has an alarm or is unlike the rest",
+        lambda v, _: v.next_outlier(),
+        ("o",),
+        "fleet",
+    ),
+    Command(
+        "span",
+        "Go through 2 minutes, 10 minutes and an hour of the graphs",
+        lambda v, _: v.next_span(),
+        ("t",),
+        "fleet",
+    ),
+    Command(
         "columns",
         "Choose the columns",
         lambda v, names: v.choose_columns(names),
         ("C",),
         "fleet",
         usage="[COLUMN…|all]",
+    ),
+)
+
+DEVICE_COMMANDS = (
+    Command(
+        "device-span",
+        "Go through 2 minutes, 10 minutes and an hour of the graphs",
+        lambda v, _: v.next_span(),
+        ("t",),
+        "device",
+        hint="time",
     ),
 )

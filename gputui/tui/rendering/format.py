@@ -13,6 +13,7 @@ MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 BLOCKS = " ▏▎▍▌▋▊▉█"
 _UNITS = "BKMGTPE"
+NO_DOTS = chr(0x2800)
 _LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 
@@ -149,14 +150,20 @@ def braille(fractions: Sequence[float | None], width: int) -> str:
     """Return the last `2 * width` values as a graph, two to a cell, the newest at the right.
 
     >>> braille([0, 0.5, 1, None], 3)
-    '⠀⢠⡇'
+    '⠀⣠⡇'
     """
-    dots = [0 if value is None else _dots(value) for value in fractions][-2 * width :]
-    dots = [0] * (2 * width - len(dots)) + dots
-    return "".join(
-        chr(0x2800 + _LEFT_DOTS[left] + _RIGHT_DOTS[right])
-        for left, right in zip(dots[::2], dots[1::2], strict=True)
-    )
+    high = [0 if value is None else _dots(value) for value in fractions][-2 * width :]
+    high = [0] * (2 * width - len(high)) + high
+    return "".join(map(dots, high[::2], high[1::2]))
+
+
+def dots(left: int, right: int) -> str:
+    """Return a cell of braille with so many dots in its columns, from below.
+
+    >>> dots(1, 4), dots(0, 0) == NO_DOTS
+    ('⣸', True)
+    """
+    return chr(0x2800 + _LEFT_DOTS[left] + _RIGHT_DOTS[right])
 
 
 def shares(percents: Iterable[float | None]) -> list[float | None]:
@@ -169,7 +176,8 @@ def shares(percents: Iterable[float | None]) -> list[float | None]:
 
 
 def _dots(fraction: float) -> int:
-    return math.ceil(min(1.0, max(0.0, fraction)) * 4)
+    """Return how many dots high a value is: at least one, so that nothing looks like missing."""
+    return max(1, math.ceil(min(1.0, max(0.0, fraction)) * 4))
 
 
 def to_ascii(text: str) -> str:
@@ -181,8 +189,8 @@ def to_ascii(text: str) -> str:
     return text if text.isascii() else text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-_OWN = "–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
-_PLAIN = "--..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
+_OWN = "╌–—…·•●○◐◔◌◆◇✖■□▲▼▾▸▴→←↑↓‖│─┌┐└┘├┤×°µ█▇▆▅▄▃▂▁▉▊▋▌▍▎▏▕▓▒░▚▞▤▥"
+_PLAIN = "---..**o%%.@+X#=^vv>^><^v\"|-++++++x'u#####==_###==-  #+.%%=="
 _ASCII = {
     **dict(zip(map(ord, _OWN), _PLAIN, strict=True)),
     **{0x2800 + dots: " .:+#####"[dots.bit_count()] for dots in range(256)},

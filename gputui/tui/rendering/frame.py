@@ -7,7 +7,9 @@ from statistics import fmean
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.registry import Command, key_name
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.marks import MARKS
+from gputui.tui.totals import KEPT, Total
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Line, Part
 
@@ -22,10 +24,65 @@ def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
         parts.append((" SIMULATED", "warn"))
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
+    if watched.lost:
+        return [*parts, ("  ✖ head lost", "bad"), ("  what is shown is as it was", "")]
     parts += _state(snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))
     return [*parts, *_workers(snapshot), *_calls(watched), *_tasks(snapshot)]
+
+
+TOTALS_FROM = 20
+"""Lines of the terminal from which the fleet's totals have a line of their own."""
+SPARKS = (6, 24)
+"""Cells of a short graph: the fewest, the most."""
+
+
+def totals_line(watched: Watched, width: int) -> Line:
+    """Return the whole fleet in a line: utilisation, memory, power, tasks, each with a graph."""
+    now, past = watched.totals.now, watched.totals.past
+    rates = [total.tasks_per_s for total in past]
+    most = max((rate for rate in rates if rate), default=1.0)
+    fields: list[tuple[str, str, list[float | None]]] = []
+    if now.memory_total_bytes is not None:
+        drawn, limit = now.power_w, now.power_limit_w
+        kilowatts = fmt.MISSING if drawn is None else f"{drawn / 1000:.1f}"
+        of = f"/{limit / 1000:.1f} kW" if limit else " kW"
+        fields = [
+            ("UTIL", f"{fmt.number(now.utilization_percent)}%", [_share(t) for t in past]),
+            (
+                "MEM",
+                fmt.memory(now.memory_used_bytes, now.memory_total_bytes),
+                [total.memory_share for total in past],
+            ),
+            ("PWR", kilowatts + of, [total.power_share for total in past]),
+        ]
+    fields.append(
+        (
+            "TASKS",
+            f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s",
+            [None if rate is None else rate / most for rate in rates],
+        )
+    )
+    words = sum(len(name) + len(text) + 3 for name, text, _ in fields)
+    cells = min(SPARKS[1], (width - words) // len(fields) - 1)
+    parts: list[Part] = []
+    for name, text, shares in fields:
+        parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
+        if cells >= SPARKS[0]:
+            parts += [(" ", ""), spark(_every_other(shares, cells), cells)]
+    return parts
+
+
+def _share(total: Total) -> float | None:
+    return None if total.utilization_percent is None else total.utilization_percent / 100
+
+
+def _every_other(values: list[float | None], cells: int) -> list[float | None]:
+    """Return values for a short graph that moves every few seconds, not with each reading."""
+    step = max(1, KEPT // (2 * cells))
+    whole = len(values) - len(values) % step
+    return values[step - 1 : whole : step]
 
 
 def _calls(watched: Watched) -> list[Part]:
@@ -71,8 +128,10 @@ def _state(snapshot: Snapshot) -> list[Part]:
         return [("  scheduler lost", "bad")]
     if scheduler.state is SchedulerState.BUSY:
         return [(f"  scheduler busy {scheduler.busy_s:.0f}s", "warn")]
-    role = "good" if snapshot.state is ClusterState.RUNNING else "accent"
-    return [(f"  {snapshot.state.value}", role)]
+    running = snapshot.state is ClusterState.RUNNING
+    return [
+        (f"  {'●' if running else '◔'} {snapshot.state.value}", "good" if running else "accent")
+    ]
 
 
 def keys_line(

@@ -1,12 +1,14 @@
 """The role of a text on the screen → its style, in the present theme, without colour, in ASCII.
 
-Views name roles, never colours. Series colours are Okabe–Ito's, which people with any colour
-vision tell apart, and each has a mark of its own, so that they are told apart without colour.
+Views name roles, never colours. Amber (`warn`) means look, red (`bad`) means broken, and neither
+means anything else; what is busy is plain, what is 0 is dim. Bars, graphs and heat lie on one
+ramp of Okabe and Ito's blues, whose steps differ in brightness. Series colours are Okabe–Ito's,
+which people with any colour vision tell apart, and each has a mark of its own.
 Source: https://jfly.uni-koeln.de/color/
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rich.style import Style
@@ -25,6 +27,27 @@ SERIES_COLOURS = (
 )
 SERIES_MARKS = "█▓▒░▚▞▤▥"
 ASCII_MARKS = "#=+:%*o."
+
+DARK_FILLS = ("#1a3a50", "#184c6e", "#13608f", "#0f73b0")
+LIGHT_FILLS = ("#d3e8f5", "#b4daf0", "#8fcaeb", "#66b8e5")
+"""Behind the figure of a bar, from its left end to its right: the text on it stays readable."""
+DARK_GRAPH = ("#1f6d9c", "#2f8bc1", "#56b4e9", "#9fd5f3")
+LIGHT_GRAPH = ("#7fc0e6", "#3d9bd0", "#0072b2", "#004f7c")
+DARK_HEAT = ("#1d3140", "#1b4660", "#125a88", "#0072b2", "#2f93cf", "#56b4e9", "#93cff1", "#d5edfa")
+LIGHT_HEAT = (
+    "#dcecf6",
+    "#bcdef1",
+    "#8fcaeb",
+    "#56b4e9",
+    "#2f93cf",
+    "#0072b2",
+    "#00568a",
+    "#003352",
+)
+ANSI_HEAT = ("blue", "blue", "blue", "bright_blue", "bright_blue", "cyan", "cyan", "bright_cyan")
+HEATS = 8
+TRACK_SHARE = 0.11
+"""Of the theme's foreground in the track of a bar."""
 
 CURSOR_SHARE = 0.3
 """Of the theme's first colour behind the line under the cursor."""
@@ -47,13 +70,22 @@ class Palette:
     ascii_only: bool = False
     cursor: Color | None = None
     """Behind the line under the cursor; None where the terminal's own colours are used."""
+    flat: bool = False
+    """Whether the ramp's steps may look alike: without colour, or with the terminal's own."""
 
     @classmethod
     def of(cls, app: App[object]) -> "Palette":
         """Return the palette of an app's present theme."""
-        return _palette(
+        palette = _palette(
             app.theme, tuple(app.theme_variables.items()), bool(getattr(app, "ascii_only", False))
         )
+        return palette.faded() if app.has_class("-lost") else palette
+
+    def faded(self) -> "Palette":
+        """Return the palette of a page that is as it was: nothing on it stands out."""
+        dim = Style(dim=True)
+        plain = dict.fromkeys((*self.styles, ""), dim) | {"found": Style(reverse=True)}
+        return replace(self, styles=plain, flat=True)
 
     def style(self, role: str) -> Style:
         """Return a role's style; that of plain text where there is none such."""
@@ -62,6 +94,8 @@ class Palette:
     def under_cursor(self, style: Style | None) -> Style:
         """Return what a style becomes on the line under the cursor: one colour behind it all."""
         style = style or Style.null()
+        if "bar" in (style.meta or ()):
+            return style
         if self.cursor is None:
             return Style(reverse=True, bold=style.bold)
         return style + Style(bgcolor=self.cursor.rich_color)
@@ -81,21 +115,70 @@ def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: boo
     values = dict(variables)
     styles = {role: _coloured(values, name, bold=bold) for role, (name, bold) in VARIABLES.items()}
     styles["title"] = Style(bold=True)
+    styles["heading"] = Style(bold=True, dim=True)
+    styles["rule"] = Style(dim=True)
     styles["found"] = Style(reverse=True)
     styles["dim"] = Style(dim=True)
     styles["lost"] = styles["bad"] + Style(reverse=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)
-    return Palette(styles, ascii_only, _cursor(values))
+    background, cursor = _own(values, "background"), _cursor(values)
+    styles |= _ansi_ramps(styles) if background is None else _ramps(values, background, styles)
+    return Palette(styles, ascii_only, cursor, flat=background is None)
+
+
+BAR = {"bar": True}
+"""Marks a style that keeps its own colour under the cursor."""
+
+
+def _ramps(
+    values: Mapping[str, str], background: Color, styles: Mapping[str, Style]
+) -> dict[str, Style]:
+    """Return the styles of bars, graphs and heat on a background."""
+    dark = background.brightness < 0.5
+    ink, paper = Color.parse("#ffffff" if dark else "#111111"), background
+    track = paper.blend(ink, TRACK_SHARE).rich_color
+    found = {
+        "track": Style(bgcolor=track, meta=BAR),
+        **{f"graph{n}": Style(color=c) for n, c in enumerate(DARK_GRAPH if dark else LIGHT_GRAPH)},
+        **{f"heat{n}": Style(color=c) for n, c in enumerate(DARK_HEAT if dark else LIGHT_HEAT)},
+    }
+    for role in ("warn", "bad"):
+        found[f"{role}track"] = styles[role] + Style(bgcolor=track, meta=BAR)
+    for n, fill in enumerate(DARK_FILLS if dark else LIGHT_FILLS):
+        on = Style(color=ink.rich_color, bgcolor=fill, meta=BAR)
+        found |= {f"fill{n}": on, f"edge{n}": Style(color=fill, bgcolor=track, meta=BAR)}
+        for role in ("warn", "bad"):
+            found[f"{role}fill{n}"] = on + Style(bold=True, underline=True)
+    return found
+
+
+def _ansi_ramps(styles: Mapping[str, Style]) -> dict[str, Style]:
+    """Return the styles of bars, graphs and heat in the terminal's own colours, or none."""
+    reverse, plain = Style(reverse=True, meta=BAR), Style(meta=BAR)
+    found = {"track": plain, "warntrack": styles["warn"], "badtrack": styles["bad"]}
+    for n in range(len(DARK_FILLS)):
+        found |= {f"fill{n}": reverse, f"edge{n}": plain, f"graph{n}": Style(color="cyan")}
+        for role in ("warn", "bad"):
+            found[f"{role}fill{n}"] = styles[role] + reverse
+    return found | {f"heat{n}": Style(color=colour) for n, colour in enumerate(ANSI_HEAT)}
+
+
+def _own(values: Mapping[str, str], name: str) -> Color | None:
+    """Return a colour of the theme; None where it is the terminal's own."""
+    try:
+        colour = Color.parse(values[name])
+    except (KeyError, ColorParseError):
+        return None
+    return None if colour.ansi is not None else colour
 
 
 def _cursor(values: Mapping[str, str]) -> Color | None:
     """Return a theme's background with something of its first colour."""
-    try:
-        background, primary = Color.parse(values["background"]), Color.parse(values["primary"])
-    except (KeyError, ColorParseError):
+    background, primary = _own(values, "background"), _own(values, "primary")
+    if background is None or primary is None:
         return None
-    return None if background.ansi is not None else background.blend(primary, CURSOR_SHARE, 1.0)
+    return background.blend(primary, CURSOR_SHARE, 1.0)
 
 
 def _coloured(values: Mapping[str, str], name: str, *, bold: bool) -> Style:

@@ -2,6 +2,7 @@
 
 from textual.app import ComposeResult
 
+from gputui.tui.commands.fleet import DEVICE_COMMANDS
 from gputui.tui.rendering import format as fmt
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -14,6 +15,7 @@ class DeviceView(View):
     """A GPU, its processes, its worker, and the end of its log."""
 
     NAME = "device"
+    COMMANDS = DEVICE_COMMANDS
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,6 +38,11 @@ class DeviceView(View):
     def show(self, watched: Watched) -> None:
         """Draw the newest readings."""
         self._panel.show(watched, self._key)
+
+    def next_span(self) -> None:
+        """Let the graphs go farther back; after the farthest, the nearest again."""
+        self._panel.span = self._panel.span.next
+        self.screen_app.redraw()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the log of our process; another's has none."""

@@ -9,7 +9,7 @@ from gputui.snapshot import HostState, HostStatus
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields, FilterError, Matches, parse
 from gputui.tui.rendering import format as fmt
-from gputui.tui.views.fleet.host_rows import COMING_UP, STATES
+from gputui.tui.rendering.marks import COMING_UP, host_mark
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Line, Pane, Part, fitted
@@ -43,7 +43,7 @@ def stage_part(host: HostStatus) -> Part:
     names = [stage.value for stage in STAGES]
     done = names.index(reached) if reached in names else 0
     if host.state not in (*STAGES[:-1], HostState.REFUSED):
-        return ("●" * len(STAGES), STATES[host.state].role)
+        return ("●" * len(STAGES), host_mark(host).role)
     here = "✖" if refused else COMING_UP.shape
     dots = "●" * done + here + "·" * (len(STAGES) - done - 1)
     return (dots, "bad" if refused else COMING_UP.role)
@@ -51,7 +51,7 @@ def stage_part(host: HostStatus) -> Part:
 
 def launch_row(host: HostStatus, name_width: int, now: float) -> Line:
     """Return a host's line: name, stages, state, how long in it, and why."""
-    mark = STATES.get(host.state, COMING_UP)
+    mark = host_mark(host)
     age = fmt.age(now - host.state_since)
     last_log_lines = host.stderr_tail[-1] if host.stderr_tail else ""
     why = " · ".join(filter(None, (host.reason, host.hint, last_log_lines, *host.warnings)))

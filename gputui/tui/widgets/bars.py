@@ -70,19 +70,20 @@ def key_at(line: Line, x: int) -> str:
 
 
 class TopBars(Vertical):
-    """How the cluster is, and a banner while something is wrong."""
+    """How the cluster is, the fleet's totals, and a banner while something is wrong."""
 
     DEFAULT_CSS = "TopBars { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._status, self._banner = Bar(), Bar()
+        self._status, self._totals, self._banner = Bar(), Bar(), Bar()
         self._banner.display = False
         self._lost = ""
 
     def compose(self) -> ComposeResult:
-        """Lay out both lines."""
+        """Lay out the lines."""
         yield self._status
+        yield self._totals
         yield self._banner
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
@@ -90,7 +91,12 @@ class TopBars(Vertical):
         if self._lost:
             return
         line = frame.status_line(watched, paused=paused, readonly=readonly)
-        self._status.put([whole_fields(line, self.app.size.width)])
+        width, height = self.app.size
+        self._status.put([whole_fields(line, width)])
+        tall = height >= frame.TOTALS_FROM and watched.snapshot is not None
+        if self._totals.display != tall:
+            self._totals.display = tall
+        self._totals.put([whole_fields(frame.totals_line(watched, width), width)])
 
     def lose(self, status: str, sentence: str) -> None:
         """Show in red that the cluster does not answer; take it back with ""."""

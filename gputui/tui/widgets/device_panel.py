@@ -1,6 +1,6 @@
 """One GPU in full: its readings and history, its processes, its worker and the end of its log.
 
-The device view shows one as large as the screen, the fleet a narrow one beside its rows.
+The device view: its processes have a cursor, `enter` leads on from there.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,16 @@ from textual.containers import Vertical
 
 from gputui.readings import DeviceProcess, Owner
 from gputui.slots import Slot
+from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.device_lines import device_lines, worker_lines
+from gputui.tui.rendering.detail import (
+    ROWS,
+    graph_lines,
+    graphs_side_by_side,
+    title_line,
+    trouble_line,
+    worker_lines,
+)
 from gputui.tui.rendering.rows import Field, fitting, heading, row
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.log_pane import LogPane
@@ -20,7 +28,7 @@ from gputui.tui.widgets.table import HEADING, Table
 
 MOST_PROCESSES = 6
 """That are seen at once; the list scrolls."""
-OWNER_ROLES = {Owner.OURS: "good", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
+OWNER_ROLES = {Owner.OURS: "", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
 
 PROCESS_FIELDS: tuple[Field[DeviceProcess], ...] = (
     Field("PID", 8, 0, lambda p: str(p.pid) if p.pid else fmt.MISSING, right=True),
@@ -45,6 +53,7 @@ class DevicePanel(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.slot: Slot | None = None
+        self.span = Span.MINUTES_2
         self.processes = Table()
         self._listed: dict[str, DeviceProcess] = {}
         self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
@@ -68,12 +77,26 @@ class DevicePanel(Vertical):
         if slot is None or watched.snapshot is None:
             _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
             return
-        now = watched.snapshot.taken_at
-        _put(self._readings, device_lines(slot, watched.history, self.size.width, now))
+        _put(self._readings, self._reading_lines(watched, slot, watched.snapshot.taken_at))
         self._show_processes(slot)
         lines = [line for worker in slot.workers for line in worker_lines(worker)]
         _put(self._worker, lines or [[("no worker", "dim")]])
         self._show_log(watched, slot, key)
+
+    def _reading_lines(self, watched: Watched, slot: Slot, now: float) -> list[Line]:
+        """Return the title, what is wrong, and graphs that leave half of the lines to the rest."""
+        width, height = self.size
+        lines = [title_line(slot, self.span, width, now)]
+        if trouble := trouble_line(slot, watched.alarms.by_subject().get(slot.key, ())):
+            lines.append(trouble)
+        if slot.dead and slot.host.read_at is not None:
+            age, reason = fmt.age(now - slot.host.read_at), fmt.safe(slot.host.reason)
+            lines.append([(f"last read {age} ago  {reason}", "warn")])
+        if slot.device is None:
+            return lines
+        shelves = 4 // graphs_side_by_side(width, height // 2)
+        room = max(shelves * (ROWS + 1) + 1, height // 2)
+        return [*lines, *graph_lines(slot.device, watched.history, self.span, width, room)]
 
     def _show_processes(self, slot: Slot) -> None:
         self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}

@@ -1,10 +1,10 @@
-"""The whole fleet as cells: a cell per GPU, hosts labelled where there is room.
+"""The whole fleet as cells: a cell per GPU with a gap between, hosts labelled where there is room.
 
 `arrange` finds the roomiest arrangement that fits; where not even single cells fit, a cell is a
 host. Pure but for the widget.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,15 +12,8 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from gputui.slots import PLACES, Slot, SlotState
-from gputui.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.views.fleet.host_rows import COMING_UP, STATES, glyph
 from gputui.tui.widgets.pane import Line, Pane, Part, fitted, merged
-
-OUTLIERS_WIDTH = 36
-OUTLIERS_FROM = 100
-"""Columns of the terminal from which there is room for the outliers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +26,111 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Where the cells are: lines of blocks, each block `width` wide after its label."""
+    """Where the cells are: lines of blocks, each after its label, or the line after a range."""
 
     lines: tuple[tuple[Block, ...], ...]
-    label: int
-    """The width of the labels, 0 for none."""
-    width: int
+    cell: int
+    """Columns that a cell is wide."""
+    gap: int
+    """Columns between two cells of a host; between hosts one more."""
+    label: int = 0
+    """The width of the label of each block, 0 for none."""
+    range: int = 0
+    """The width of the label of each line, 0 for none."""
     by_host: bool = False
     """Whether a cell is a whole host."""
+
+    def block_width(self, cells: int) -> int:
+        """Return the columns of a block, with its label and the space after it."""
+        label = self.label + 1 if self.label else 0
+        return label + cells * (self.cell + self.gap) + (1 if not self.by_host else 0)
+
+
+ROOMY = ((3, 1, True), (2, 1, True), (1, 1, True), (2, 1, False), (1, 1, False), (1, 0, False))
+"""Cell, gap, and whether each host has a label: from the roomiest arrangement to the tightest."""
 
 
 def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
     """Return the roomiest arrangement of blocks that fits; the last resort may not fit.
 
     >>> blocks = [Block(f"n{i}", tuple("ab")) for i in range(6)]
-    >>> roomy = arrange(blocks, 20, 3)
-    >>> len(roomy.lines), roomy.label, roomy.width
-    (2, 2, 3)
+    >>> roomy = arrange(blocks, 24, 2)
+    >>> len(roomy.lines), roomy.cell, roomy.gap, roomy.label
+    (2, 1, 1, 2)
     >>> tight = arrange(blocks, 12, 1)
-    >>> len(tight.lines), tight.label, tight.width
-    (1, 0, 2)
+    >>> len(tight.lines), tight.by_host
+    (1, True)
     """
-    cells = max((len(block.keys) for block in blocks), default=1) or 1
-    label = max((len(block.host) for block in blocks), default=0)
-    for label_width, block_width in ((label, cells + 1), (0, cells + 1), (0, cells)):
-        each = block_width + (label_width + 1 if label_width else 0)
-        per_line = max(1, width // each)
-        lines = _in_lines(blocks, per_line)
-        if len(lines) <= height and each <= width:
-            return Arrangement(lines, label_width, block_width)
+    label = min(20, max((len(block.host) for block in blocks), default=0))
+    for arrangement in _by_gpu(label):
+        found = _in_lines(arrangement, blocks, width)
+        if found is not None and len(found.lines) <= height:
+            return found
     hosts = [Block(block.host, (block.host,)) for block in blocks]
-    return Arrangement(_in_lines(hosts, max(1, width)), 0, 1, by_host=True)
+    tightest = Arrangement((), 1, 0, by_host=True)
+    for arrangement in (
+        Arrangement((), 2, 1, range=_range_width(label), by_host=True),
+        Arrangement((), 1, 1, range=_range_width(label), by_host=True),
+        Arrangement((), 1, 1, by_host=True),
+    ):
+        found = _in_lines(arrangement, hosts, width)
+        if found is not None and len(found.lines) <= height:
+            return found
+    found = _in_lines(tightest, hosts, max(1, width))
+    return found or tightest
 
 
-def _in_lines(blocks: Sequence[Block], per_line: int) -> tuple[tuple[Block, ...], ...]:
-    return tuple(
+def _by_gpu(label: int) -> Iterator[Arrangement]:
+    for cell, gap, labelled in ROOMY:
+        if labelled:
+            yield Arrangement((), cell, gap, label=label)
+        else:
+            yield Arrangement((), cell, gap, range=_range_width(label))
+
+
+def _range_width(label: int) -> int:
+    return label + 5
+
+
+def _in_lines(arrangement: Arrangement, blocks: Sequence[Block], width: int) -> Arrangement | None:
+    """Return an arrangement with its lines; None where not one block fits into the width."""
+    cells = max((len(block.keys) for block in blocks), default=1) or 1
+    room = width - (arrangement.range + 1 if arrangement.range else 0)
+    per_line = (room + 1) // arrangement.block_width(cells)
+    if per_line < 1:
+        return None
+    lines = tuple(
         tuple(blocks[begin : begin + per_line]) for begin in range(0, len(blocks), per_line)
+    )
+    return Arrangement(
+        lines,
+        arrangement.cell,
+        arrangement.gap,
+        arrangement.label,
+        arrangement.range,
+        arrangement.by_host,
     )
 
 
-Drawn = tuple[Sequence[Block], Callable[[str], Part], Sequence[Line]]
-"""What is drawn: blocks, what each key's cell is, and the lines beside them."""
+def range_label(blocks: Sequence[Block], width: int) -> str:
+    """Return what stands before a line of several hosts.
+
+    >>> range_label([Block("node-001", ()), Block("node-002", ()), Block("node-014", ())], 14)
+    'node-001–14   '
+    """
+    first, last = blocks[0].host, blocks[-1].host
+    if first == last:
+        return fitted(fmt.safe(first), width)
+    common = next((at for at in range(len(last)) if first[: at + 1] != last[: at + 1]), 0)
+    return fitted(fmt.safe(f"{first}–{last[common:]}"), width)
+
+
+Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
+"""What is drawn: blocks, what each key's cell is, and the legend."""
 
 
 class HeatPane(Pane):
-    """The cells, with a cursor that arrows and clicks move."""
+    """The cells, with a cursor that arrows and clicks move, over a legend."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "move(-1)", show=False),
@@ -100,33 +153,28 @@ class HeatPane(Pane):
     def __init__(self) -> None:
         super().__init__()
         self._shown: Drawn = ((), lambda key: (" ", ""), ())
-        self._arranged = Arrangement((), 0, 1)
+        self._arranged = Arrangement((), 1, 1)
         self._places: dict[str, tuple[int, int]] = {}
         self._order: list[str] = []
-        self._cell: Callable[[str], Part] = lambda key: (" ", "")
-        self._beside: Sequence[Line] = ()
-        self._room = 0
-        """Columns of the cells; what is beside them begins two further."""
         self._rows: list[Line] = []
         self.cursor: str | None = None
 
-    def draw(
-        self, blocks: Sequence[Block], cell: Callable[[str], Part], beside: Sequence[Line]
-    ) -> None:
-        """Show a cell for each key of the blocks, and lines beside them where there is room."""
-        self._shown = (blocks, cell, beside)
+    def draw(self, blocks: Sequence[Block], cell: Callable[[str], Part], legend: Line) -> None:
+        """Show a cell for each key of the blocks."""
+        self._shown = (blocks, cell, legend)
         width, height = self.size
-        self._room = width - OUTLIERS_WIDTH - 2 if width >= OUTLIERS_FROM else width
-        self._arranged = arrange(blocks, self._room, height)
-        self._cell = cell
-        self._beside = beside if width >= OUTLIERS_FROM else ()
+        self._arranged = arrange(blocks, width, height - 1)
         self._order = [key for line in self._arranged.lines for block in line for key in block.keys]
         if self.cursor not in self._order:
             self.cursor = self._order[0] if self._order else None
         self._places.clear()
-        lines = max(len(self._arranged.lines), len(self._beside))
-        self._rows = [self._row(y) for y in range(min(height, lines))]
+        lines = len(self._arranged.lines)
+        self._rows = [*(self._row(y) for y in range(min(height - 1, lines))), legend]
         self.put(self._rows)
+
+    def lines_wanted(self, blocks: Sequence[Block], width: int, height: int) -> int:
+        """Return how many lines the cells and the legend take."""
+        return min(height, len(arrange(blocks, width, height - 1).lines) + 1)
 
     def on_resize(self) -> None:
         """Arrange the cells for the new size: the first one, too, which comes after a `draw`."""
@@ -134,29 +182,36 @@ class HeatPane(Pane):
         self.draw(*self._shown)
 
     def _row(self, y: int) -> Line:
-        """Return a line of cells and what is beside them."""
-        parts = self._cells(y) if y < len(self._arranged.lines) else []
-        if y < len(self._beside):
-            used = sum(len(text) for text, _ in parts)
-            parts += [(" " * (self._room + 2 - used), ""), *self._beside[y]]
-        return parts
-
-    def _cells(self, y: int) -> list[Part]:
+        arranged, line = self._arranged, self._arranged.lines[y]
         parts: list[Part] = []
         x = 0
-        for block in self._arranged.lines[y]:
-            if self._arranged.label:
-                label = fitted(fmt.safe(block.host), self._arranged.label) + " "
+        if arranged.range:
+            parts.append((range_label(line, arranged.range) + " ", "dim"))
+            x += arranged.range + 1
+        most = max((len(b.keys) for blocks in arranged.lines[:1] for b in blocks), default=1)
+        for block in line:
+            begin = x
+            if arranged.label:
+                label = fitted(fmt.safe(block.host), arranged.label) + " "
                 parts.append((label, "dim"))
                 x += len(label)
-            for offset, key in enumerate(block.keys):
-                self._places[key] = (x + offset, y)
-                text, role = self._cell(key)
-                parts.append((text, "found" if key == self.cursor else role))
-            padding = self._arranged.width - len(block.keys)
+            for key in block.keys:
+                self._places[key] = (x, y)
+                parts += self._cell(key)
+                x += arranged.cell + arranged.gap
+            padding = begin + arranged.block_width(most) - x
             parts.append((" " * padding, ""))
-            x += self._arranged.width
+            x += padding
         return merged(parts)
+
+    def _cell(self, key: str) -> list[Part]:
+        """Return a cell and the gap after it: what is wrong is one mark, the rest fills it."""
+        arranged = self._arranged
+        char, role = self._shown[1](key)
+        filled = role.startswith("heat")
+        text = char * arranged.cell if filled else char.ljust(arranged.cell)
+        role = "found" if key == self.cursor else role
+        return [(text, role), (" " * arranged.gap, "")]
 
     @property
     def by_host(self) -> bool:
@@ -202,28 +257,17 @@ class HeatPane(Pane):
         if self.cursor is not None:
             self.post_message(self.Chosen(self.cursor))
 
+    def select(self, key: str) -> None:
+        """Put the cursor on a cell, where there is such a one."""
+        if key in self._places and key != self.cursor:
+            self._go_to(key)
+
     def on_click(self, event: events.Click) -> None:
         """Move to a cell; choose it where the cursor was there."""
-        for key, place in self._places.items():
-            if place == (event.x, event.y):
+        for key, (x, y) in self._places.items():
+            if y == event.y and x <= event.x < x + self._arranged.cell:
                 if key == self.cursor:
                     self.action_choose()
                 else:
                     self._go_to(key)
                 return
-
-
-def host_glyph(host: HostStatus, slots: Sequence[Slot]) -> Part:
-    """Return a whole host as one cell: the worst that holds, else how busy it is on average.
-
-    >>> host_glyph(HostStatus("h", HostState.REFUSED, 0.0), [])
-    ('✖', 'bad')
-    """
-    if not slots:
-        mark = STATES.get(host.state, COMING_UP)
-        return ("·", "dim") if host.state is HostState.READY else (mark.shape, mark.role)
-    first = min(slots, key=lambda slot: PLACES[slot.state])
-    if first.state is not SlotState.BUSY:
-        return glyph(first)
-    values = [slot.device.utilization_percent or 0.0 if slot.device else 0.0 for slot in slots]
-    return (fmt.coarse_level(sum(values) / len(values) / 100), "good")

@@ -17,6 +17,8 @@ from gputui.protocol.shared import LogLines
 LINES_KEPT = 20_000
 LINES_LET_GO = 1_000
 """How many old lines are let go at once when there are too many."""
+NEWEST = 2_000
+"""Lines in which the end of one worker's log is looked for."""
 LONGEST_LINE = 4_000
 """Characters of a line that are kept; more of one cannot be read on a screen."""
 
@@ -126,6 +128,16 @@ class LogBook:
 
     def __getitem__(self, number: int) -> LogLine:
         return self._lines[number - self.first]
+
+    def last(self, worker: str, number: int) -> list[LogLine]:
+        """Return the last lines of a worker, as far as they are among the newest of all."""
+        found: list[LogLine] = []
+        for line in reversed(self._lines[-NEWEST:]):
+            if line.worker == worker:
+                found.append(line)
+                if len(found) == number:
+                    break
+        return found[::-1]
 
     def since(self, number: int) -> list[LogLine]:
         """Return the lines from this number on."""

@@ -7,33 +7,32 @@ hosts and columns hold for all that is shown.
 from collections.abc import Iterable
 
 from textual.app import ComposeResult
+from textual.containers import Vertical
 
 from gputui.errors import HeadError
+from gputui.slots import Slot
 from gputui.tui.commands.fleet import FLEET_COMMANDS
 from gputui.tui.dialogs.picker import Picker
 from gputui.tui.filter import FilterError
+from gputui.tui.history import Span
+from gputui.tui.rendering.columns import Column
+from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
 from gputui.tui.rendering.rows import column_at
-from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, DOES, Column
-from gputui.tui.views.fleet.gpu_rows import NAME_MOST, GpuRows
-from gputui.tui.views.fleet.host_columns import HOST_COLUMNS, HostColumn, keys_of
-from gputui.tui.views.fleet.host_rows import HostLayout, glyph, host_row
+from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, HISTORY
+from gputui.tui.views.fleet.gpu_rows import GpuRows
+from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
+from gputui.tui.views.fleet.host_columns import HOST_BY_KEY
+from gputui.tui.views.fleet.host_rows import HostRows
+from gputui.tui.views.fleet.layout import FleetLayout, laid_out
 from gputui.tui.views.fleet.outliers import Outliers
 from gputui.tui.views.fleet.selection import Selection, Zoom
 from gputui.tui.views.fleet.slot_fields import SLOT_FIELDS
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.device_panel import DevicePanel
-from gputui.tui.widgets.heat import Block, HeatPane, host_glyph
-from gputui.tui.widgets.pane import Line, Part
-from gputui.tui.widgets.table import Table
-
-OUTLIERS_HOLD_S = 5.0
-"""How long the list of what stands out stays as it is, so that it can be read."""
-LINES_AROUND = 4
-"""Lines of the terminal that are no rows: status, heading, crumbs, keys."""
-RAIL_CELLS = 68
-"""Columns that the GPU under the cursor takes beside the rows, where the terminal is wide."""
-RAIL_FROM = 190
+from gputui.tui.widgets.detail_pane import DetailPane, detail_of
+from gputui.tui.widgets.heat import Block, HeatPane
+from gputui.tui.widgets.pane import Line, Pane, Part
+from gputui.tui.widgets.table import HEADING, Table
 
 
 class FleetView(View):
@@ -42,29 +41,36 @@ class FleetView(View):
     NAME = "fleet"
     COMMANDS = FLEET_COMMANDS
     FILTER = SLOT_FIELDS
-    DEFAULT_CSS = f"""
-    FleetView {{ layout: horizontal; }}
-    FleetView HeatPane {{ display: none; }}
-    FleetView #rail {{ display: none; width: {RAIL_CELLS}; border-left: solid $panel; }}
+    DEFAULT_CSS = """
+    FleetView { layout: horizontal; }
+    FleetView HeatPane { display: none; }
+    FleetView #main { width: 1fr; }
+    FleetView #below { display: none; }
+    FleetView #rail { display: none; border-left: solid $panel; padding-left: 1; }
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.heat, self.rail = Table(), HeatPane(), DevicePanel(id="rail")
-        self.rail.processes.can_focus = False
+        self.table, self.heat = Table(), HeatPane()
+        self.below, self.rail = DetailPane(id="below"), Pane(id="rail")
+        self.rail.can_focus = False
         self.selection = Selection()
         self.chosen_zoom: Zoom | None = None
-        self.columns: tuple[Column, ...] = COLUMNS
-        self._fitting: tuple[Column, ...] = ()
-        self._host_columns: tuple[HostColumn, ...] = ()
+        self.columns: tuple[Column[Slot], ...] = COLUMNS
+        self.metric = HeatMetric.UTILIZATION
+        self.span = Span.MINUTES_2
+        self._layout = FleetLayout()
+        self._shown_columns: list[str] = []
         self._headings: tuple[tuple[str, int], ...] = ()
         """The orders that a click on the heading means, and the cells of each."""
         self._outliers = Outliers()
 
     def compose(self) -> ComposeResult:
-        """Lay out the table and the cells, one of them in sight, and beside them the rail."""
-        yield self.table
-        yield self.heat
+        """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
+        with Vertical(id="main"):
+            yield self.table
+            yield self.heat
+            yield self.below
         yield self.rail
 
     def on_mount(self) -> None:
@@ -78,68 +84,110 @@ class FleetView(View):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        if not self.selection.look(watched):
+        if not self.selection.look(watched) or not self.size.height:
             return
         zoom = self.zoom
         moved = self.table.display == (zoom is Zoom.HEAT)
         had_focus = self.table.has_focus or self.heat.has_focus
         self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
-        {Zoom.GPU: self._show_gpus, Zoom.HOST: self._show_hosts, Zoom.HEAT: self._show_heat}[zoom]()
+        look = self._look(watched)
+        self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
+        {Zoom.GPU: self._show_gpus, Zoom.HOST: self._show_hosts, Zoom.HEAT: self._show_heat}[zoom](
+            watched, look
+        )
         if moved and had_focus:
             self.focus_body()
-        self._show_rail()
+        self._show_selected()
 
     @property
     def zoom(self) -> Zoom:
         """The zoom that a person chose, else the closest one that fits."""
-        room = self.screen_app.size.height - LINES_AROUND
-        return self.chosen_zoom or self.selection.fitting(room)
+        return self.chosen_zoom or self.selection.fitting(self.size.height - HEADING)
 
-    def _show_rail(self) -> None:
-        """Show the GPU under the cursor in full, where there is room beside the rows."""
-        key = self.table.cursor
-        wide = self.zoom is Zoom.GPU and self.size.width >= RAIL_FROM and key is not None
-        if self.rail.display != wide:
-            self.rail.display = wide
-        if wide and key is not None:
-            slots = self.selection.by_host.get(key)
-            self.screen_app.head.follow_logs()
-            self.rail.show(self.screen_app.watched, slots[0].key if slots else key)
+    def _look(self, watched: Watched) -> HeatLook:
+        flat = self.heat.palette.flat
+        now, alarms = self.selection.now, self.selection.alarms
+        return HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
 
-    def _show_gpus(self) -> None:
+    def _lines(self, zoom: Zoom) -> int:
+        """Return how many lines the rows or cells would take."""
+        width, height = self.size
+        if zoom is Zoom.HEAT:
+            rail = laid_out(zoom, width, height, height).rail
+            return self.heat.lines_wanted(self._blocks(), width - rail, height)
+        keys = self.selection.by_host if zoom is Zoom.HOST else self.selection.keys()
+        return len(keys) + HEADING
+
+    def _lay_out(self, layout: FleetLayout) -> None:
+        """Give rail and pane their room; they are drawn when they have it."""
+        if layout == self._layout:
+            return
+        self._layout = layout
+        self.rail.display, self.below.display = bool(layout.rail), bool(layout.below)
+        self.rail.styles.width, self.below.styles.height = layout.rail, layout.below
+        self.call_after_refresh(self.screen_app.redraw)
+
+    def _show_gpus(self, watched: Watched, look: HeatLook) -> None:
         width = self.table.scrollable_content_region.width
-        rows = GpuRows(self.selection, self.screen_app.watched, self.columns, width)
-        self._fitting = rows.columns
+        rows = GpuRows(self.selection, watched, look, self.columns, width)
+        self._shown_columns = [each.column.key for each in rows.columns]
         self._headings = rows.headings
         self.table.show(rows.heading, self.selection.keys(), rows.row)
 
-    def _show_hosts(self) -> None:
+    def _show_hosts(self, watched: Watched, look: HeatLook) -> None:
+        rows = HostRows(self.selection, look, self.table.scrollable_content_region.width)
+        self._shown_columns = [each.column.key for each in rows.columns]
+        self._headings = rows.headings
+        self.table.show(rows.heading, self.selection.host_keys(look), rows.row)
+
+    def _show_heat(self, watched: Watched, look: HeatLook) -> None:
         selection = self.selection
-        names = min(NAME_MOST, max([4, *map(len, selection.by_host)]))
-        most = max((len(slots) for slots in selection.by_host.values()), default=0)
-        layout = HostLayout.fitting(names, most, self.table.scrollable_content_region.width)
 
-        def row(name: str) -> Line:
-            host, slots = selection.hosts[name], selection.by_host[name]
-            return host_row(host, slots, layout, selection.now, marked=name in selection.marked)
+        def cell(key: str) -> Part:
+            slot = selection.slots.get(key)
+            if slot is not None:
+                return look.cell(slot)
+            return look.host_cell(selection.hosts[key], selection.by_host[key])
 
-        self._host_columns, self._headings = layout.columns, layout.headings
-        heading = layout.heading(selection.hosts_sorted_by, selection.hosts_backwards)
-        self.table.show(((heading, "title"),), selection.host_keys(), row)
+        self.heat.draw(self._blocks(), cell, look.legend())
 
-    def _show_heat(self) -> None:
-        selection = self.selection
-        blocks = [
+    def _blocks(self) -> list[Block]:
+        return [
             Block(name, tuple(slot.key for slot in slots) or (name,))
-            for name, slots in selection.by_host.items()
+            for name, slots in self.selection.by_host.items()
         ]
-        self.heat.draw(blocks, self._cell, self._outliers.lines(selection))
 
-    def _cell(self, key: str) -> Part:
-        slot = self.selection.slots.get(key)
-        if slot is not None:
-            return glyph(slot)
-        return host_glyph(self.selection.hosts[key], self.selection.by_host[key])
+    def _show_selected(self) -> None:
+        """Show the GPU under the cursor in full where there is room, and the outliers."""
+        watched, slot = self.screen_app.watched, self.selected
+        if self._layout.below and slot is not None:
+            self.screen_app.head.follow_logs()
+            self.below.show(watched, slot, self.span)
+        if not self._layout.rail:
+            return
+        if self.zoom is Zoom.GPU:
+            self.screen_app.head.follow_logs()
+            self.rail.put(self._detail(watched, slot, self.rail.size.height))
+            return
+        self._outliers.look(self.selection, watched.history)
+        lines = self._outliers.lines(self.selection)
+        room = self.rail.size.height - len(lines) - 1
+        if not self._layout.below and room >= LEAST_LINES:
+            lines = [*lines, (), *self._detail(watched, slot, room)]
+        self.rail.put(lines)
+
+    def _detail(self, watched: Watched, slot: Slot | None, height: int) -> list[Line]:
+        if slot is None or not self.rail.size.width:
+            return []
+        return detail_lines(detail_of(watched, slot, self.span), self.rail.size.width, height)
+
+    @property
+    def selected(self) -> Slot | None:
+        """The slot under the cursor; of a host, its worst."""
+        key, selection = self.cursor or "", self.selection
+        slots = selection.by_host.get(key, ())
+        alarmed = next((slot for slot in slots if slot.key in selection.alarms), None)
+        return selection.slots.get(key) or alarmed or next(iter(slots), None)
 
     def crumbs(self) -> Line:
         """Say how close this is, what is shown, what is marked and what calls for a person."""
@@ -175,10 +223,10 @@ class FleetView(View):
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
     def on_table_moved(self, event: Table.Moved) -> None:
-        """Show the GPU that the cursor came to in the rail."""
+        """Show the GPU that the cursor came to."""
         event.stop()
         if event.table is self.table:
-            self._show_rail()
+            self._show_selected()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Look closer at a host; at a GPU, at what is on it."""
@@ -217,6 +265,7 @@ class FleetView(View):
     def on_heat_pane_moved(self, event: HeatPane.Moved) -> None:
         """Say which cell the cursor came to."""
         event.stop()
+        self._show_selected()
         self.screen_app.draw_crumbs()
 
     # What a person changes
@@ -296,14 +345,15 @@ class FleetView(View):
 
     def _sort_hosts(self, name: str) -> None:
         now = self.selection.hosts_sorted_by
-        keys = keys_of(self._host_columns)
-        chosen = self._order(name, now.key if now else "host", keys, HOST_COLUMNS)
-        self.selection.hosts_sorted_by = HOST_COLUMNS.get(chosen)
+        keys = ["host", *self._shown_columns]
+        chosen = self._order(name, now.key if now else "host", keys, HOST_BY_KEY)
+        self.selection.hosts_sorted_by = HOST_BY_KEY.get(chosen)
         self.selection.hosts_backwards = False
 
     def _sort_gpus(self, name: str) -> None:
         now = self.selection.sorted_by
-        keys = ["host", *(column.key for column in self._fitting or self.columns)]
+        shown = self._shown_columns if self.zoom is Zoom.GPU else list(BY_KEY)
+        keys = ["host", *(key for key in shown if key != HISTORY)]
         chosen = self._order(name, now.key if now else "host", keys, BY_KEY)
         self.selection.sorted_by = BY_KEY.get(chosen)
         self.selection.backwards = False
@@ -324,6 +374,29 @@ class FleetView(View):
             self.selection.backwards = not self.selection.backwards
         self.screen_app.draw()
 
+    def next_metric(self) -> None:
+        """Let the cells show the next reading."""
+        self.metric = self.metric.next
+        if self.zoom is Zoom.GPU:
+            self.zoom_to(Zoom.HEAT)
+        self.screen_app.draw()
+
+    def next_span(self) -> None:
+        """Let the graphs go farther back; after the farthest, the nearest again."""
+        self.span = self.span.next
+        self.screen_app.draw()
+
+    def next_outlier(self) -> None:
+        """Put the cursor on the next GPU that has an alarm or is unlike the rest."""
+        self._outliers.look(self.selection, self.screen_app.watched.history)
+        key = self._outliers.after(self.cursor)
+        if key is None:
+            self.screen_app.say("no alarms, no outliers")
+        elif self.zoom is Zoom.HEAT:
+            self.heat.select(key)
+        else:
+            self.go_to(key)
+
     async def choose_columns(self, names: str) -> None:
         """Show these columns, all with `all`; without a name, let them be picked from a list."""
         chosen: tuple[str, ...] | None = tuple(names.split())
@@ -333,7 +406,7 @@ class FleetView(View):
             return
         if not chosen:
             shown = [column.key for column in self.columns]
-            items = {column.key: DOES[column.key] for column in COLUMNS}
+            items = {column.key: column.does for column in COLUMNS}
             chosen = await self.screen_app.ask(Picker("Columns", items, shown))
         if chosen is not None:
             self.columns = _columns(chosen)
@@ -342,6 +415,6 @@ class FleetView(View):
             self.screen_app.draw()
 
 
-def _columns(names: tuple[str, ...]) -> tuple[Column, ...]:
+def _columns(names: tuple[str, ...]) -> tuple[Column[Slot], ...]:
     """Return the columns of these names in their own order; all where none is known."""
     return tuple(column for column in COLUMNS if column.key in names) or COLUMNS

@@ -1,210 +1,179 @@
-"""The columns of the fleet's GPU rows: what each shows of a slot, how it sorts, what fits.
+"""The columns of the fleet's GPU rows: what each shows of a slot, and how it sorts.
 
-A cell is a part (text, role) of exactly the column's width. Columns are ranked: a narrow
-terminal leaves out the highest ranks first. Pure but for nothing: values in, parts out.
+State, utilisation, memory, power and temperature are always there. Pure: values in, parts out.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from gputui.slots import PLACES, Slot
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.marks import MARKS
-from gputui.tui.widgets.pane import Part, fitted
+from gputui.tui.rendering.columns import Cell, Column, SortValue
+from gputui.tui.rendering.gauges import gauge
+from gputui.tui.widgets.pane import Line
 
-SortValue = float | str | None
 HOT_C = 85.0
 MEMORY_ALARM = 0.95
+STATE, TASK, HISTORY = "state", "task", "history"
+"""Columns that need the present moment, the alarms, the histories: the rows draw them."""
+GENEROUS_HISTORY = 37
+"""Cells of history from which on bars grow, and columns that are less asked for come in."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of the GPU rows."""
-
-    key: str
-    title: str
-    width: int
-    rank: int
-    """0 is always shown; the highest goes first where room is short."""
-    cell: Callable[[Slot], Part]
-    sort: Callable[[Slot], SortValue]
-    right: bool = True
-    falling: bool = True
-    """Whether the largest comes first when it is sorted by."""
-
-    def heading(self, mark: str = "") -> str:
-        """Return the title as wide as the column, with the mark of the order."""
-        title = self.title[: self.width - len(mark)] + mark
-        return fitted(title, self.width, self.right)
-
-
-def _device(slot: Slot, name: str) -> float | None:
+def reading(slot: Slot, name: str) -> float | None:
+    """Return a reading of a slot's device, None where it has none."""
     value: float | None = None if slot.device is None else getattr(slot.device, name)
     return value
 
 
-def _right(text: str, width: int, role: str = "") -> Part:
-    return (text.rjust(width), role)
+def share(value: float | None, of: float | None) -> float | None:
+    """Return one number as a fraction of another, None where either is missing.
+
+    >>> share(3, 4), share(None, 4), share(3, 0)
+    (0.75, None, None)
+    """
+    return None if value is None or not of else value / of
 
 
-def _state(slot: Slot) -> Part:
-    mark = MARKS[slot.state]
-    return (f"{mark.shape} {slot.state.value:<9}", mark.role)
+def _drawn_by_the_rows(slot: Slot, width: int) -> Line:
+    raise NotImplementedError
 
 
-def _utilization(slot: Slot) -> Part:
-    value = _device(slot, "utilization_percent")
-    if value is None:
-        return ("  – ", "")
-    return (f"{value:3.0f}{fmt.level(value / 100)}", "busy" if value >= 1 else "dim")
+def _utilization(slot: Slot, width: int) -> Line:
+    value = reading(slot, "utilization_percent")
+    return gauge(share(value, 100), fmt.MISSING if value is None else f"{value:.0f}%", width)
 
 
-def _memory_fraction(slot: Slot) -> float | None:
-    used, total = _device(slot, "memory_used_bytes"), _device(slot, "memory_total_bytes")
-    return None if used is None or not total else used / total
+def memory_share(slot: Slot) -> float | None:
+    """Return how full a device's memory is; of a CPU worker, its own up to its limit."""
+    if slot.device is None:
+        return share(slot.total("rss_bytes"), slot.total("memory_limit_bytes"))
+    return share(slot.device.memory_used_bytes, slot.device.memory_total_bytes)
 
 
-def _memory(slot: Slot) -> Part:
+def _memory(slot: Slot, width: int) -> Line:
     device = slot.device
     used, total = (
         (device.memory_used_bytes, device.memory_total_bytes)
         if device
         else (slot.total("rss_bytes"), slot.total("memory_limit_bytes"))
     )
+    full = memory_share(slot)
     text = fmt.memory(_whole(used), _whole(total))
-    full = (_memory_fraction(slot) or 0) > MEMORY_ALARM
-    return _right(text, 10, "bad" if full else "")
+    if len(text) > width:
+        text = fmt.size(used)
+    return gauge(full, text, width, "warn" if (full or 0) > MEMORY_ALARM else "")
 
 
-def _temperature(slot: Slot) -> Part:
-    value = _device(slot, "temperature_c")
+def _power(slot: Slot, width: int) -> Line:
+    drawn, limit = reading(slot, "power_w"), reading(slot, "power_limit_w")
+    text = fmt.MISSING if drawn is None else f"{drawn:.0f}W"
+    if limit and width >= 12:
+        text = f"{fmt.number(drawn)}/{limit:.0f}W"
+    return gauge(share(drawn, limit), text, width)
+
+
+def _temperature(slot: Slot, width: int) -> Line:
+    value = reading(slot, "temperature_c")
     role = "warn" if value is not None and value >= HOT_C else ""
-    return _right(fmt.number(value), 4, role)
+    return [(fmt.number(value).rjust(width), role)]
 
 
-def _power(slot: Slot) -> Part:
-    drawn, limit = _device(slot, "power_w"), _device(slot, "power_limit_w")
-    return _right(fmt.number(drawn) + (f"/{limit:.0f}" if limit is not None else ""), 7)
-
-
-def _clock(slot: Slot) -> Part:
+def _clock(slot: Slot, width: int) -> Line:
     throttled = bool(slot.device and slot.device.throttle_reasons)
-    text = fmt.number(_device(slot, "sm_clock_mhz"))
-    return _right(text + ("▾" if throttled else ""), 5, "warn" if throttled else "")
+    text = fmt.number(reading(slot, "sm_clock_mhz"))
+    return [((text + ("▾" if throttled else "")).rjust(width), "warn" if throttled else "")]
 
 
-def _ecc(slot: Slot) -> Part:
+def _ecc(slot: Slot, width: int) -> Line:
     errors = slot.device.ecc_errors if slot.device else None
-    return _right(fmt.count(errors), 4, "bad" if errors else "")
-
-
-def _tasks(slot: Slot) -> Part:
-    names = ("executing", "ready", "in_memory")
-    return _right("/".join(fmt.count(_whole(slot.total(name))) for name in names), 10)
+    return [(fmt.count(errors).rjust(width), "bad" if errors else "dim")]
 
 
 def _whole(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def others(slot: Slot, width: int = 16) -> Part:
-    """Return whose processes are on a slot's device beside this cluster's, and which."""
-    device = slot.device
-    found = [each for each in device.processes if each.owner != "ours"] if device else []
-    if not found:
-        return (" " * width, "")
-    text = f"{found[0].user or '?'} {found[0].command or '?'}"
-    return (fitted(fmt.safe(text), width), "warn")
+def _of_workers(name: str, show: Callable[[float | None], str], role: str = "") -> Cell[Slot]:
+    """Return a cell of a reading of a slot's workers; a zero is dim, another number in a role."""
+
+    def cell(slot: Slot, width: int) -> Line:
+        value = slot.total(name)
+        return [(show(value).rjust(width), role if value else "dim")]
+
+    return cell
 
 
-def _of_workers(name: str, width: int, show: Callable[[float | None], str]) -> Callable[..., Part]:
-    return lambda slot: _right(show(slot.total(name)), width)
+def _counted(value: float | None) -> str:
+    return fmt.count(_whole(value))
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("state", "STATE", 11, 0, _state, lambda s: PLACES[s.state], False, False),
-    Column("util", "UTIL", 4, 0, _utilization, lambda s: _device(s, "utilization_percent")),
-    Column("mem", "MEM", 10, 1, _memory, _memory_fraction),
-    Column("temp", "TEMP", 4, 2, _temperature, lambda s: _device(s, "temperature_c")),
-    Column("power", "PWR", 7, 3, _power, lambda s: _device(s, "power_w")),
-    Column("clock", "CLOCK", 5, 9, _clock, lambda s: _device(s, "sm_clock_mhz")),
+def _by_worker(name: str) -> Callable[[Slot], SortValue]:
+    return lambda slot: slot.total(name)
+
+
+def _by_device(name: str) -> Callable[[Slot], SortValue]:
+    return lambda slot: reading(slot, name)
+
+
+def _count_column(
+    key: str, title: str, width: int, rank: int, name: str, does: str, role: str = ""
+) -> Column[Slot]:
+    cell = _of_workers(name, _counted, role)
+    return Column(key, title, width, rank, cell, _by_worker(name), does)
+
+
+COLUMNS: tuple[Column[Slot], ...] = (
     Column(
-        "cpu",
-        "CPU",
-        4,
-        5,
-        _of_workers("cpu_percent", 4, fmt.number),
-        lambda s: s.total("cpu_percent"),
+        STATE, "STATE", 12, 0, _drawn_by_the_rows, lambda s: PLACES[s.state],
+        "what the worker on it does, or what is wrong", False, False, least=8,
     ),
     Column(
-        "rss", "RSS", 5, 10, _of_workers("rss_bytes", 5, fmt.size), lambda s: s.total("rss_bytes")
-    ),
-    Column("tasks", "EX/RDY/MEM", 10, 4, _tasks, lambda s: s.total("executing")),
-    Column(
-        "spill",
-        "SPILL",
-        5,
-        6,
-        _of_workers("spilled_bytes", 5, fmt.size),
-        lambda s: s.total("spilled_bytes"),
+        "util", "UTIL", 10, 0, _utilization, _by_device("utilization_percent"),
+        "share of time in which the GPU computed", least=6, most=22,
     ),
     Column(
-        "restarts",
-        "RST",
-        3,
-        12,
-        _of_workers("restarts", 3, lambda n: fmt.count(_whole(n))),
-        lambda s: s.total("restarts"),
+        "mem", "MEM", 12, 0, _memory, memory_share,
+        "GPU memory used and total; of a CPU worker, its own", least=6, most=22,
     ),
-    Column("ecc", "ECC", 4, 13, _ecc, lambda s: _device(s, "ecc_errors")),
-    Column("owner", "OTHERS", 16, 7, others, lambda s: s.foreign, False),
-)
-OF_WORKERS_ALONE = frozenset({"cpu", "rss", "tasks", "spill", "restarts"})
-"""The columns, side by side, that say nothing of a GPU without a worker."""
+    Column(
+        "power", "PWR", 8, 0, _power, _by_device("power_w"),
+        "power drawn, as a share of its limit, in W", least=5, most=16,
+    ),
+    Column("temp", "°C", 3, 0, _temperature, _by_device("temperature_c"), "temperature in °C"),
+    Column(
+        "cpu", "CPU", 4, 7, _of_workers("cpu_percent", fmt.number), _by_worker("cpu_percent"),
+        "CPU of its workers in percent; 100 is one core",
+    ),
+    _count_column("run", "RUN", 3, 2, "executing", "tasks that run on its workers"),
+    _count_column("ready", "READY", 5, 3, "ready", "tasks that are ready to run on its workers"),
+    _count_column("results", "RESULTS", 7, 4, "in_memory", "results that its workers hold"),
+    Column(
+        TASK, "TASK", 14, 1, _drawn_by_the_rows,
+        lambda s: next((w.current_task for w in s.workers), None),
+        "the task group that runs; in its place what is wrong", False, False, most=30,
+    ),
+    Column(
+        HISTORY, "HISTORY", 14, 6, _drawn_by_the_rows, lambda s: None,
+        "utilisation of the last minutes", False, rest=GENEROUS_HISTORY,
+    ),
+    Column(
+        "rss", "RSS", 5, 8, _of_workers("rss_bytes", fmt.size), _by_worker("rss_bytes"),
+        "host memory of its workers",
+    ),
+    Column(
+        "clock", "CLOCK", 5, 9, _clock, _by_device("sm_clock_mhz"),
+        "clock of its multiprocessors in MHz; ▾ is throttled",
+    ),
+    Column(
+        "spill", "SPILL", 5, 10, _of_workers("spilled_bytes", fmt.size),
+        _by_worker("spilled_bytes"),
+        "what its workers wrote to disk for want of memory",
+    ),
+    _count_column("restarts", "RST", 3, 11, "restarts", "restarts of its workers", "warn"),
+    Column("ecc", "ECC", 4, 12, _ecc, _by_device("ecc_errors"), "uncorrected memory errors"),
+)  # fmt: skip
 BY_KEY = {column.key: column for column in COLUMNS}
-DOES = {
-    "state": "what the worker on it does, or what is the matter",
-    "util": "share of time in which the GPU computed",
-    "mem": "GPU memory used and there; of a CPU worker, its own",
-    "temp": "temperature in °C",
-    "power": "power drawn and its cap, in W",
-    "clock": "clock of its multiprocessors in MHz; ▾ is throttled",
-    "cpu": "CPU of its workers; 100 is one core",
-    "rss": "host memory of its workers",
-    "tasks": "tasks executing, ready, and results in memory",
-    "spill": "what its workers wrote to disk for want of memory",
-    "restarts": "restarts of its workers",
-    "ecc": "uncorrected memory errors",
-    "owner": "processes on it that are not this cluster's",
-}
-"""What each column says."""
-HISTORY_CELLS = 12
-HISTORY_RANK = 8
-
-
-def fitting(columns: Sequence[Column], room: int) -> tuple[Column, ...]:
-    """Return those columns, in their order, that fit `room` cells with a space before each.
-
-    >>> [column.key for column in fitting(COLUMNS, 35)]
-    ['state', 'util', 'mem', 'temp']
-    """
-    chosen: set[str] = set()
-    for column in sorted(columns, key=lambda column: column.rank):
-        room -= column.width + 1
-        if room < 0 and column.rank:
-            break
-        chosen.add(column.key)
-    return tuple(column for column in columns if column.key in chosen)
-
-
-def ordered(slots: Iterable[Slot], column: Column, backwards: bool = False) -> list[Slot]:
-    """Return slots sorted by a column; those without a value come last either way."""
-    known, unknown = [], []
-    for slot in slots:
-        value = column.sort(slot)
-        if value is None:
-            unknown.append(slot)
-        else:
-            known.append((value, slot))
-    known.sort(key=lambda pair: pair[0], reverse=column.falling != backwards)
-    return [slot for _, slot in known] + unknown
+OF_WORKERS = frozenset(
+    (STATE, "mem", "cpu", "run", "ready", "results", TASK, "rss", "spill", "restarts")
+)
+"""The columns that say something of a worker without a GPU."""

@@ -1,111 +1,136 @@
-"""A row per GPU, under its host: name, chosen columns that fit, and a history where there is room.
+"""A row per GPU under its host: what is wrong, its name, the columns that fit.
 
 Pure but for the histories, which the watched cluster keeps.
 """
 
 from collections.abc import Sequence
 
+from gputui.readings import Owner
 from gputui.slots import Slot
+from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.views.fleet.gpu_columns import (
-    HISTORY_CELLS,
-    OF_WORKERS_ALONE,
-    Column,
-    fitting,
-    others,
-)
+from gputui.tui.rendering.columns import Column, Fitted, fitting
+from gputui.tui.rendering.gauges import spark
+from gputui.tui.rendering.marks import slot_state
+from gputui.tui.views.fleet.gpu_columns import HISTORY, OF_WORKERS, STATE, TASK
+from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.host_rows import MARK, group_row
 from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Line, Part, fitted
 
 NAME_MOST = 24
-HISTORY_FROM = 108
-"""Columns of the terminal from which there is room for a history."""
-STEP_READINGS = 5
-"""Readings that one dot of the history is the mean of."""
-OF_WORKERS = OF_WORKERS_ALONE | {"state", "mem"}
-"""The columns that say something of a worker without a GPU."""
+KEEPS_ROLE = ("warn", "bad", "accent")
+"""Roles that a row of old readings keeps; the rest of it is dim."""
 
 
 class GpuRows:
     """The rows of one drawing."""
 
     def __init__(
-        self, selection: Selection, watched: Watched, columns: Sequence[Column], width: int
+        self,
+        selection: Selection,
+        watched: Watched,
+        look: HeatLook,
+        columns: Sequence[Column[Slot]],
+        width: int,
     ) -> None:
-        self._selection, self._watched = selection, watched
-        self._name_width = min(NAME_MOST, max(map(len, selection.slots), default=8))
+        self._selection, self._watched, self._look = selection, watched, look
+        self._grouped = selection.sorted_by is None
+        names = (self._name(slot) for slot in selection.slots.values())
+        self._name_width = min(NAME_MOST, max([4 if selection.on_gpus else 6, *map(len, names)]))
         self._width = width
-        self._history = width >= HISTORY_FROM and selection.on_gpus
-        taken = self._name_width + 1 + (HISTORY_CELLS + 1 if self._history else 0)
         if not selection.on_gpus:
             columns = [column for column in columns if column.key in OF_WORKERS]
-        self.columns = fitting(columns, width - taken)
+        self.columns = fitting(columns, width - self._name_width - 2)
+
+    def _name(self, slot: Slot) -> str:
+        """Return what a slot is called where its host's name is above it, or is not."""
+        return slot.seat if self._grouped else slot.key
 
     @property
     def heading(self) -> Line:
         """The titles, with an arrow at the one that is sorted by."""
-        titles = [column.heading(self._arrow(column)) for column in self.columns]
-        if self._history:
-            titles.append(fitted("HISTORY", HISTORY_CELLS))
-        first = fitted("GPU" if self._selection.on_gpus else "WORKER", self._name_width)
-        return ((" ".join([" " + first, *titles]), "title"),)
+        selection = self._selection
+        titles = [
+            each.column.heading(
+                each.width, each.column.arrow(selection.sorted_by, selection.backwards)
+            )
+            for each in self.columns
+        ]
+        first = fitted("GPU" if selection.on_gpus else "WORKER", self._name_width)
+        return ((" ".join(["  " + first, *titles]), "heading"),)
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
         """The order that each title stands for, and its cells."""
-        columns = ((column.key, column.width) for column in self.columns)
-        return (("host", self._name_width), *columns)
-
-    def _arrow(self, column: Column) -> str:
-        if self._selection.sorted_by is not column:
-            return ""
-        return "▼" if column.falling != self._selection.backwards else "▲"
+        columns = ((each.column.key, each.width) for each in self.columns)
+        return (("host", self._name_width + 1), *columns)
 
     def row(self, key: str) -> Line:
         """Return the row of a slot, or the heading over a host's slots."""
         slot = self._selection.slots.get(key)
         if slot is None:
             return self._host(key)
-        parts: list[Part] = [*self._name_of(slot)]
-        for cell in self._cells(slot):
-            parts += [(" ", ""), cell]
-        if self._history:
-            parts += [(" ", ""), (self._history_of(slot), "busy")]
-        return [(text, "dim") for text, _ in parts] if slot.dead else parts
+        parts: list[Part] = list(self._name_of(slot))
+        for each in self.columns:
+            parts += [(" ", ""), *self._cell(slot, each)]
+        return [_faded(part) for part in parts] if slot.dead else parts
 
-    def _cells(self, slot: Slot) -> list[Part]:
-        """Return a slot's cells; others' processes in place of those of the worker it lacks."""
-        cells = [column.cell(slot) for column in self.columns]
-        if slot.workers or not slot.foreign:
-            return cells
-        keys = [column.key for column in self.columns]
-        empty = [place for place, key in enumerate(keys) if key in OF_WORKERS_ALONE]
-        if not empty or "owner" in keys:
-            return cells
-        room = sum(self.columns[place].width + 1 for place in empty) - 1
-        return [*cells[: empty[0]], others(slot, room), *cells[empty[-1] + 1 :]]
+    def _cell(self, slot: Slot, fitted_column: Fitted[Slot]) -> Line:
+        column, width = fitted_column.column, fitted_column.width
+        if column.key == STATE:
+            text, role = slot_state(slot, self._selection.now)
+            return [(fitted(text, width), role)]
+        if column.key == TASK:
+            text, role = self._what(slot)
+            return [(fitted(text, width), role)]
+        if column.key == HISTORY:
+            return [self._history_of(slot, width)]
+        return column.cell(slot, width)
+
+    def _what(self, slot: Slot) -> Part:
+        """Return what is wrong with a slot, else what runs on it."""
+        kinds = self._selection.alarms.get(slot.key, ())
+        if slot.foreign and slot.device is not None:
+            other = next(each for each in slot.device.processes if each.owner is not Owner.OURS)
+            return fmt.safe(f"{other.user or '?'}: {other.command or '?'}"), "warn"
+        if kinds:
+            return kinds[0].value, alarm_role(kinds)
+        reason = next((worker.reason for worker in slot.workers if worker.reason), "")
+        if reason:
+            return fmt.safe(reason), "warn"
+        return fmt.safe(next((w.current_task for w in slot.workers if w.current_task), "")), ""
 
     def _host(self, name: str) -> Line:
         selection = self._selection
         return group_row(
             selection.hosts[name],
             selection.by_host[name],
-            self._name_width,
-            selection.now,
+            self._look,
             self._width,
             folded=name in selection.folded,
             marked=name in selection.marked,
+            alarm=alarm_role(selection.alarms.get(name, ())),
         )
 
-    def _name_of(self, slot: Slot) -> tuple[Part, Part]:
-        mark = (MARK, "accent") if slot.key in self._selection.marked else (" ", "")
+    def _name_of(self, slot: Slot) -> Line:
         role = alarm_role(self._selection.alarms.get(slot.key, ()))
-        return mark, (fitted(fmt.safe(slot.key), self._name_width), role)
+        marked = slot.key in self._selection.marked
+        first = (MARK, "accent") if marked else ("!", role) if role else (" ", "")
+        return first, (" ", ""), (fitted(fmt.safe(self._name(slot)), self._name_width), role)
 
-    def _history_of(self, slot: Slot) -> str:
+    def _history_of(self, slot: Slot, width: int) -> Part:
         if slot.device is None:
-            return fmt.braille((), HISTORY_CELLS)
-        steps = self._watched.history.steps(slot.device.uuid, STEP_READINGS, 2 * HISTORY_CELLS)
-        return fmt.braille(fmt.shares(steps), HISTORY_CELLS)
+            return (" " * width, "")
+        steps = self._watched.history.steps(
+            slot.device.uuid, Metric.UTILIZATION, Span.MINUTES_2, 2 * width
+        )
+        return spark(fmt.shares(steps), width)
+
+
+def _faded(part: Part) -> Part:
+    text, role = part
+    if role.startswith("edge"):
+        return (" " * len(text), "")
+    return part if role in KEEPS_ROLE else (text, "dim")

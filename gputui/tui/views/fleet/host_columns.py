@@ -1,15 +1,21 @@
 """The columns of the host rows: what each shows of a host and its slots, and how it sorts. Pure."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from gputui.slots import Slot
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.widgets.pane import fitted
+from gputui.tui.rendering.columns import Cell, Column, SortValue
+from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.marks import host_state
+from gputui.tui.totals import Total, total_of
+from gputui.tui.views.fleet.gpu_columns import HOT_C, share
+from gputui.tui.views.fleet.heat_cells import HeatLook
+from gputui.tui.widgets.pane import Line, fitted, merged
 
-STATE_WIDTH = 18
+STATE_WIDTH = 16
+STATE, GLYPHS = "state", "gpus"
 _URGENCY = {
     HostState.REFUSED: 0.0,
     HostState.SILENT: 1.0,
@@ -20,117 +26,121 @@ _COMING_UP = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class HostColumn:
-    """One column of the host rows."""
+class HostRow:
+    """A host and its slots, and what they are drawn from."""
 
-    key: str
-    title: str
-    width: int
-    show: Callable[[HostStatus, Sequence[Slot]], str]
-    sort: Callable[[HostStatus, Sequence[Slot]], float | None]
-    falling: bool = True
-    """Whether the largest comes first when it is sorted by."""
+    host: HostStatus
+    slots: Sequence[Slot]
+    look: HeatLook
+    alarms: int = 0
 
-    def mark(self, backwards: bool) -> str:
-        """Return the mark of the order in which it is sorted by."""
-        return "▼" if self.falling != backwards else "▲"
+    @property
+    def total(self) -> Total:
+        """Its GPUs taken together."""
+        return total_of([slot.device for slot in self.slots if slot.device is not None])
 
-    def heading(self, mark: str = "", right: bool = True) -> str:
-        """Return the title as wide as the column, with the mark of the order."""
-        return fitted(self.title[: self.width - len(mark)] + mark, self.width, right)
+    @property
+    def hottest_c(self) -> float | None:
+        """The temperature of its hottest GPU."""
+        readings = [slot.device.temperature_c for slot in self.slots if slot.device is not None]
+        return max((each for each in readings if each is not None), default=None)
 
 
-def _number_of(
-    key: str, title: str, width: int, name: str, show: Callable[[float | None], str]
-) -> HostColumn:
-    def read(host: HostStatus, _slots: Sequence[Slot]) -> float | None:
-        value: float | None = getattr(host.reading, name)
+def _state(row: HostRow, width: int) -> Line:
+    text, role = host_state(row.host, row.look.now)
+    return [(fitted(text, width), role)]
+
+
+def _glyphs(row: HostRow, width: int) -> Line:
+    slots = row.slots if len(row.slots) <= width else row.slots[: width - 1]
+    parts = merged(row.look.cell(slot) for slot in slots)
+    rest = width - len(slots)
+    return [*parts, (("…" if len(row.slots) > width else " ") + " " * (rest - 1), "dim")]
+
+
+def _utilization(row: HostRow, width: int) -> Line:
+    value = row.total.utilization_percent
+    return gauge(share(value, 100), fmt.MISSING if value is None else f"{value:.0f}%", width)
+
+
+def _memory(row: HostRow, width: int) -> Line:
+    total = row.total
+    text = fmt.memory(total.memory_used_bytes, total.memory_total_bytes)
+    return gauge(total.memory_share, text, width)
+
+
+def _power(row: HostRow, width: int) -> Line:
+    drawn = row.total.power_w
+    text = fmt.MISSING if drawn is None else f"{drawn / 1000:.1f}kW"
+    return gauge(row.total.power_share, text, width)
+
+
+def _hottest(row: HostRow, width: int) -> Line:
+    value = row.hottest_c
+    return [(fmt.number(value).rjust(width), "warn" if (value or 0) >= HOT_C else "")]
+
+
+def _alarms(row: HostRow, width: int) -> Line:
+    return [(str(row.alarms or "").rjust(width), "warn")]
+
+
+def _of_host(name: str, show: Callable[[float | None], str]) -> Cell[HostRow]:
+    return lambda row, width: [(show(getattr(row.host.reading, name)).rjust(width), "dim")]
+
+
+def _host_reading(name: str) -> Callable[[HostRow], SortValue]:
+    def read(row: HostRow) -> SortValue:
+        value: float | None = getattr(row.host.reading, name)
         return value
 
-    return HostColumn(key, title, width, lambda host, slots: show(read(host, slots)), read)
+    return read
 
 
-def _memory(host: HostStatus, _slots: Sequence[Slot]) -> str:
-    return fmt.memory(host.reading.memory_used_bytes, host.reading.memory_total_bytes)
+def _host_memory(row: HostRow, width: int) -> Line:
+    reading = row.host.reading
+    text = fmt.memory(reading.memory_used_bytes, reading.memory_total_bytes)
+    return [(text.rjust(width), "dim")]
 
 
-def _memory_used(host: HostStatus, _slots: Sequence[Slot]) -> float | None:
-    used, total = host.reading.memory_used_bytes, host.reading.memory_total_bytes
-    return None if used is None or not total else used / total
+def _host_memory_share(row: HostRow) -> float | None:
+    return share(row.host.reading.memory_used_bytes, row.host.reading.memory_total_bytes)
 
 
-def _known(slots: Sequence[Slot], name: str) -> list[float]:
-    """Return a reading of all GPUs that have it."""
-    values = [getattr(slot.device, name) for slot in slots if slot.device is not None]
-    return [value for value in values if value is not None]
-
-
-def _utilization(_host: HostStatus, slots: Sequence[Slot]) -> float | None:
-    known = _known(slots, "utilization_percent")
-    return fmean(known) if known else None
-
-
-def _gpu_memory(_host: HostStatus, slots: Sequence[Slot]) -> str:
-    used, total = _known(slots, "memory_used_bytes"), _known(slots, "memory_total_bytes")
-    return fmt.memory(int(sum(used)) if used else None, int(sum(total)) if total else None)
-
-
-def _gpu_memory_used(_host: HostStatus, slots: Sequence[Slot]) -> float | None:
-    used, total = _known(slots, "memory_used_bytes"), _known(slots, "memory_total_bytes")
-    return sum(used) / sum(total) if used and sum(total) else None
-
-
-def _power(_host: HostStatus, slots: Sequence[Slot]) -> float | None:
-    known = _known(slots, "power_w")
-    return sum(known) if known else None
-
-
-def _kilowatts(host: HostStatus, slots: Sequence[Slot]) -> str:
-    drawn = _power(host, slots)
-    return fmt.MISSING if drawn is None else f"{drawn / 1000:.1f}kW"
-
-
-STATE = HostColumn(
-    "state",
-    "STATE",
-    STATE_WIDTH,
-    lambda host, slots: host.state.value,
-    lambda host, slots: _URGENCY.get(host.state, _COMING_UP),
-    falling=False,
-)
-OF_GPUS = (
-    HostColumn("util", "UTIL%", 5, lambda h, s: fmt.number(_utilization(h, s)), _utilization),
-    HostColumn("mem", "GPU MEM", 11, _gpu_memory, _gpu_memory_used),
-    HostColumn("power", "POWER", 6, _kilowatts, _power),
-)
-"""What is said of all GPUs of a host together, where there is room."""
-READINGS = (
-    _number_of("cpu", "CPU%", 5, "cpu_percent", fmt.number),
-    HostColumn("memory", "MEMORY", 11, _memory, _memory_used),
-    _number_of("load", "LOAD", 6, "load_1m", lambda value: fmt.number(value, 1)),
-    _number_of("receive", "RECV/s", 7, "network_receive_bytes_per_s", fmt.size),
-    _number_of("send", "SEND/s", 7, "network_send_bytes_per_s", fmt.size),
-)
-"""What is said of the host itself."""
-HOST_COLUMNS = {column.key: column for column in (STATE, *OF_GPUS, *READINGS)}
-
-
-def ordered(
-    hosts: Mapping[str, HostStatus],
-    by_host: Mapping[str, Sequence[Slot]],
-    column: HostColumn | None,
-    backwards: bool = False,
-) -> list[str]:
-    """Return hosts' names sorted by a column, those without a value last; as they are without."""
-    if column is None:
-        return list(by_host)
-    values = {name: column.sort(hosts[name], slots) for name, slots in by_host.items()}
-    known = [(value, name) for name, value in values.items() if value is not None]
-    known.sort(key=lambda pair: pair[0], reverse=column.falling != backwards)
-    unknown = [name for name, value in values.items() if value is None]
-    return [name for _, name in known] + unknown
-
-
-def keys_of(columns: Iterable[HostColumn]) -> list[str]:
-    """Return what the hosts can be sorted by where these columns are shown."""
-    return ["host", STATE.key, *(column.key for column in columns)]
+HOST_COLUMNS: tuple[Column[HostRow], ...] = (
+    Column(
+        STATE, "STATE", STATE_WIDTH, 0, _state,
+        lambda r: _URGENCY.get(r.host.state, _COMING_UP), "how the host is", False, False, least=9,
+    ),
+    Column(GLYPHS, "GPUS", 8, 0, _glyphs, lambda r: len(r.slots), "a cell per GPU", False, least=4),
+    Column(
+        "util", "UTIL", 10, 0, _utilization, lambda r: r.total.utilization_percent,
+        "mean utilisation of its GPUs", least=6, most=22,
+    ),
+    Column(
+        "mem", "MEM", 12, 0, _memory, lambda r: r.total.memory_share,
+        "GPU memory used and total", least=6, most=22,
+    ),
+    Column(
+        "power", "PWR", 8, 0, _power, lambda r: r.total.power_w, "power drawn", least=6, most=16
+    ),
+    Column("temp", "°C", 3, 0, _hottest, lambda r: r.hottest_c, "its hottest GPU"),
+    Column("alarms", "!", 2, 1, _alarms, lambda r: r.alarms or None, "alarms"),
+    Column(
+        "cpu", "CPU", 4, 2, _of_host("cpu_percent", fmt.number), _host_reading("cpu_percent"),
+        "CPU of the host in percent",
+    ),
+    Column("memory", "HOST MEM", 11, 3, _host_memory, _host_memory_share, "memory of the host"),
+    Column(
+        "load", "LOAD", 5, 4, _of_host("load_1m", lambda value: fmt.number(value, 1)),
+        _host_reading("load_1m"), "load of a minute",
+    ),
+    Column(
+        "receive", "RECV/s", 7, 5, _of_host("network_receive_bytes_per_s", fmt.size),
+        _host_reading("network_receive_bytes_per_s"), "network, received",
+    ),
+    Column(
+        "send", "SEND/s", 7, 6, _of_host("network_send_bytes_per_s", fmt.size),
+        _host_reading("network_send_bytes_per_s"), "network, sent",
+    ),
+)  # fmt: skip
+HOST_BY_KEY = {column.key: column for column in HOST_COLUMNS}

@@ -1,117 +1,116 @@
-"""A host and its slots → a row: the heading over its GPUs, or the whole host in one line. Pure."""
+"""A host and its slots → a row: the line over its GPUs, or the whole host in one line. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from gputui.slots import Slot, SlotState
+from gputui.slots import Slot
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.marks import MARKS, SlotMark
-from gputui.tui.views.fleet.host_columns import OF_GPUS, READINGS, STATE, STATE_WIDTH, HostColumn
+from gputui.tui.rendering.columns import Column, Fitted, fitting
+from gputui.tui.rendering.marks import host_state
+from gputui.tui.views.fleet.heat_cells import HeatLook
+from gputui.tui.views.fleet.host_columns import GLYPHS, HOST_COLUMNS, HostRow
+from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.widgets.pane import Line, Part, fitted, merged, whole_fields
 
-STATES = {
-    HostState.READY: SlotMark("●", "good"),
-    HostState.REFUSED: SlotMark("✖", "bad"),
-    HostState.SILENT: SlotMark("◌", "warn"),
-    HostState.RECONNECTING: SlotMark("◌", "warn"),
-}
-COMING_UP = SlotMark("◔", "accent")
 MARK = "▌"
-FEWEST_GLYPHS = 4
+NAME_MOST = 24
 
 
-@dataclass(frozen=True, slots=True)
-class HostLayout:
-    """How host rows are laid out: the same for all, so that columns stand below each other."""
+class HostRows:
+    """The rows of one drawing."""
 
-    name: int
-    glyphs: int
-    of_gpus: bool
-
-    @classmethod
-    def fitting(cls, names: int, glyphs: int, width: int) -> "HostLayout":
-        """Return the layout for names and glyphs of so many cells in rows of this width."""
-        taken = names + STATE_WIDTH + 4 + sum(column.width + 1 for column in READINGS)
-        more = sum(column.width + 1 for column in OF_GPUS)
-        of_gpus = width - taken - more >= glyphs
-        room = width - taken - (more if of_gpus else 0)
-        return cls(names, max(FEWEST_GLYPHS, min(glyphs, room)), of_gpus)
+    def __init__(self, selection: Selection, look: HeatLook, width: int) -> None:
+        self._selection, self._look = selection, look
+        self._names = min(NAME_MOST, max([4, *map(len, selection.by_host)]))
+        most = max((len(slots) for slots in selection.by_host.values()), default=1)
+        columns = [
+            replace(column, width=max(4, most), least=4) if column.key == GLYPHS else column
+            for column in HOST_COLUMNS
+        ]
+        self.columns: tuple[Fitted[HostRow], ...] = fitting(columns, width - self._names - 2)
 
     @property
-    def columns(self) -> tuple[HostColumn, ...]:
-        """The readings that there is room for."""
-        return (*OF_GPUS, *READINGS) if self.of_gpus else READINGS
-
-    def heading(self, sorted_by: HostColumn | None, backwards: bool) -> str:
-        """Return the titles over the rows, with an arrow at the one that is sorted by."""
-
-        def arrow(column: HostColumn) -> str:
-            return column.mark(backwards) if column is sorted_by else ""
-
-        parts = [" " + fitted("HOST", self.name), STATE.heading(arrow(STATE), right=False)]
-        titles = [column.heading(arrow(column)) for column in self.columns]
-        return " ".join([*parts, fitted("GPUS", self.glyphs), *titles])
+    def heading(self) -> Line:
+        """The titles, with an arrow at the one that is sorted by."""
+        selection = self._selection
+        titles = [
+            each.column.heading(each.width, _arrow(each.column, selection)) for each in self.columns
+        ]
+        return ((" ".join(["  " + fitted("HOST", self._names), *titles]), "heading"),)
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
-        """The order that each title stands for, "" for none, and its cells."""
-        columns = ((column.key, column.width) for column in self.columns)
-        return (("host", self.name), (STATE.key, STATE.width), ("", self.glyphs), *columns)
+        """The order that each title stands for, and its cells."""
+        columns = ((each.column.key, each.width) for each in self.columns)
+        return (("host", self._names + 1), *columns)
+
+    def row(self, name: str) -> Line:
+        """Return a host in one line."""
+        selection = self._selection
+        host, slots = selection.hosts[name], selection.by_host[name]
+        alarms = sum(slot.key in selection.alarms for slot in slots)
+        role = alarm_role(selection.alarms.get(name, ())) or ("warn" if alarms else "")
+        marked = name in selection.marked
+        first: Part = (MARK, "accent") if marked else ("!", role) if role else (" ", "")
+        title = fitted(fmt.safe(name), self._names)
+        parts: list[Part] = [first, (" ", ""), (title, role or "title")]
+        value = HostRow(host, slots, self._look, alarms)
+        if host.reason and not slots:
+            text, mark_role = host_state(host, self._look.now)
+            return [*parts, (f" {text}  ", mark_role), (fmt.safe(host.reason), "warn")]
+        for each in self.columns:
+            parts += [(" ", ""), *each.column.cell(value, each.width)]
+        return parts
 
 
-def glyph(slot: Slot) -> Part:
-    """Return a slot in one cell: how busy it is, or the shape of what is the matter."""
-    mark = MARKS[slot.state]
-    if slot.state is SlotState.BUSY and slot.device is not None:
-        percent = slot.device.utilization_percent
-        if percent is not None:
-            return (fmt.coarse_level(percent / 100), mark.role)
-    return (mark.shape, mark.role)
-
-
-def state_part(host: HostStatus, now: float) -> Part:
-    """Return a host's state with the age of what is known of a silent one."""
-    mark = STATES.get(host.state, COMING_UP)
-    text = f"{mark.shape} {host.state.value}"
-    if host.state is not HostState.READY:
-        text += f" {fmt.age(now - (host.read_at or host.state_since))}"
-    return (fitted(text, STATE_WIDTH), mark.role)
+def _arrow(column: Column[HostRow], selection: Selection) -> str:
+    by = selection.hosts_sorted_by
+    if by is None or by.key != column.key:
+        return ""
+    return by.arrow(by, selection.hosts_backwards)
 
 
 def group_row(
     host: HostStatus,
     slots: Sequence[Slot],
-    name_width: int,
-    now: float,
+    look: HeatLook,
     width: int,
     *,
     folded: bool,
     marked: bool = False,
+    alarm: str = "",
 ) -> Line:
-    """Return the heading over a host's GPUs, with those of its readings that fit."""
-    arrow = MARK if marked else "▸" if folded else "▾"
-    name = fitted(f"{arrow}{fmt.safe(host.name)}", name_width + 2)
-    cpu, memory, load, receive, send = (column.show(host, slots) for column in READINGS)
-    parts: list[Part] = [(name, "title"), state_part(host, now)]
+    """Return the line over a host's GPUs: its name, what they are, its readings that fit."""
+    arrow = "▸" if folded else "▾"
+    gutter: Part = (MARK, "accent") if marked else ("!", alarm) if alarm else (" ", "")
+    parts: list[Part] = [gutter, (f"{arrow}{fmt.safe(host.name)}", alarm or "title")]
+    if host.state is not HostState.READY:
+        text, role = host_state(host, look.now)
+        parts.append((f"  {text}", role))
     if host.reason:
-        return [*parts, (fmt.safe(host.reason), "warn")]
-    fields = (f"cpu {cpu}%", f"  mem {memory}", f"  load {load}", f"  net {receive}↓ {send}↑ ")
-    parts = whole_fields([*parts, *((field, "dim") for field in fields)], width)
-    return [*parts, *merged([glyph(slot) for slot in slots])] if folded else parts
+        return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
+    if folded:
+        parts += [("  ", ""), *merged([look.cell(slot) for slot in slots])]
+    read = host.reading
+    fields = (
+        models(slots),
+        f"  cpu {fmt.number(read.cpu_percent)}%",
+        f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}",
+        f"  load {fmt.number(read.load_1m, 1)}",
+        f"  net {fmt.size(read.network_receive_bytes_per_s)}↓"
+        f" {fmt.size(read.network_send_bytes_per_s)}↑",
+    )
+    return whole_fields([*parts, *((field, "dim") for field in fields if field)], width)
 
 
-def host_row(
-    host: HostStatus, slots: Sequence[Slot], layout: HostLayout, now: float, *, marked: bool = False
-) -> Line:
-    """Return a host in one line, a glyph for each GPU."""
-    first = (MARK, "accent") if marked else (" ", "")
-    parts: list[Part] = [first, (fitted(fmt.safe(host.name), layout.name) + " ", "title")]
-    parts += [state_part(host, now), (" ", "")]
-    shown = slots if len(slots) <= layout.glyphs else slots[: layout.glyphs - 1]
-    parts += merged([glyph(slot) for slot in shown])
-    parts.append(("…" if len(slots) > len(shown) else " " * (layout.glyphs - len(shown)), "dim"))
-    if host.reason:
-        return [*parts, ("  " + fmt.safe(host.reason), "warn")]
-    cells = [fitted(each.show(host, slots), each.width, right=True) for each in layout.columns]
-    return [*parts, (" " + " ".join(cells), "" if host.state.final else "dim")]
+def models(slots: Sequence[Slot]) -> str:
+    """Return what GPUs these are, each model once.
+
+    >>> models([])
+    ''
+    """
+    counts = Counter(slot.device.name for slot in slots if slot.device is not None)
+    short = (f"{count}×{name.removeprefix('NVIDIA ')}" for name, count in counts.items())
+    return fmt.safe("  " + " + ".join(short)) if counts else ""

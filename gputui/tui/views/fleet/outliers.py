@@ -1,17 +1,48 @@
-"""What stands out: what has an alarm, then what differs most from the busy GPUs. Pure."""
+"""GPUs unlike the rest: what has an alarm, then what strays farthest from its own kind. Pure.
 
-from collections.abc import Mapping, Sequence
+Compared are busy GPUs of one model and one power limit, by their means over a minute: a robust
+z-score, the distance from the median in median distances. One that is in the list stays there
+until it has clearly come back, so that the list is still when nothing changes.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from gputui.alarms import SERIOUS, AlarmKind
 from gputui.slots import Slot, SlotState
+from gputui.tui.history import History, Metric
 from gputui.tui.rendering import format as fmt
 from gputui.tui.views.fleet.selection import Selection
 from gputui.tui.widgets.pane import Line
 
-OUTLIERS = 10
-HOLD_S = 5.0
-"""How long the list of what stands out stays as it is; every change sends whole lines."""
+MOST = 12
+HOLD_S = 10.0
+"""How long the list stays as it is."""
+STRAYED, RETURNED = 4.0, 2.5
+"""The z-score from which a GPU is an outlier, and below which it is no longer one."""
+FEWEST = 4
+"""GPUs of a kind that can be compared."""
+TO_Z = 0.6745
+"""Makes a median distance comparable to a standard deviation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A reading that is compared, and the least distance that means anything."""
+
+    metric: Metric
+    title: str
+    unit: str
+    least_spread: float
+
+
+COMPARED = (
+    Compared(Metric.UTILIZATION, "util", " %", 3.0),
+    Compared(Metric.POWER, "power", " W", 10.0),
+    Compared(Metric.TEMPERATURE, "temp", " °C", 2.0),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,62 +54,93 @@ class Outlier:
     role: str
 
 
-def outliers(slots: Sequence[Slot], alarms: Mapping[str, Sequence[str]]) -> list[Outlier]:
-    """Return those that stand out: what has an alarm, then what differs most from the busy."""
-    found = [Outlier(key, ", ".join(kinds), "warn") for key, kinds in alarms.items()]
-    busy = [slot for slot in slots if slot.state is SlotState.BUSY and slot.key not in alarms]
-    found += [
-        Outlier(slot.key, why, "")
-        for far, slot, why in sorted(_strayed(busy), key=lambda each: -each[0])
-        if far > 4
+def outliers(
+    slots: Sequence[Slot],
+    alarms: Mapping[str, Sequence[AlarmKind]],
+    history: History,
+    before: Collection[str] = (),
+) -> list[Outlier]:
+    """Return what has an alarm, then what strays; `before` are those that strayed already."""
+    found = [
+        Outlier(key, ", ".join(kinds), "bad" if kinds[0] in SERIOUS else "warn")
+        for key, kinds in alarms.items()
     ]
-    return found[:OUTLIERS]
+    busy = [slot for slot in slots if slot.state is SlotState.BUSY and slot.key not in alarms]
+    strayed = [
+        (far, Outlier(slot.key, why, ""))
+        for far, slot, why in _strayed(busy, history)
+        if far > (RETURNED if slot.key in before else STRAYED)
+    ]
+    strayed.sort(key=lambda each: (-round(each[0]), each[1].key))
+    return [*found, *(outlier for _, outlier in strayed)][:MOST]
 
 
-def _strayed(slots: Sequence[Slot]) -> list[tuple[float, Slot, str]]:
-    """Return for each slot how many spreads it is from the middle, in what it is farthest."""
+def _strayed(slots: Iterable[Slot], history: History) -> list[tuple[float, Slot, str]]:
+    """Return for each slot its largest z-score and what it is of."""
+    kinds: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
+    for slot in slots:
+        if slot.device is not None:
+            kinds[slot.device.name, slot.device.power_limit_w].append(slot)
     farthest: dict[str, tuple[float, Slot, str]] = {}
-    for name, title in _COMPARED.items():
-        values = [
-            (slot, value)
-            for slot in slots
-            if slot.device and (value := getattr(slot.device, name)) is not None
-        ]
-        if len(values) < 4:
-            continue
-        middle = median(value for _, value in values)
-        spread = median(abs(value - middle) for _, value in values) or max(1.0, middle * 0.02)
-        for slot, value in values:
-            far = abs(value - middle) / spread
-            if far > farthest.get(slot.key, (0.0,))[0]:
-                why = f"{title} {value:.0f}, others {middle:.0f}"
-                farthest[slot.key] = (far, slot, why)
+    for compared in COMPARED:
+        means = history.minute(compared.metric)
+        for alike in kinds.values():
+            for far, slot, why in _scores(alike, means, compared):
+                if far > farthest.get(slot.key, (0.0,))[0]:
+                    farthest[slot.key] = (far, slot, why)
     return list(farthest.values())
 
 
-_COMPARED = {
-    "utilization_percent": "util",
-    "temperature_c": "temp",
-    "power_w": "power",
-    "sm_clock_mhz": "clock",
-}
+def _scores(
+    slots: Iterable[Slot], means: Mapping[str, float], compared: Compared
+) -> Iterable[tuple[float, Slot, str]]:
+    values = [
+        (slot, means[slot.device.uuid])
+        for slot in slots
+        if slot.device is not None and slot.device.uuid in means
+    ]
+    if len(values) < FEWEST:
+        return
+    middle = median(value for _, value in values)
+    spread = max(compared.least_spread, median(abs(value - middle) for _, value in values))
+    for slot, value in values:
+        why = f"{compared.title} {value:.0f}{compared.unit}, others {middle:.0f}"
+        yield TO_Z * abs(value - middle) / spread, slot, why
 
 
 class Outliers:
-    """The list of what stands out, made anew now and then."""
+    """The list of outliers, looked at again now and then."""
 
     def __init__(self) -> None:
-        self._found: list[Outlier] = []
-        self._found_at = 0.0
+        self.found: list[Outlier] = []
+        self._alarms: Mapping[str, Sequence[AlarmKind]] = {}
+        self._looked_at = 0.0
+
+    def look(self, selection: Selection, history: History) -> None:
+        """Look again, if it is time or an alarm was raised or cleared."""
+        due = not self._looked_at <= selection.now < self._looked_at + HOLD_S
+        if due or selection.alarms != self._alarms:
+            self._looked_at, self._alarms = selection.now, selection.alarms
+            before = {each.key for each in self.found}
+            slots = list(selection.slots.values())
+            self.found = outliers(slots, selection.alarms, history, before)
 
     def lines(self, selection: Selection) -> list[Line]:
         """Return the list, of what is shown only."""
-        if not self._found_at <= selection.now < self._found_at + HOLD_S:
-            self._found_at = selection.now
-            self._found = outliers(list(selection.slots.values()), selection.alarms)
         lines: list[Line] = [
-            ((f"{fmt.safe(each.key)} ", ""), (each.why, each.role or "dim"))
-            for each in self._found
+            (
+                (f"{fmt.safe(each.key)} ", "dim" if not each.role else ""),
+                (each.why, each.role),
+            )
+            for each in self.found
             if not selection.filter_text or each.key in selection.slots
         ]
-        return [(("stands out", "title"),), *lines] if lines else []
+        title: Line = (("ALARMS AND OUTLIERS  ", "heading"), ("o", "key"), (" next", "dim"))
+        return [title, *(lines or [(("none: all GPUs do alike", "dim"),)])]
+
+    def after(self, key: str | None) -> str | None:
+        """Return the key of the outlier after this one; the first after the last."""
+        keys = [each.key for each in self.found]
+        if not keys:
+            return None
+        return keys[(keys.index(key) + 1) % len(keys)] if key in keys else keys[0]

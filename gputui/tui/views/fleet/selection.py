@@ -11,9 +11,9 @@ from gputui.slots import Slot
 from gputui.snapshot import HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.rendering import format as fmt
-from gputui.tui.views.fleet.gpu_columns import Column, ordered
-from gputui.tui.views.fleet.host_columns import HostColumn
-from gputui.tui.views.fleet.host_columns import ordered as ordered_hosts
+from gputui.tui.rendering.columns import Column, ordered
+from gputui.tui.views.fleet.heat_cells import HeatLook
+from gputui.tui.views.fleet.host_columns import HostRow
 from gputui.tui.views.fleet.slot_fields import HOST_FIELDS, SLOT_FIELDS
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Line, Part
@@ -27,6 +27,10 @@ class Zoom(StrEnum):
     HEAT = "heat"
 
 
+PAGES = 2
+"""Pages of GPUs that are looked at as rows rather than from farther away."""
+
+
 class Selection:
     """The slots that are shown now, and what a person chose of them."""
 
@@ -36,9 +40,9 @@ class Selection:
         self.hosts: dict[str, HostStatus] = {}
         self.alarms: dict[str, list[AlarmKind]] = {}
         self.now = 0.0
-        self.sorted_by: Column | None = None
+        self.sorted_by: Column[Slot] | None = None
         self.backwards = False
-        self.hosts_sorted_by: HostColumn | None = None
+        self.hosts_sorted_by: Column[HostRow] | None = None
         self.hosts_backwards = False
         """The order of the host zoom, apart from that of the GPUs."""
         self.marked: set[str] = set()
@@ -101,8 +105,8 @@ class Selection:
         )
 
     def fitting(self, room: int) -> Zoom:
-        """Return the closest zoom at which all rows fit into so many lines."""
-        if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= room:
+        """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""
+        if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= PAGES * room:
             return Zoom.GPU
         return Zoom.HOST if len(self.by_host) <= room else Zoom.HEAT
 
@@ -112,9 +116,13 @@ class Selection:
             return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
         return list(self._grouped())
 
-    def host_keys(self) -> list[str]:
+    def host_keys(self, look: HeatLook) -> list[str]:
         """Return the rows of the host zoom in their order."""
-        return ordered_hosts(self.hosts, self.by_host, self.hosts_sorted_by, self.hosts_backwards)
+        rows = [
+            HostRow(self.hosts[name], slots, look, sum(slot.key in self.alarms for slot in slots))
+            for name, slots in self.by_host.items()
+        ]
+        return [row.host.name for row in ordered(rows, self.hosts_sorted_by, self.hosts_backwards)]
 
     def _grouped(self) -> Iterable[str]:
         for name, slots in self.by_host.items():

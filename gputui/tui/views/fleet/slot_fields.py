@@ -8,7 +8,7 @@ from collections.abc import Callable
 from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields
-from gputui.tui.views.fleet.gpu_columns import BY_KEY
+from gputui.tui.views.fleet.gpu_columns import memory_share
 
 
 def _of_device(name: str) -> Callable[[Slot], float | None]:
@@ -40,7 +40,7 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "power": _of_device("power_w"),
         "clock": _of_device("sm_clock_mhz"),
         "ecc": _of_device("ecc_errors"),
-        "mem": lambda slot: _percent(BY_KEY["mem"].sort(slot)),
+        "mem": lambda slot: _percent(memory_share(slot)),
         "cpu": lambda slot: slot.total("cpu_percent"),
         "rss": lambda slot: slot.total("rss_bytes"),
         "spill": lambda slot: slot.total("spilled_bytes"),
@@ -70,5 +70,5 @@ def _used(slot: Slot) -> float | None:
     return slot.device.memory_used_bytes if slot.device else slot.total("rss_bytes")
 
 
-def _percent(fraction: float | str | None) -> float | None:
-    return fraction * 100 if isinstance(fraction, float) else None
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else fraction * 100

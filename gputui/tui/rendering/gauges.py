@@ -1,0 +1,80 @@
+"""Bars with their figure inside, and graphs of several rows: values → parts. Pure.
+
+A bar is `width` cells of one line: what is filled has the ramp's colour for the value, the rest is
+a track, and the figure is written over both. A graph is braille, two values to a cell, its rows
+along the same ramp.
+"""
+
+from collections.abc import Sequence
+
+from gputui.tui.rendering import format as fmt
+from gputui.tui.widgets.pane import Line, Part, merged
+
+FILLS = 4
+"""Steps of the ramp, from `fill0` to `fill3`."""
+LIMIT = "╌"
+
+
+def gauge(fraction: float | None, figure: str, width: int, role: str = "") -> list[Part]:
+    """Return a bar with a figure at its right end; `role` is that of the figure where it matters.
+
+    >>> gauge(0.5, "50%", 8)
+    [('    ', 'fill2'), (' 50%', 'track')]
+    >>> gauge(None, "–", 4)
+    [('   –', 'track')]
+    """
+    text = figure[:width].rjust(width)
+    if fraction is None:
+        return [(text, f"{role}track")]
+    filled = min(1.0, max(0.0, fraction)) * width
+    step = min(FILLS - 1, int(fraction * FILLS))
+    whole = int(filled)
+    edge = fmt.BLOCKS[int((filled - whole) * 8)]
+    parts: list[Part] = [(text[:whole], f"{role}fill{step}")] if whole else []
+    rest = text[whole:]
+    if rest[:1] == " " and edge != " ":
+        parts.append((edge, f"edge{step}"))
+        rest = rest[1:]
+    return [*parts, (rest, f"{role}track")] if rest else parts
+
+
+def spark(fractions: Sequence[float | None], width: int) -> Part:
+    """Return a graph of one row."""
+    return (fmt.braille(fractions, width), "graph2")
+
+
+def graph(
+    fractions: Sequence[float | None], width: int, rows: int, limit: float | None = None
+) -> list[Line]:
+    """Return a graph of some rows, the newest value at the right, with a limit drawn in.
+
+    >>> for line in graph([0.0, 0.5, 1.0, None], 3, 2, limit=1.0):
+    ...     print("".join(text for text, _ in line))
+    ╌╌⡇
+    ⠀⣸⡇
+    """
+    values = list(fractions)[-2 * width :]
+    values[:0] = [None] * (2 * width - len(values))
+    heights = [0 if value is None else _height(value, rows) for value in values]
+    limit_row = None if limit is None else rows - 1 - min(rows - 1, int(limit * rows - 1e-9))
+    return [
+        _graph_row(heights, (rows - 1 - row) * 4, _ramp(row, rows), row == limit_row)
+        for row in range(rows)
+    ]
+
+
+def _ramp(row: int, rows: int) -> str:
+    return f"graph{(rows - 1 - row) * FILLS // rows}"
+
+
+def _height(value: float, rows: int) -> int:
+    """Return how many dots high a value is: at least one, so that nothing looks like missing."""
+    return max(1, round(min(1.0, max(0.0, value)) * rows * 4))
+
+
+def _graph_row(heights: Sequence[int], below: int, role: str, limit: bool) -> Line:
+    parts: list[Part] = []
+    for left, right in zip(heights[::2], heights[1::2], strict=True):
+        dots = fmt.dots(max(0, min(4, left - below)), max(0, min(4, right - below)))
+        parts.append((LIMIT, "dim") if limit and dots == fmt.NO_DOTS else (dots, role))
+    return merged(parts)
