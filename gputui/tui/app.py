@@ -51,7 +51,7 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
-    App.-lost Stage, App.-lost #summary { opacity: 40%; }
+    App.-lost Stage, App.-lost #summary, App.-lost #totals { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 

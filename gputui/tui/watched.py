@@ -39,8 +39,6 @@ class Watched:
     """The task group that each worker runs, and since when, as far as was seen."""
     last_task_at: dict[str, float] = field(default_factory=dict)
     """When each worker was last seen to run a task."""
-    lost: str = ""
-    """Why nothing is heard of the head, in a sentence; what is shown is then as it was."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
     """What workers printed since somebody asked for it."""
     stream: Stream = field(default_factory=Stream)

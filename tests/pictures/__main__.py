@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from tests.pictures.png import write_png
+from tests.pictures.raster import write_png
 from tests.pictures.scenes import FOLDER, README, SCENES, draw
 
 if __name__ == "__main__":
@@ -11,8 +11,8 @@ if __name__ == "__main__":
     wanted = set(sys.argv[1:])
     for scene in SCENES:
         if not wanted or scene.name in wanted:
-            svg = asyncio.run(draw(scene))
-            scene.path.write_text(svg, encoding="utf-8")
+            picture = asyncio.run(draw(scene))
+            scene.path.write_text(picture.svg, encoding="utf-8")
             if scene in README:
-                write_png(svg, scene.path.with_suffix(".png"))
-            print(scene.path.name, f"{len(svg) / 1024:.0f} kB")
+                write_png(picture.lines, picture.colours, scene.path.with_suffix(".png"))
+            print(scene.path.name, flush=True)

@@ -18,6 +18,8 @@ from textual.strip import Strip
 
 RGB = tuple[int, int, int]
 FONTS = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+PNG_SIZE = 22
+"""Pixels of the type of a picture that is kept."""
 DIM = 0.55
 """Of a dim text, how much is the text's own colour."""
 EIGHTHS_BELOW = "▁▂▃▄▅▆▇█"
@@ -94,6 +96,14 @@ class Raster:
                 x = left + round(column * across + (across - side) / 2)
                 y = top + round(row * down + (down - side) / 2)
                 pencil.rectangle((x, y, x + side - 1, y + side - 1), ink)
+
+
+def write_png(strips: Sequence[Strip], theme: TerminalTheme, path: Path) -> None:
+    """Write a picture in large type, with a margin, in few colours so that it is small."""
+    picture = Raster(PNG_SIZE).image(strips, theme)
+    framed = Image.new("RGB", (picture.width + 24, picture.height + 24), picture.getpixel((0, 0)))
+    framed.paste(picture, (12, 12))
+    framed.quantize(colors=128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 @lru_cache(maxsize=4096)

@@ -10,8 +10,8 @@ import sys
 from gputui import GPUCluster
 from gputui.cluster import HeadLink, find_cluster
 from gputui.tui.app import ScreenApp
-from tests.pictures.png import write_png
-from tests.pictures.scenes import FOLDER
+from tests.pictures.raster import write_png
+from tests.pictures.scenes import FOLDER, Picture
 
 NAME = "real"
 SIZE = (120, 30)
@@ -24,17 +24,17 @@ COMMANDS = (
 )
 
 
-async def draw() -> str:
+async def draw() -> Picture:
     """Return the fleet's picture while runs follow each other."""
     app = ScreenApp(_open_link)
     async with app.run_test(size=SIZE) as pilot:
         work = asyncio.create_task(_work())
         await asyncio.sleep(WARM_UP_S)
         await pilot.pause()
-        svg = app.export_screenshot(title=f"gputui attach {NAME}")
+        picture = Picture.of(app, f"gputui attach {NAME}")
         work.cancel()
         await asyncio.gather(work, return_exceptions=True)
-    return svg
+    return picture
 
 
 async def _open_link() -> HeadLink:
@@ -58,8 +58,8 @@ async def _work() -> None:
 
 if __name__ == "__main__":
     with GPUCluster(name=NAME):
-        svg = asyncio.run(draw())
+        picture = asyncio.run(draw())
     path = FOLDER / f"{NAME}.svg"
-    path.write_text(svg, encoding="utf-8")
-    write_png(svg, path.with_suffix(".png"))
+    path.write_text(picture.svg, encoding="utf-8")
+    write_png(picture.lines, picture.colours, path.with_suffix(".png"))
     print(path)

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich.terminal_theme import TerminalTheme
 from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import Button, Input
@@ -85,8 +86,23 @@ class Recorded(DemoLink):
         await asyncio.Event().wait()
 
 
-async def draw(scene: Scene) -> str:
-    """Return a scene as SVG."""
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A scene as it was drawn."""
+
+    svg: str
+    lines: Sequence[Strip]
+    colours: TerminalTheme
+
+    @classmethod
+    def of(cls, app: ScreenApp, title: str = "gputui") -> "Picture":
+        """Return what an app shows now."""
+        lines = app.screen._compositor.render_strips()
+        return cls(app.export_screenshot(title=title), lines, app.ansi_theme)
+
+
+async def draw(scene: Scene) -> Picture:
+    """Return a scene as it is seen once nothing moves any more."""
     utc()
     simulator = Simulator(Shape.parse(scene.shape), seed=1, started_at=START)
     link = Recorded(simulator, scene.seconds)
@@ -101,7 +117,7 @@ async def draw(scene: Scene) -> str:
         for key in scene.keys:
             await pilot.press(key)
             await still(pilot)
-        return app.export_screenshot(title="gputui")
+        return Picture.of(app)
 
 
 def utc() -> None:

@@ -24,7 +24,7 @@ from gputui.snapshot import Event, Severity, Snapshot
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH
 
-BOUND_S = 5.0
+BOUND_S = 60.0
 STEP_S = 0.01
 
 

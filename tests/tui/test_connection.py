@@ -83,7 +83,7 @@ async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
         now[0] += 9
         await sees(pilot, "does not answer since", "(9 s)", "a:gpu0")
         first.put(SnapshotTaken(replace(fleet("a", "b"), sequence=2)))
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
         await sees_not(pilot, "does not answer")
         assert not heads.app.has_class("-lost")
 
@@ -100,7 +100,7 @@ async def test_a_head_that_is_met_again_takes_the_banner_away() -> None:
     async with heads.app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")
         first.cut()
-        await sees(pilot, "a:gpu0", "b:gpu0")
+        await sees(pilot, "a:gpu0", "▾b")
         await sees_not(pilot, GONE)
 
 
@@ -111,7 +111,7 @@ async def test_a_head_that_began_anew_may_count_from_one() -> None:
     async with heads.app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")
         first.cut()
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
 
 
 async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
@@ -142,7 +142,7 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
         first.cut()
         await sees(pilot, "^n starts it again")
         await pilot.press("ctrl+n")
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
         assert started == [True] and not heads.app.has_class("-lost")
 
 

@@ -63,21 +63,21 @@ async def test_nothing_that_a_host_or_a_program_wrote_is_obeyed(
 async def test_a_snapshot_out_of_order_is_let_be() -> None:
     on = Still(two_hosts(5))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
         on.link.put(SnapshotTaken(two_hosts(4, second=False)))
         on.link.put(SnapshotTaken(two_hosts(6)))
         await until(pilot, lambda: on.app.watched.snapshot.sequence == 6)
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
 
 
 async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
     on = Still(two_hosts(1))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
         await pilot.press("G", "space")
         await sees(pilot, "1 marked")
         on.link.put(SnapshotTaken(two_hosts(2, second=False)))
-        await sees_not(pilot, "b:gpu0", "1 marked")
+        await sees_not(pilot, "▾b", "1 marked")
         assert on.app.view is not None and on.app.view.targets()[0].startswith("a")
 
 
@@ -85,7 +85,7 @@ async def test_a_host_that_vanished_takes_its_rows_and_marks_along() -> None:
 async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None:
     on = Still(two_hosts(1))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "b:gpu0")
+        await sees(pilot, "▾b")
         await pilot.press(view)
         on.link.put(SnapshotTaken(replace(snapshot(), sequence=2)))
         await sees(pilot, "hosts 0/0")

@@ -117,7 +117,7 @@ async def test_a_wide_host_row_sums_up_its_gpus() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu0")
         await pilot.press("Z")
-        await sees(pilot, "GPUS", "25%", "2.0G/160G", "0.4kW")
+        await sees(pilot, "GPUS", "25%", "2G/160G", "0.4kW")
 
 
 async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
@@ -245,7 +245,7 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu0", "others", "mira: python")
         await pilot.resize_terminal(180, 24)
-        await sees(pilot, "gpu0", "others", "mira: python train.py", "CLOCK", "RSS", "HISTORY")
+        await sees(pilot, "gpu0", "others", "mira: python", "CLOCK", "RSS", "HISTORY")
         await pilot.press("down", "enter")
         await sees(pilot, "99", "other", "mira", "python train.py")
 

@@ -113,9 +113,11 @@ async def test_a_gpu_in_full_shows_readings_processes_worker_and_log() -> None:
     screen.log("h:gpu1", "a line of another")
     async with screen.app.run_test(size=(100, 40)) as pilot:
         await pilot.press("2")
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("enter")
-        await sees(pilot, "GPU-h-0", "70/400 W", "mira", "python train.py", "its own line")
+        await sees(
+            pilot, "GPU-h-0", "POWER 70 W", "400 W", "mira", "python train.py", "its own line"
+        )
         assert "a line of another" not in seen(pilot)
 
 
@@ -124,7 +126,7 @@ async def test_our_process_leads_to_its_log_and_back() -> None:
     screen.log("h:gpu0", "its own line")
     async with screen.app.run_test(size=(100, 40)) as pilot:
         await pilot.press("2")
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("enter")
         await sees(pilot, "python train.py")
         await pilot.press("enter")
@@ -139,7 +141,7 @@ async def test_another_person_s_process_has_no_log() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 40)) as pilot:
         await pilot.press("2")
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("enter")
         await sees(pilot, "python train.py")
         await pilot.press("j", "enter")
@@ -149,7 +151,7 @@ async def test_another_person_s_process_has_no_log() -> None:
 async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         screen.app.go_to("device", "nobody:gpu9")
         await sees(pilot, "nobody:gpu9 is not there")
 
@@ -216,7 +218,7 @@ async def test_a_run_is_started_from_its_form() -> None:
     screen = Still(cluster())
     screen.link.reply = Done(0, "r2")
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "on 2 workers (cupy)", "--run svd")
         await pilot.press("enter", *("backspace",) * 5, *"2e4", "ctrl+r")
@@ -228,7 +230,7 @@ async def test_a_run_is_started_from_its_form() -> None:
 async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd", "enter")
         await sees(pilot, "--run svd")
         await pilot.press("enter", "x", "ctrl+r")
@@ -242,7 +244,7 @@ async def test_a_form_with_a_mistake_starts_nothing_and_says_what_is_wrong() -> 
 async def test_every_preset_has_a_form() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("c")
         await sees(pilot, "--run smoke")
         for name in ("svd", "random-sum", "compare", "mean", "matmul", "convert"):
@@ -253,7 +255,7 @@ async def test_every_preset_has_a_form() -> None:
 async def test_a_run_is_started_with_all_it_takes_typed() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd cols=10", "enter")
         await until(pilot, lambda: screen.link.asked)
         assert screen.link.asked == [StartRun(0, "svd", (("cols", "10"),))]
@@ -262,7 +264,7 @@ async def test_a_run_is_started_with_all_it_takes_typed() -> None:
 async def test_a_run_with_a_parameter_that_is_not_there_is_refused_at_once() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd row=10", "enter")
         await sees(pilot, "did you mean 'rows'")
         assert screen.link.asked == []
@@ -272,7 +274,7 @@ async def test_what_the_head_refuses_is_said() -> None:
     screen = Still(cluster())
     screen.link.reply = Refused(0, "another run is on")
     async with screen.app.run_test(size=(100, 30)) as pilot:
-        await sees(pilot, "h:gpu0")
+        await sees(pilot, "gpu0")
         await pilot.press("colon", *"run svd cols=10", "enter")
         await sees(pilot, "run: another run is on")
 
@@ -289,14 +291,17 @@ async def test_ascii_screens_are_ascii() -> None:
 async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_beside_the_rows() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(200, 60)) as pilot:
-        await sees(pilot, "mira", "pinned to its GPU")
-        await pilot.press("j", "j")
-        await sees(pilot, "killed (signal 9)")
-        assert "python train.py" not in seen(pilot).replace("mira python train.py", "")
+        await sees(pilot, "mira", "── h:gpu2")
+        await pilot.press("j")
+        await sees(pilot, "── h:gpu0")
+        await pilot.press("j")
+        await sees(pilot, "── h:gpu1", "killed (signal 9)")
+        assert "── h:gpu0" not in seen(pilot)
 
 
-async def test_a_narrower_terminal_shows_the_rows_alone() -> None:
-    screen = Still(cluster())
-    async with screen.app.run_test(size=(120, 40)) as pilot:
-        await sees(pilot, "h:gpu0")
-        assert "pinned to its GPU" not in seen(pilot)
+async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
+    devices = [device(number) for number in range(20)]
+    screen = Still(snapshot(host("h", *devices)))
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0", "gpu17")
+        assert "──" not in seen(pilot)

@@ -24,8 +24,6 @@ def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
         parts.append((" SIMULATED", "warn"))
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
-    if watched.lost:
-        return [*parts, ("  ✖ head lost", "bad"), ("  what is shown is as it was", "")]
     parts += _state(snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))

@@ -8,12 +8,14 @@ Source: https://jfly.uni-koeln.de/color/
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from rich.style import Style
 from textual.app import App
 from textual.color import Color, ColorParseError
+
+from gputui.tui.rendering.themes import colourless
 
 SERIES_COLOURS = (
     "#56b4e9",
@@ -76,16 +78,9 @@ class Palette:
     @classmethod
     def of(cls, app: App[object]) -> "Palette":
         """Return the palette of an app's present theme."""
-        palette = _palette(
+        return _palette(
             app.theme, tuple(app.theme_variables.items()), bool(getattr(app, "ascii_only", False))
         )
-        return palette.faded() if app.has_class("-lost") else palette
-
-    def faded(self) -> "Palette":
-        """Return the palette of a page that is as it was: nothing on it stands out."""
-        dim = Style(dim=True)
-        plain = dict.fromkeys((*self.styles, ""), dim) | {"found": Style(reverse=True)}
-        return replace(self, styles=plain, flat=True)
 
     def style(self, role: str) -> Style:
         """Return a role's style; that of plain text where there is none such."""
@@ -156,12 +151,14 @@ def _ramps(
 def _ansi_ramps(styles: Mapping[str, Style]) -> dict[str, Style]:
     """Return the styles of bars, graphs and heat in the terminal's own colours, or none."""
     reverse, plain = Style(reverse=True, meta=BAR), Style(meta=BAR)
+    heats = (None,) * HEATS if colourless() else ANSI_HEAT
+    graph = None if colourless() else "cyan"
     found = {"track": plain, "warntrack": styles["warn"], "badtrack": styles["bad"]}
     for n in range(len(DARK_FILLS)):
-        found |= {f"fill{n}": reverse, f"edge{n}": plain, f"graph{n}": Style(color="cyan")}
+        found |= {f"fill{n}": reverse, f"edge{n}": plain, f"graph{n}": Style(color=graph)}
         for role in ("warn", "bad"):
             found[f"{role}fill{n}"] = styles[role] + reverse
-    return found | {f"heat{n}": Style(color=colour) for n, colour in enumerate(ANSI_HEAT)}
+    return found | {f"heat{n}": Style(color=colour) for n, colour in enumerate(heats)}
 
 
 def _own(values: Mapping[str, str], name: str) -> Color | None:

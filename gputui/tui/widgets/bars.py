@@ -76,7 +76,7 @@ class TopBars(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._status, self._totals, self._banner = Bar(), Bar(), Bar()
+        self._status, self._totals, self._banner = Bar(), Bar(id="totals"), Bar()
         self._banner.display = False
         self._lost = ""
 

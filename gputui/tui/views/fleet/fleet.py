@@ -34,6 +34,9 @@ from gputui.tui.widgets.heat import Block, HeatPane
 from gputui.tui.widgets.pane import Line, Pane, Part
 from gputui.tui.widgets.table import HEADING, Table
 
+LINES_AROUND = 4
+"""Lines of the terminal that are not the view's, as long as its size is not known."""
+
 
 class FleetView(View):
     """Every GPU of the cluster."""
@@ -84,7 +87,10 @@ class FleetView(View):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        if not self.selection.look(watched) or not self.size.height:
+        if not self.selection.look(watched):
+            return
+        if not self.size.height:  # it is about to be laid out
+            self.call_after_refresh(self.screen_app.redraw)
             return
         zoom = self.zoom
         moved = self.table.display == (zoom is Zoom.HEAT)
@@ -102,7 +108,8 @@ class FleetView(View):
     @property
     def zoom(self) -> Zoom:
         """The zoom that a person chose, else the closest one that fits."""
-        return self.chosen_zoom or self.selection.fitting(self.size.height - HEADING)
+        height = self.size.height or self.screen_app.size.height - LINES_AROUND
+        return self.chosen_zoom or self.selection.fitting(height - HEADING)
 
     def _look(self, watched: Watched) -> HeatLook:
         flat = self.heat.palette.flat
@@ -192,7 +199,8 @@ class FleetView(View):
     def crumbs(self) -> Line:
         """Say how close this is, what is shown, what is marked and what calls for a person."""
         zoom = self.zoom
-        at = self.selection.told(self.cursor) if zoom is Zoom.HEAT else ()
+        slot = self.selected
+        at = self.selection.told(slot.key if slot and zoom is Zoom.GPU else self.cursor)
         return [(f"{zoom.value} zoom", "dim"), *at, *self.selection.crumbs()]
 
     # What is under the cursor

@@ -16,6 +16,7 @@ from gputui.tui.widgets.pane import Line, Part, fitted, merged, whole_fields
 
 MARK = "▌"
 NAME_MOST = 24
+GLYPHS_LEAST = 8
 
 
 class HostRows:
@@ -26,7 +27,9 @@ class HostRows:
         self._names = min(NAME_MOST, max([4, *map(len, selection.by_host)]))
         most = max((len(slots) for slots in selection.by_host.values()), default=1)
         columns = [
-            replace(column, width=max(4, most), least=4) if column.key == GLYPHS else column
+            replace(column, width=max(4, min(GLYPHS_LEAST, most)), most=most)
+            if column.key == GLYPHS
+            else column
             for column in HOST_COLUMNS
         ]
         self.columns: tuple[Fitted[HostRow], ...] = fitting(columns, width - self._names - 2)

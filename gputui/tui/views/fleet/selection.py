@@ -12,6 +12,7 @@ from gputui.snapshot import HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, ordered
+from gputui.tui.rendering.marks import MARKS
 from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.host_columns import HostRow
 from gputui.tui.views.fleet.slot_fields import HOST_FIELDS, SLOT_FIELDS
@@ -151,7 +152,10 @@ class Selection:
         if slot is None:
             return [(f"  {fmt.safe(key)}", "title")] if key else []
         device = slot.device
-        parts: list[Part] = [(f"  {fmt.safe(slot.key)}", "title"), (f" {slot.state.value}", "")]
+        parts: list[Part] = [
+            (f"  {fmt.safe(slot.key)}", "title"),
+            (f" {MARKS[slot.state].word}", ""),
+        ]
         if device is not None:
             memory = fmt.memory(device.memory_used_bytes, device.memory_total_bytes)
             parts.append((f" {fmt.number(device.utilization_percent)}% {memory}", ""))
