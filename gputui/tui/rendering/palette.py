@@ -35,7 +35,7 @@ LIGHT_FILLS = ("#d3e8f5", "#b4daf0", "#8fcaeb", "#66b8e5")
 """Behind the figure of a bar, from its left end to its right: the text on it stays readable."""
 DARK_GRAPH = ("#1f6d9c", "#2f8bc1", "#56b4e9", "#9fd5f3")
 LIGHT_GRAPH = ("#7fc0e6", "#3d9bd0", "#0072b2", "#004f7c")
-DARK_HEAT = ("#1d3140", "#1b4660", "#125a88", "#0072b2", "#2f93cf", "#56b4e9", "#93cff1", "#d5edfa")
+DARK_HEAT = ("#1d3140", "#1b4660", "#125a88", "#0b6ca6", "#2482bd", "#3d9bd0", "#56b4e9", "#8fcdf0")
 LIGHT_HEAT = (
     "#dcecf6",
     "#bcdef1",

@@ -116,12 +116,13 @@ def range_label(blocks: Sequence[Block], width: int) -> str:
     """Return what stands before a line of several hosts.
 
     >>> range_label([Block("node-001", ()), Block("node-002", ()), Block("node-014", ())], 14)
-    'node-001–14   '
+    'node-001–014  '
     """
     first, last = blocks[0].host, blocks[-1].host
     if first == last:
         return fitted(fmt.safe(first), width)
     common = next((at for at in range(len(last)) if first[: at + 1] != last[: at + 1]), 0)
+    common = len(last[:common].rstrip("0123456789"))
     return fitted(fmt.safe(f"{first}–{last[common:]}"), width)
 
 
