@@ -99,8 +99,7 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
     """Return all slots, host by host in the snapshot's order."""
     on_hosts: dict[str, dict[str | None, list[WorkerStatus]]] = defaultdict(dict)
     for worker in snapshot.workers:
-        if worker.state is not WorkerState.GONE:
-            on_hosts[worker.host].setdefault(worker.device_uuid, []).append(worker)
+        on_hosts[worker.host].setdefault(worker.device_uuid, []).append(worker)
     slots: list[Slot] = []
     for host in snapshot.hosts:
         on_device = on_hosts[host.name]

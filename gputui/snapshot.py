@@ -31,7 +31,7 @@ class HostState(StrEnum):
 
 
 class WorkerState(StrEnum):
-    """A worker's life: wanted → starting → registered → busy/idle → retiring → gone.
+    """A worker's life: wanted → starting → registered → busy/idle → retiring.
 
     One that does not answer is silent, whatever it was before.
     """
@@ -46,7 +46,6 @@ class WorkerState(StrEnum):
     RETIRING = "retiring"
     CRASHED = "crashed"
     PARKED = "parked"
-    GONE = "gone"
 
     @property
     def up(self) -> bool:

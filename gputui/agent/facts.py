@@ -13,11 +13,10 @@ from pathlib import Path
 
 from gputui.agent import versions
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
 from gputui.process.memory import memory
 from gputui.protocol import VERSION
-from gputui.protocol.agent import DeviceCpus, Facts
+from gputui.protocol.agent import Facts
 
 NVML_TIMEOUT_S = 8.0
 """Opening NVML takes a second or more for each GPU where nothing keeps the driver awake."""
@@ -37,7 +36,6 @@ def gather_facts(
     environ = os.environ if environ is None else environ
     packages = versions.installed()
     watch.wait(timeout_s)
-    devices = watch.devices()
     return Facts(
         version=VERSION,
         agent_pid=os.getpid(),
@@ -48,17 +46,11 @@ def gather_facts(
         cpus=usable_cpus(),
         memory_total_bytes=memory().total_bytes,
         disk_free_bytes=disk_free(scratch) or 0,
-        machine_id=machine_id(),
-        devices=devices,
+        devices=watch.devices(),
         cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"),
-        slurm_job_id=environ.get("SLURM_JOB_ID"),
         running=(),
         warnings=watch.warnings(),
         driver_version=watch.driver_version,
-        device_cpus=tuple(
-            DeviceCpus(device.uuid, tuple(sorted(watch.cpus_near(device.uuid))))
-            for device in devices
-        ),
     )
 
 
@@ -77,16 +69,3 @@ def disk_free(folder: Path) -> int | None:
         except OSError:
             continue
     return None
-
-
-def machine_id() -> str:
-    """Return what no other machine has: the running kernel's id, else the installation's.
-
-    Cloned machines often share /etc/machine-id, containers of one machine never the kernel's.
-    """
-    for path in ("/proc/sys/kernel/random/boot_id", "/etc/machine-id"):
-        try:
-            return procfs.read_text(path).strip()
-        except OSError:
-            continue
-    return ""

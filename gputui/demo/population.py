@@ -17,10 +17,10 @@ NEXT = MappingProxyType(
     {
         WorkerState.STARTING: WorkerState.IDLE,
         WorkerState.CRASHED: WorkerState.STARTING,
-        WorkerState.RETIRING: WorkerState.GONE,
+        WorkerState.RETIRING: None,
     }
 )
-"""The states of a worker that pass by themselves, and what follows."""
+"""The states of a worker that pass by themselves, and what follows; None is its end."""
 
 
 class Population:
@@ -107,15 +107,19 @@ class Population:
         """Let workers that start, retire or wait after a crash come out of it."""
         for name in sorted(self._passing):
             worker = self.workers[name]
-            while worker.due <= at and worker.state in NEXT:
+            while worker.due <= at and worker.state in NEXT and name in self.workers:
                 self._pass_state(worker)
             if worker.state not in NEXT:
                 self._passing.discard(name)
 
     def _pass_state(self, worker: Worker) -> None:
-        at = worker.due
-        worker.state = NEXT[worker.state]
-        worker.reason = ""
+        at, state = worker.due, NEXT[worker.state]
+        if state is None:
+            self._remove(worker)
+            text = "retired; what it held was moved first"
+            self._event_log.tell(at, Severity.INFO, worker.name, "retired", text)
+            return
+        worker.state, worker.reason = state, ""
         if worker.state is WorkerState.STARTING:
             worker.restarts += 1
             self.restarts += 1
@@ -123,10 +127,6 @@ class Population:
             worker.due = at + self._rng.uniform(0.8, 2.4)
         elif worker.state is WorkerState.IDLE:
             self._event_log.log(at, worker.name, chatter.greeting(worker))
-        else:
-            self._remove(worker)
-            text = "retired; what it held was moved first"
-            self._event_log.tell(at, Severity.INFO, worker.name, "retired", text)
         worker.read()
 
     def _remove(self, worker: Worker) -> None:

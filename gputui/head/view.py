@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 INTERVAL_S = 1.0
 CLOSEST_S = 0.2
 """However much changes, snapshots are at least so far apart."""
+REST = 8
+"""After a snapshot of thousands of GPUs the head does other things for eight times as long; making
+it a line, which the channel does, is among them."""
 
 
 class View:
@@ -46,10 +49,12 @@ class View:
         while True:
             await self._wanted.wait()
             self._changed.clear()
+            began = time.monotonic()
             self.show()
-            await asyncio.sleep(CLOSEST_S)
+            rest_s = min(INTERVAL_S, max(CLOSEST_S, REST * (time.monotonic() - began)))
+            await asyncio.sleep(rest_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(INTERVAL_S - CLOSEST_S):
+                async with asyncio.timeout(INTERVAL_S - rest_s):
                     await self._changed.wait()
 
     def show(self) -> None:

@@ -132,14 +132,6 @@ class RunningWorker:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceCpus:
-    """The CPUs near a GPU (a MIG instance has its parent's) that this process may use."""
-
-    uuid: str
-    cpus: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """What a host is: sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
@@ -156,15 +148,12 @@ class Facts:
     """CPUs this process may use: its affinity and its cgroup's quota, rounded up."""
     memory_total_bytes: int
     disk_free_bytes: int
-    machine_id: str
     devices: tuple[DeviceReading, ...]
     cuda_visible_devices: str | None
-    slurm_job_id: str | None
     running: tuple[RunningWorker, ...]
     warnings: tuple[str, ...] = ()
     driver_version: str = ""
     """The NVIDIA driver's own version, `580.159.04`."""
-    device_cpus: tuple[DeviceCpus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gputui.alarms import Alarms
 from gputui.protocol.frontend import Asked
 from gputui.slots import Slot, slots_of
-from gputui.snapshot import Event, Snapshot, WorkerState, WorkerStatus
+from gputui.snapshot import Event, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import Stream
@@ -93,15 +93,11 @@ class Watched:
 
     @property
     def workers(self) -> list[WorkerStatus]:
-        """Every worker that is not gone, host by host and GPU by GPU."""
+        """Every worker there is, host by host and GPU by GPU."""
         placed = [worker for slot in self.slots for worker in slot.workers]
         names = {worker.name for worker in placed}
         everyone = self.snapshot.workers if self.snapshot else ()
-        return placed + [
-            worker
-            for worker in everyone
-            if worker.name not in names and worker.state is not WorkerState.GONE
-        ]
+        return placed + [worker for worker in everyone if worker.name not in names]
 
     def ask(self, question: Asked) -> None:
         """Keep a question, or forget one that was withdrawn."""

@@ -16,17 +16,15 @@ from gputui.protocol.codec import decode, encode
 
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):
     nvml.set(gpus=[{"cpus": [0]}, {}], driver="580.159.04", cuda=12090)
-    environ = {"CUDA_VISIBLE_DEVICES": "1", "SLURM_JOB_ID": "77"}
+    environ = {"CUDA_VISIBLE_DEVICES": "1"}
     found = gather_facts(watching(environ=environ), scratch=tmp_path, environ=environ)
     assert (found.python, found.python_version) == (sys.executable, platform.python_version())
     assert found.agent_pid == os.getpid()
     assert (found.cuda_driver, found.driver_version) == ("12.9", "580.159.04")
-    assert (found.cuda_visible_devices, found.slurm_job_id) == ("1", "77")
+    assert found.cuda_visible_devices == "1"
     assert [device.usable for device in found.devices] == [False, True]
-    assert found.device_cpus[0].cpus == (0,)
     assert 1 <= found.cpus <= len(os.sched_getaffinity(0))
     assert 0 < found.memory_total_bytes <= procfs.memory().total_bytes
-    assert found.machine_id
     assert "dask" in dict(found.packages)
     assert found.warnings == ()
 

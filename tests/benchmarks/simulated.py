@@ -137,10 +137,8 @@ def _facts(host: str, devices: tuple[Any, ...]) -> Facts:
         cpus=128,
         memory_total_bytes=MEMORY_BYTES,
         disk_free_bytes=2**40,
-        machine_id=host,
         devices=devices,
         cuda_visible_devices=None,
-        slurm_job_id=None,
         running=(),
     )
 

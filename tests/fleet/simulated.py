@@ -168,10 +168,8 @@ class SimulatedAgent:
             cpus=8,
             memory_total_bytes=64 * GIB,
             disk_free_bytes=64 * GIB,
-            machine_id=host,
             devices=self.devices(host),
             cuda_visible_devices=None,
-            slurm_job_id=None,
             running=tuple(self.workers.values()),
         )
 

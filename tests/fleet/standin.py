@@ -38,10 +38,8 @@ FACTS = {
     "cpus": 2,
     "memory_total_bytes": 2**30,
     "disk_free_bytes": 2**30,
-    "machine_id": "a",
     "devices": (),
     "cuda_visible_devices": None,
-    "slurm_job_id": None,
     "running": (),
 }
 

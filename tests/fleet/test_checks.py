@@ -30,10 +30,8 @@ FACTS = Facts(
     cpus=8,
     memory_total_bytes=2**36,
     disk_free_bytes=2**36,
-    machine_id="m",
     devices=GPUS,
     cuda_visible_devices=None,
-    slurm_job_id=None,
     running=(),
 )
 
