@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 import yaml
 
-from gputui.dask_settings import SETTINGS
+from gputui.dask_settings import SETTINGS, devices_preferred
 
 PROGRAM = """
 import json, os, sys
@@ -140,3 +141,14 @@ def test_gputuis_own_settings_hold_where_nobody_set_others(tmp_path: Path) -> No
     for side in (scheduler, worker):
         assert {key: side[key] for key in SETTINGS} == SETTINGS
     assert worker["profile"] is True
+
+
+@pytest.mark.parametrize("own", [None, "p2p"])
+def test_collections_of_device_arrays_are_recut_by_tasks_while_a_cluster_is_open(
+    own: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputui.dask_settings.find_spec", lambda name: name == "cupy")
+    with dask.config.set({"array.rechunk.method": own}):
+        with devices_preferred():
+            assert dask.config.get("array.rechunk.method") == (own or "tasks")
+        assert dask.config.get("array.rechunk.method") == own

@@ -25,6 +25,7 @@ from gputui import cupy_arrays
 from gputui.cluster.adaptive import Adaptive
 from gputui.cluster.link import GONE, Elsewhere, HeadLink, security
 from gputui.cluster.start import check_enough
+from gputui.dask_settings import devices_preferred
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
 from gputui.protocol.frontend import AwaitWorkers, Reply, Request, Scale, SchedulerReady, Settled
 from gputui.protocol.frontend import Stop as StopCluster
@@ -66,6 +67,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._asked: set[asyncio.Task[Any]] = set()
         self._dropped: weakref.finalize[Any, Any] | None = None
         """Hangs up where nobody closed this."""
+        self._while_open = contextlib.ExitStack()
+        """What holds in this process until the cluster is closed."""
         self._ended_because = ""
         self._pid = os.getpid()
         if not asynchronous:
@@ -204,6 +207,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._link = link = await HeadLink.open(head, frontend="python")
         self.security = security(link)
         cupy_arrays.register()
+        self._while_open.enter_context(devices_preferred())
         listens = asyncio.Event()
         watching = _watch_head(weakref.ref(self), link, listens)
         self._watching = asyncio.create_task(watching)
@@ -306,6 +310,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         try:
             await super()._close()
         finally:
+            self._while_open.close()
             self.status = Status.closing
             try:
                 await self._let_go()
