@@ -24,6 +24,8 @@ from gputui import GPUCluster
 BOUND_S = 120
 AT_ONCE = 24
 SLACK_BYTES = 2**28
+KILL_EVERY_S = 35
+"""Each worker in turn, so that none dies five times within a minute, which ends its restarts."""
 
 
 def make(seed: int) -> Any:
@@ -125,11 +127,12 @@ def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> i
     assert count > 1, "nothing moves on one worker"
     everywhere(client, used_bytes)
     before = everywhere(client, used_bytes)
-    ends, moved, wrong, kills = time.monotonic() + options.seconds, 0, [], 0
-    while time.monotonic() < ends:
-        found, killed = one_round(client, rng, kill=options.kill and rng.random() < 0.2)
-        moved, wrong, kills = moved + AT_ONCE, wrong + found, kills + killed
-        if killed:
+    started, moved, wrong, kills = time.monotonic(), 0, [], 0
+    while (lasted := time.monotonic() - started) < options.seconds:
+        due = options.kill and lasted > KILL_EVERY_S * (kills + 0.3)
+        wrong += one_round(client, rng, victim=kills if due else None)
+        moved, kills = moved + AT_ONCE, kills + due
+        if due:
             client.wait_for_workers(count, timeout=BOUND_S)
     everywhere(client, used_bytes)
     after = everywhere(client, used_bytes)
@@ -139,10 +142,14 @@ def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> i
     return 1 if wrong or (max(grown.values()) > SLACK_BYTES and not kills) else 0
 
 
-def one_round(client: Client, rng: random.Random, *, kill: bool) -> tuple[list[str], int]:
-    """Make values on some workers, check each on another; return what was wrong."""
+def one_round(client: Client, rng: random.Random, victim: int | None) -> list[str]:
+    """Make values on some workers, check each on another; return what was wrong.
+
+    A victim is killed meanwhile: one of the workers, counted round in the order of their names.
+    """
     pids = client.run(os.getpid)
-    addresses = list(pids)
+    known = client.scheduler_info(n_workers=-1)["workers"]
+    addresses = sorted(pids, key=lambda address: known[address]["name"])
     seeds = [rng.getrandbits(40) for _ in range(AT_ONCE)]
     anywhere = {"allow_other_workers": True, "pure": False, "retries": 5}
     values, checks = [], []
@@ -150,13 +157,13 @@ def one_round(client: Client, rng: random.Random, *, kill: bool) -> tuple[list[s
         owner, reader = rng.sample(addresses, 2)
         values.append(client.submit(make, seed, workers=[owner], **anywhere))
         checks.append(client.submit(differences, values[-1], seed, workers=[reader], **anywhere))
-    if kill:
+    if victim is not None:
         next(as_completed(checks, timeout=BOUND_S))
-        os.kill(pids[rng.choice(addresses)], signal.SIGKILL)
+        os.kill(pids[addresses[victim % len(addresses)]], signal.SIGKILL)
     elif rng.random() < 0.3:
         client.run(spill, workers=[rng.choice(addresses)])
     wait(checks, timeout=BOUND_S)
-    return [line for check in checks for line in check.result()], int(kill)
+    return [line for check in checks for line in check.result()]
 
 
 if __name__ == "__main__":
