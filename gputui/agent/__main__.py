@@ -13,7 +13,7 @@ def main() -> int:
         return relay()
     if role == "forkserver":
         from gputui.agent.forkserver import forkserver
-        from gputui.process.lifetime import Place
+        from gputui.agent.place import Place
 
         control, scratch, place = sys.argv[2:5]
         forkserver(int(control), Path(scratch), Place(Path(place)))

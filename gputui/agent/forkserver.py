@@ -22,7 +22,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputui import dask_settings
+from gputui.agent.place import Place
 from gputui.process import lifetime
+from gputui.process.handle import open_pidfds
 from gputui.protocol.agent import Credentials
 from gputui.protocol.forkserver import (
     Ended,
@@ -40,7 +42,7 @@ IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
 
 
-def forkserver(control_fd: int, scratch: Path, place: lifetime.Place) -> NoReturn:
+def forkserver(control_fd: int, scratch: Path, place: Place) -> NoReturn:
     """Serve orders until the agent closes the socket, then end at once."""
     os.dup2(2, 1)
     lifetime.adopt_orphans()
@@ -152,7 +154,7 @@ class Forkserver:
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         self._workers[pid] = order.spec.name
-        pidfds = lifetime.open_pidfds(pid)
+        pidfds = open_pidfds(pid)
         _send(self._channel, Forked(order.spec.name, pid), pidfds)
         for descriptor in pidfds:
             os.close(descriptor)

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from gputui.agent.place import Place, own_command
 from gputui.errors import ProtocolError
 from gputui.process.child import Child
-from gputui.process.lifetime import Place, own_command
 from gputui.protocol.forkserver import FromForkserver, Imported, ToForkserver
 from gputui.protocol.packets import PacketChannel, packet_sockets
 from gputui.tasks import words

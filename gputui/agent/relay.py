@@ -15,9 +15,10 @@ import socket
 import sys
 from pathlib import Path
 
+from gputui.agent.place import Place
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
-from gputui.process.lifetime import END_SIGNALS, Place
+from gputui.process.lifetime import END_SIGNALS
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 

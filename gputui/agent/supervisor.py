@@ -21,10 +21,11 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.lease import Lease
+from gputui.agent.place import Place
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.child import last_lines_of
-from gputui.process.lifetime import END_SIGNALS, Place, adopt_orphans
+from gputui.process.lifetime import END_SIGNALS, adopt_orphans
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,

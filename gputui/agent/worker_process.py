@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from gputui.agent.exits import Exit
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
-from gputui.process.lifetime import Handle
+from gputui.process.handle import Handle
 from gputui.protocol.agent import StartWorkers
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)

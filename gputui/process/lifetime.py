@@ -1,4 +1,4 @@
-"""Whoever starts a thing keeps it alive: death signals, process groups, private folders.
+"""Death signals, process groups, and what is left of them: no process outlives its owner.
 
 A task may start processes of its own, in its worker's group or out of it. Agent and forkserver
 adopt such orphans, so that whichever of the two is left when something is killed finds and ends
@@ -7,21 +7,11 @@ them.
 
 import contextlib
 import ctypes
-import fcntl
-import hashlib
 import os
-import select
 import signal
-import socket
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from gputui.folders import runtime_folder
 from gputui.process import procfs
-from gputui.process.search_path import own_python
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -31,9 +21,6 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Those that ask a process to end."""
 
 REAP_EVERY_S = 0.005
-
-SERVED_S = 0.2
-"""An agent that keeps a connection for so long lives."""
 
 WORKER_MARK = "GPUTUI_WORKER"
 """Set to a worker's pid in its environment: what its tasks start can be told by it."""
@@ -58,54 +45,6 @@ def kill_group(group: int) -> None:
     """Kill every process of a group; nothing if there is none."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-
-
-def open_pidfds(pid: int) -> list[int]:
-    """Return a descriptor of a child that is not reaped yet; none before Linux 5.3."""
-    try:
-        return [os.pidfd_open(pid)]
-    except OSError:
-        return []
-
-
-class Handle:
-    """A process of another parent, which a later process of the same pid is never taken for.
-
-    Where the kernel has no pidfds it is the pid alone.
-    """
-
-    def __init__(self, pid: int, pidfds: Sequence[int]) -> None:
-        """Take over the descriptor that `open_pidfds` gave the parent."""
-        self.pid = pid
-        self._pidfd = pidfds[0] if pidfds else None
-
-    @property
-    def lives(self) -> bool:
-        """Whether it has not ended yet."""
-        if self._pidfd is None:
-            return True
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return not poll.poll(0)
-
-    def send_signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing when it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._pidfd is None:
-                os.kill(self.pid, number)
-            else:
-                signal.pidfd_send_signal(self._pidfd, number)
-
-    def kill_group(self) -> None:
-        """Kill it and the group that it leads; nothing when it has ended: its parent did that."""
-        if self.lives:
-            kill_group(self.pid)
-
-    def close(self) -> None:
-        """Let go of the descriptor."""
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
 
 
 def children() -> list[int]:
@@ -147,91 +86,3 @@ def end_children(bound_s: float = 5.0) -> None:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(pid, os.WNOHANG) == (0, 0) and time.monotonic() < deadline:
                     time.sleep(REAP_EVERY_S)
-
-
-def own_command() -> list[str]:
-    """Return the command that starts this very agent, packed or installed."""
-    packed = __file__.partition(".pyz")
-    if packed[1]:
-        return [sys.executable, packed[0] + packed[1]]
-    return own_python("gputui.agent")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the agent of one host of one cluster is found: a socket, and a lock beside it."""
-
-    path: Path
-
-    @classmethod
-    def of(cls, cluster_id: str, host: str) -> "Place":
-        """Return the place of a host's agent; raises FolderError where no folder can be had."""
-        name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
-        return cls(runtime_folder() / f"agent-{name}.sock")
-
-    def connect(self) -> socket.socket | None:
-        """Return a connection to the agent; None where there is none."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            connection.connect(str(self.path))
-        except (FileNotFoundError, ConnectionRefusedError):
-            connection.close()
-            return None
-        return connection
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[int]:
-        """Hold the lock, a descriptor, under which an agent is looked for and started."""
-        descriptor = self._locked()
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def listen(self) -> socket.socket:
-        """Return a listening socket, 0600, in place of any that an agent left behind."""
-        self.path.unlink(missing_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o177)
-        try:
-            listener.bind(str(self.path))
-        finally:
-            os.umask(before)
-        listener.listen(8)
-        return listener
-
-    def sweep(self) -> bool:
-        """Remove the socket and the lock, unless an agent listens there; True when none does."""
-        with self.alone():
-            if self._is_served():
-                return False
-            self.path.unlink(missing_ok=True)
-            self._lock.unlink(missing_ok=True)
-            return True
-
-    def _is_served(self) -> bool:
-        """Return whether an agent listens: one that has just ended may take a connection yet."""
-        connection = self.connect()
-        if connection is None:
-            return False
-        with connection:
-            connection.settimeout(SERVED_S)
-            try:
-                return bool(connection.recv(1))
-            except TimeoutError:
-                return True
-            except ConnectionError:
-                return False
-
-    @property
-    def _lock(self) -> Path:
-        return self.path.with_suffix(".lock")
-
-    def _locked(self) -> int:
-        """Return the lock's descriptor; a lock that was removed while we waited is none."""
-        while True:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-            os.close(descriptor)

@@ -1,0 +1,105 @@
+"""Where the agent of a host is found: a socket, a lock, and the command that starts another."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gputui.folders import runtime_folder
+from gputui.process.search_path import own_python
+
+SERVED_S = 0.2
+"""An agent that keeps a connection for so long lives."""
+
+
+def own_command() -> list[str]:
+    """Return the command that starts this very agent, packed or installed."""
+    packed = __file__.partition(".pyz")
+    if packed[1]:
+        return [sys.executable, packed[0] + packed[1]]
+    return own_python("gputui.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the agent of one host of one cluster is found: a socket, and a lock beside it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, cluster_id: str, host: str) -> "Place":
+        """Return the place of a host's agent; raises FolderError where no folder can be had."""
+        name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
+        return cls(runtime_folder() / f"agent-{name}.sock")
+
+    def connect(self) -> socket.socket | None:
+        """Return a connection to the agent; None where there is none."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(self.path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            connection.close()
+            return None
+        return connection
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[int]:
+        """Hold the lock, a descriptor, under which an agent is looked for and started."""
+        descriptor = self._locked()
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def listen(self) -> socket.socket:
+        """Return a listening socket, 0600, in place of any that an agent left behind."""
+        self.path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self.path))
+        finally:
+            os.umask(before)
+        listener.listen(8)
+        return listener
+
+    def sweep(self) -> bool:
+        """Remove the socket and the lock, unless an agent listens there; True when none does."""
+        with self.alone():
+            if self._is_served():
+                return False
+            self.path.unlink(missing_ok=True)
+            self._lock.unlink(missing_ok=True)
+            return True
+
+    def _is_served(self) -> bool:
+        """Return whether an agent listens: one that has just ended may take a connection yet."""
+        connection = self.connect()
+        if connection is None:
+            return False
+        with connection:
+            connection.settimeout(SERVED_S)
+            try:
+                return bool(connection.recv(1))
+            except TimeoutError:
+                return True
+            except ConnectionError:
+                return False
+
+    @property
+    def _lock(self) -> Path:
+        return self.path.with_suffix(".lock")
+
+    def _locked(self) -> int:
+        """Return the lock's descriptor; a lock that was removed while we waited is none."""
+        while True:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if os.fstat(descriptor).st_nlink:
+                return descriptor
+            os.close(descriptor)
