@@ -84,6 +84,15 @@ async def test_state_is_never_left_out_and_the_latest_replaces_the_older(slow: A
     assert [one for one in received if isinstance(one, Telemetry)] == [telemetry(4.0)]
 
 
+async def test_every_answer_is_sent_however_many_wait(slow: Any) -> None:
+    sender, receiver, go_on = slow
+    for number in range(5):
+        sender.send(Pong(number))
+    go_on.set()
+    await sender.close()
+    assert await rest(receiver) == [Pong(number) for number in range(5)]
+
+
 async def test_a_flood_is_thinned_and_says_how_much_was_left_out(slow: Any) -> None:
     sender, receiver, go_on = slow
     for number in range(MAX_FLOODS + 7):

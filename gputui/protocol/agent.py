@@ -87,8 +87,6 @@ class FollowLogs:
 class Ping:
     """Keeps the lease; answered by `Pong` with the same number."""
 
-    delivery: ClassVar[Delivery] = Delivery.LATEST
-
     number: int
 
 
@@ -116,8 +114,6 @@ ToAgent = (
 @dataclass(frozen=True, slots=True)
 class Pong:
     """The answer to a `Ping`."""
-
-    delivery: ClassVar[Delivery] = Delivery.LATEST
 
     number: int
 

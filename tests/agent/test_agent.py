@@ -87,7 +87,7 @@ def start_a_sleeper() -> int:
 async def test_killing_any_process_leaves_nothing_of_its_tasks(
     driver: Driver, scheduler: Any, victim: str
 ) -> None:
-    driver.lease_s = 2.0
+    driver.lease_s = 4.0
     facts = await driver.connect()
     await start_worker(driver, scheduler)
     async with client_of(scheduler) as client:
