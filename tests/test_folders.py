@@ -53,24 +53,24 @@ def test_another_users_folder_is_not_used(short: Path) -> None:
     (short / "run" / "gputui").mkdir(mode=0o700)
     os.chown(short / "run" / "gputui", 12345, -1)
     assert folders.runtime_folder() == own(short)
-    (own(short)).chmod(0o700)
-    os.chown(own(short), 12345, -1)
-    with pytest.raises(FolderError, match=r"gputui: it belongs to user 12345; .*it belongs"):
-        folders.runtime_folder()
+    with pytest.raises(OSError, match="it belongs to user 12345"):
+        folders.own_folder(short / "run" / "gputui")
 
 
-def test_a_path_too_long_for_a_socket_is_said(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_whose_path_is_too_long_for_a_socket_is_passed_over(
+    short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (short / ("x" * 80)).mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(short / ("x" * 80)))
     assert folders.runtime_folder() == own(short)
     monkeypatch.setenv("TMPDIR", str(short / ("x" * 80)))
-    with pytest.raises(FolderError, match="too long for a socket"):
-        folders.runtime_folder()
+    assert folders.runtime_folder() == Path("/tmp") / f"gputui-{os.getuid()}"
 
 
 def test_a_scratch_folder_that_cannot_be_made_names_where(short: Path) -> None:
-    with pytest.raises(FolderError, match=f"no scratch folder in {short}/absent: No such file"):
-        folders.make_scratch_folder(str(short / "absent"))
+    (short / "file").touch()
+    with pytest.raises(FolderError, match=f"no scratch folder in {short}/file/new: Not a dir"):
+        folders.make_scratch_folder(str(short / "file" / "new"))
 
 
 def test_a_file_that_others_may_write_is_not_read(short: Path) -> None:
