@@ -418,6 +418,10 @@ class Namespaces(SshHosts):
         """Put a host on the network again."""
         _ip(f"link set {self.device(host)} up")
 
+    def ip(self, host: SshHost, command: str) -> None:
+        """Run an `ip` command in a host's namespace."""
+        _ip(f"-n {self.namespace(host)} {command}")
+
     def processes_of(self, host: SshHost) -> list[int]:
         """Return the pids of all that runs in a host's namespace."""
         return [int(pid) for pid in _ip(f"netns pids {self.namespace(host)}").split()]

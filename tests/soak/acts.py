@@ -94,12 +94,12 @@ def a_cut_host(lab: Lab, rng: random.Random) -> None:
 
 
 def a_host_that_hears_and_is_not_heard(lab: Lab, rng: random.Random) -> None:
-    space = lab.hosts.namespace(lab.host(rng))
-    loss = ("tc", "qdisc", "{}", "dev", "eth0", "root", "netem", "loss", "100%")
-    before = ("ip", "netns", "exec", space)
-    subprocess.run([*before, *(word.format("add") for word in loss)], check=True)
+    """What it sends goes to an Ethernet address that nobody has."""
+    host = lab.host(rng)
+    neighbour = f"neigh {{}} {lab.hosts.head_address} dev eth0"
+    lab.hosts.ip(host, f"{neighbour.format('replace')} lladdr 02:00:00:00:00:01")
     time.sleep(rng.uniform(0.5, 2 * LEASE_S))
-    subprocess.run([*before, "tc", "qdisc", "del", "dev", "eth0", "root"], check=True)
+    lab.hosts.ip(host, neighbour.format("del"))
 
 
 def a_kill_while_scaling(lab: Lab, rng: random.Random) -> None:
