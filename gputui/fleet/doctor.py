@@ -78,6 +78,7 @@ async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple
     found += findings.judged(host, facts, settings)
     if opened.clock_ahead_s is not None:
         found.append(findings.clock(host, opened.clock_ahead_s))
+    found += findings.shell(host, opened.shell_s)
     found.append(findings.port(host, await _try_port(settings, opened)))
     return tuple(found)
 

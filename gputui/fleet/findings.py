@@ -15,6 +15,9 @@ from gputui.snapshot import HostState
 
 DISK_NEEDED_BYTES = 5 * 2**30
 """With less, a host whose workers spill is soon full."""
+SLOW_SHELL_S = 5.0
+"""With more, pyenv or a module system waits for something."""
+
 STAGE_CHECKS = (
     (HostState.RESOLVING, "resolve"),
     (HostState.CONNECTING, "connect"),
@@ -38,7 +41,7 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock
+    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock, shell
     or port."""
     verdict: Verdict
     text: str = ""
@@ -108,6 +111,14 @@ def clock(host: Host, ahead_s: float) -> Finding:
         return Finding(host.name, "clock", Verdict.DOUBTFUL, warning, checks.CLOCK_HINT)
     bound = f"within {checks.CLOCK_SKEW_S:.0f} s of ours"
     return Finding(host.name, "clock", Verdict.GOOD, bound)
+
+
+def shell(host: Host, took_s: float) -> Iterator[Finding]:
+    """Yield that a host's login shell is slow, where it is."""
+    if took_s > SLOW_SHELL_S:
+        text = f"its login shell took {took_s:.0f} s to start Python: so does every start"
+        hint = f"look at what it runs before a command: `ssh {host.ssh_name} true`"
+        yield Finding(host.name, "shell", Verdict.DOUBTFUL, text, hint)
 
 
 def port(host: Host, reached: Reached) -> Finding:

@@ -1,5 +1,7 @@
 """The user's own SSH configuration, where ssh itself looks for it."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from gputui.fleet.ssh.fallback import read
 from gputui.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
-from tests.sshd import SshHosts
+from tests.sshd import AsyncsshServer, SshHosts
 
 HERE = Here("me", 1000, "/home/me", "laptop.lab", {"LANG": "C", "DIR": "/keys"})
 
@@ -76,6 +78,19 @@ def test_where_no_ssh_is_installed_the_same_files_are_read(tmp_path: Path) -> No
     assert found.host_keys.revoked == "/etc/revoked"
     assert found.algorithms.ciphers[-1] == "aes128-cbc"
     assert found.proxy_command.startswith("nc gpu-a.lab 2222")
+
+
+async def test_a_host_is_reached_where_no_ssh_is_installed(
+    reaching: Reaching,
+    start_asyncssh: Callable[..., AsyncsshServer],
+    ssh_folder: SshHosts,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_asyncssh("ssh1", environ={"PATH": os.environ["PATH"]})
+    monkeypatch.setenv("PATH", str(ssh_folder.folder))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    assert host.status.reason == ""
 
 
 def test_what_the_fallback_cannot_evaluate_is_refused_by_name(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ class Opened:
     far_address: str
     clock_ahead_s: float | None = None
     """How far the host's clock is ahead of ours; None for this machine."""
+    shell_s: float = 0.0
+    """How long the host's login shell and Python took to start."""
 
 
 class Opener(Protocol):
@@ -133,6 +135,7 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
         connection.local_address or own_end(greeting["client"]),
         far_address,
         greeting["ahead_s"],
+        greeting["took_s"],
     )
 
 
@@ -174,8 +177,8 @@ async def _start_relay(
 ) -> tuple[AgentLink, dict[str, Any]]:
     """Have the loader on the host start the relay; returns its link and the loader's greeting.
 
-    The greeting is python, version, send, address, client and, added here, ahead_s. A login shell
-    may take longer than any other stage: it may wait for a lock that all hosts of a cluster want.
+    The greeting is python, version, send, address, client and, added here, ahead_s and took_s. A
+    login shell may take longer than any other stage: for a lock that all hosts of a cluster want.
     """
     late = f"its login shell did not start Python within {stages.timeout_s * PATIENT:g} s"
     hint = f"does `ssh {host.ssh_name} true` return? Its shell may wait for input or for a lock"
@@ -222,12 +225,14 @@ async def _greet(
         setup=host.setup,
         too_old=remote.greeting_of_an_old_python(nonce),
     )
+    began_at = time.monotonic()
     link.stream.write(opening)
     answer = await link.skip_to(remote.GREETING + b" " + nonce.encode())
     if answer is None:
         raise await _no_python(host, interpreters, link, stages)
     greeting: dict[str, Any] = json.loads(answer)
     greeting["ahead_s"] = greeting["time"] - time.time()
+    greeting["took_s"] = time.monotonic() - began_at
     wrong = checks.python_problem(greeting["python"], greeting["version"], settings.versions)
     if wrong:
         raise stages.error(wrong.reason, wrong.hint)

@@ -33,6 +33,8 @@ from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
 
+EVALUATED_AT_ONCE = 8
+"""The hosts of a large fleet are asked ssh about in turn, and none runs out of time meanwhile."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 THROUGH_A_JUMP_HOST = 8
@@ -53,6 +55,7 @@ class Connector:
     def __init__(self, file: str | None = None) -> None:
         self._file = file
         self._evaluator = Evaluator(file)
+        self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._jump_hosts: dict[Route, asyncio.Task[JumpHost]] = {}
         self._identities = Identities()
 
@@ -61,7 +64,7 @@ class Connector:
         destination = Destination(host.ssh_name, host.user, host.port)
         late = f"`ssh -G {destination.name}` did not end within {stages.timeout_s:g} s"
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
-        async with stages.enter(HostState.RESOLVING, late, hint):
+        async with self._turns, stages.enter(HostState.RESOLVING, late, hint):
             try:
                 route = await resolve_route(self._evaluator, destination)
             except ConfigurationError as error:

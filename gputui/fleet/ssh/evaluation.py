@@ -14,9 +14,6 @@ from dataclasses import dataclass
 
 from gputui.fleet.ssh.configuration import Here, SshConfiguration, parse
 
-AT_ONCE = 8
-"""Children at once: the hosts of a large fleet are asked about in turn."""
-
 
 class ConfigurationError(Exception):
     """The SSH configuration cannot be used; the message is ssh's own."""
@@ -48,7 +45,6 @@ class Evaluator:
 
     def __init__(self, file: str | None) -> None:
         self._file = file
-        self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def evaluate(self, destination: Destination) -> SshConfiguration:
         """Return what the configuration says; raises ConfigurationError."""
@@ -57,8 +53,7 @@ class Evaluator:
             from gputui.fleet.ssh.fallback import read
 
             return await asyncio.to_thread(read, self._file, destination, here)
-        async with self._turns:
-            text = await _output(ssh, "-T", "-G", *destination.arguments(self._file))
+        text = await _output(ssh, "-T", "-G", *destination.arguments(self._file))
         return understood(text, destination.name, here)
 
 
