@@ -193,6 +193,8 @@ class ManagedHost:
         )
         waits = self._settings.reconnect_s
         wait_s = waits[min(self._losses, len(waits) - 1)]
+        if not self.record.lease_over:
+            wait_s = min(wait_s, self._settings.ping_interval_s)
         self._losses += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry_asked.wait(), wait_s)

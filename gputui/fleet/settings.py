@@ -33,7 +33,10 @@ class FleetSettings:
     silence_s: float = 5.0
     """A host that has said nothing for so long is silent; telemetry comes every second."""
     reconnect_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-    """Waits between attempts to reconnect; the last one repeats."""
+    """Waits between attempts to reconnect; the last one repeats.
+
+    None is longer than the interval of pings while the host's lease lasts: its workers live.
+    """
     ssh_config: str | None = None
     """An SSH configuration to read in place of ~/.ssh/config."""
     scheduler_host: str | None = None

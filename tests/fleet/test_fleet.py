@@ -85,6 +85,19 @@ async def test_a_cut_connection_and_an_ended_agent_are_not_taken_for_each_other(
     assert reasons == {"h0": "the connection to its agent was cut", "h1": "its agent ended"}
 
 
+async def test_a_host_is_tried_often_while_its_workers_live(begin: Begin) -> None:
+    one = begin(reconnect_s=(0.01, 60.0), ping_interval_s=0.05)
+    await one.up(2)
+    one.agent().reachable = False
+    one.agent().cut()
+    for _ in range(3):
+        one.head.changed.clear()
+        await one.head.changed.wait()
+    one.agent().reachable = True
+    await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
+    assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
+
+
 async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
     begin: Begin,
 ) -> None:
