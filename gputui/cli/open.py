@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
-from gputui.cli.output import TERMINAL, refuse_undeclared
-from gputui.cli.output import checked as checked_output
 from gputui.errors import GputuiError, PresetError, UsageError
+from gputui.run.output import TERMINAL, refuse_undeclared
+from gputui.run.output import checked as checked_output
 
 if TYPE_CHECKING:
-    from gputui.cli.course import Work
-    from gputui.cli.recorded import Hold
     from gputui.demo import Shape
+    from gputui.run.lifecycle import OpenCluster
+    from gputui.run.request import RunRequest
 
 NOT_BOTH = "give HOSTS or --attach NAME, not both"
 
@@ -40,10 +40,10 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
         running = _prepared(script_arguments, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.cli.recorded import failure
             from gputui.presets.plain import json_text
+            from gputui.run.lifecycle import failure
 
-            print(json_text(failure(_work(options, {}, ()), error)))
+            print(json_text(failure(_request(options, {}, ()), error)))
         raise
     return run_until_interrupted(running)
 
@@ -71,12 +71,12 @@ def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object,
     parameters = checked(preset, given, options["backend"])
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
     output = checked_output(options["save"], options["report"], options["figure"])
-    hold = _hold(options)
+    open_cluster = _open_cluster(options)
 
-    from gputui.cli.headless import Computation, compute
+    from gputui.run.preset_run import PresetRun, run_preset
 
-    work = _work(options, parameters, tuple(given.items()))
-    return compute(Computation(preset, parameters, output), work, hold)
+    request = _request(options, parameters, tuple(given.items()))
+    return run_preset(PresetRun(preset, parameters, output), request, open_cluster)
 
 
 def _script(
@@ -95,12 +95,14 @@ def _script(
         raise UsageError(f"--run {path}: there is no such file")
     if _is_preset(path):
         raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
-    hold = _hold(options)
+    open_cluster = _open_cluster(options)
 
-    from gputui.cli.script import run_script
+    from gputui.run.script_run import run_script
 
-    told = (("arguments", shlex.join(arguments)),) if arguments else ()
-    return run_script(path, arguments, _work(options, {"arguments": list(arguments)}, told), hold)
+    typed = (("arguments", shlex.join(arguments)),) if arguments else ()
+    return run_script(
+        path, arguments, _request(options, {"arguments": list(arguments)}, typed), open_cluster
+    )
 
 
 def _is_preset(path: Path) -> bool:
@@ -112,13 +114,13 @@ def _is_preset(path: Path) -> bool:
     return bool(re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M)) and "__main__" not in text
 
 
-def _work(
+def _request(
     options: dict[str, Any], parameters: Mapping[str, Any], given: tuple[tuple[str, str], ...]
-) -> "Work":
-    from gputui.cli.course import Work
+) -> "RunRequest":
+    from gputui.run.request import RunRequest
 
     running = f"cluster {options['attach']}" if options["attach"] else ""
-    return Work(
+    return RunRequest(
         name=options["preset"],
         parameters=parameters,
         given=given,
@@ -160,8 +162,8 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
-def _hold(options: dict[str, Any]) -> "Hold":
-    """Return what takes hold of the cluster that the options mean."""
+def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
+    """Return what opens the cluster that the options mean."""
     name, given = options["attach"], options["hosts"]
     if name:
         from gputui.cli.clusters import chosen_cluster

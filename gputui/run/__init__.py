@@ -1,8 +1,12 @@
-"""Records of runs, and what becomes of a result: text, pictures, saved arrays.
+"""A run, from its request to its record.
 
-A `Recording` goes along with a run; `recorded` and `find` are for `gputui runs`.
-`text` is what people read on stdout, `draw` and `draw_file` the figure, `save_arrays` the data.
-No Dask is imported here, and each drawing library only where it draws.
+`request.py` is what is to be computed. `lifecycle.py` takes it from a cluster to its end, with
+`preset_run.py` or `script_run.py` in the middle: `ongoing.py` has the cluster's events and how far
+it is (`progress.py` and `task_counts.py` show that), `execution.py` computes a preset with a Dask
+client, `script/` is the process of a script. `recording.py` and `records.py` keep it, `log.py` what
+happened; `output.py`, `text.py`, `figures.py` and `arrays.py` are what becomes of a result.
+
+What is exported here imports no Dask, and each drawing library only where it draws.
 """
 
 from typing import TYPE_CHECKING, Any

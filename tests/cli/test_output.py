@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import run_command
-from gputui.cli.output import checked, write
 from gputui.errors import RunError, UsageError
 from gputui.run.execution import RunResult
+from gputui.run.output import checked, write
 
 
 def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) -> None:

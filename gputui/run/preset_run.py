@@ -17,16 +17,17 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from gputui import run
-from gputui.cli.course import Course, Stage, Work
-from gputui.cli.output import Output, write
-from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
-from gputui.cli.tasks import Tasks
 from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import Preset, Value
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
+from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
+from gputui.run.ongoing import OngoingRun, RunStage
+from gputui.run.output import Output, write
+from gputui.run.request import RunRequest
+from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import RunState
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ CANCEL_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Computation:
+class PresetRun:
     """A preset, and what becomes of its result."""
 
     preset: Preset
@@ -45,29 +46,29 @@ class Computation:
     output: Output
 
 
-class Stages:
+class StageCounts:
     """What is shown of a preset's stages: its futures or, of a single one, the tasks behind it."""
 
     def __init__(self) -> None:
-        self.tasks = Tasks()
+        self.tasks = TaskCounts()
         self._name = ""
 
-    def shown(self, step: "RunProgress") -> Stage:
+    def shown(self, step: "RunProgress") -> RunStage:
         """Return how far a stage is."""
         if step.stage != self._name:
             self._name = step.stage
             self.tasks.begin()
         done, total = self.tasks.counts
         if step.total != 1 or total <= 1:
-            return Stage(step.stage, step.done, step.total)
-        return Stage(step.stage, total if step.done else done, total)
+            return RunStage(step.stage, step.done, step.total)
+        return RunStage(step.stage, total if step.done else done, total)
 
 
-async def compute(computation: Computation, work: Work, hold: Hold) -> int:
+async def run_preset(preset_run: PresetRun, request: RunRequest, open_cluster: OpenCluster) -> int:
     """Compute and print; returns the exit code, raises GputuiError."""
     loading = asyncio.create_task(asyncio.to_thread(_load_distributed))
     try:
-        return await recorded(work, hold, partial(_compute, computation))
+        return await run_recorded(request, open_cluster, partial(_compute, preset_run))
     finally:
         await asyncio.wait({loading})
 
@@ -85,20 +86,20 @@ def _load_distributed() -> None:
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
-async def _compute(computation: Computation, course: Course) -> Outcome:
+async def _compute(preset_run: PresetRun, ongoing: OngoingRun) -> RunEnd:
     """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone."""
     cancel = Event()
     loop = asyncio.get_running_loop()
 
-    stages = Stages()
-    course.looked = stages.tasks.looked
+    stages = StageCounts()
+    ongoing.looked = stages.tasks.looked
 
     def report(step: "RunProgress") -> None:
-        loop.call_soon_threadsafe(lambda: course.progressed(stages.shown(step)))
+        loop.call_soon_threadsafe(lambda: ongoing.progressed(stages.shown(step)))
 
-    computing = _in_thread(partial(_compute_here, computation, course, report, cancel))
+    computing = _in_thread(partial(_compute_here, preset_run, ongoing, report, cancel))
     try:
-        return await course.attend(computing)
+        return await ongoing.attend(computing)
     except (asyncio.CancelledError, GputuiError):
         cancel.set()
         done, _ = await asyncio.wait({computing}, timeout=CANCEL_S)
@@ -107,10 +108,10 @@ async def _compute(computation: Computation, course: Course) -> Outcome:
         raise
 
 
-def _in_thread(work: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":
+def _in_thread(work: Callable[[], RunEnd]) -> "asyncio.Future[RunEnd]":
     """Call in a thread that nobody waits for at the end, should it not see that it is cancelled."""
     loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Outcome] = loop.create_future()
+    outcome: asyncio.Future[RunEnd] = loop.create_future()
 
     def tell(set_it: Callable[[Any], None], value: Any) -> None:
         if not outcome.done():
@@ -130,31 +131,31 @@ def _in_thread(work: Callable[[], Outcome]) -> "asyncio.Future[Outcome]":
 
 
 def _compute_here(
-    computation: Computation,
-    course: Course,
+    preset_run: PresetRun,
+    ongoing: OngoingRun,
     report: Callable[["RunProgress"], None],
     cancel: Event,
-) -> Outcome:
+) -> RunEnd:
     """Compute on the cluster with a client of its own, which its arrays live with; blocks."""
     from distributed import Client
 
     from gputui.run.execution import execute
 
-    link = course.link
+    link = ongoing.link
     with (
-        explained(computation.preset.name),
+        explained(preset_run.preset.name),
         Client(link.address, security=security(link), set_as_default=False) as client,
     ):
-        with _words_elsewhere(course.work.as_json):
+        with _words_elsewhere(ongoing.request.as_json):
             result = execute(
                 client,
-                computation.preset,
-                computation.parameters,
-                backend=course.work.backend,
+                preset_run.preset,
+                preset_run.parameters,
+                backend=ongoing.request.backend,
                 report=report,
                 cancel=cancel,
-                keep_arrays=computation.output.save is not None,
-                report_file=computation.output.report,
+                keep_arrays=preset_run.output.save is not None,
+                report_file=preset_run.output.report,
             )
 
         def fetch(block: Any) -> Any:
@@ -162,7 +163,7 @@ def _compute_here(
                 raise RunCancelledError("cancelled while saving")
             return client.compute(block, **result.placement).result()
 
-        return _put_out(computation, course, result, fetch)
+        return _put_out(preset_run, ongoing, result, fetch)
 
 
 def _words_elsewhere(as_json: bool) -> contextlib.AbstractContextManager[object]:
@@ -171,31 +172,31 @@ def _words_elsewhere(as_json: bool) -> contextlib.AbstractContextManager[object]
 
 
 def _put_out(
-    computation: Computation, course: Course, result: "RunResult", fetch: Callable[[Any], Any]
-) -> Outcome:
+    preset_run: PresetRun, ongoing: OngoingRun, result: "RunResult", fetch: Callable[[Any], Any]
+) -> RunEnd:
     """Print, draw and save what a run came to; where that fails, the record has the result."""
-    told = result.to_json(failed_hosts(course.settled), course.heard.restarts)
-    course.recording.keep(told | result.extras())
+    printed = result.to_json(failed_hosts(ongoing.settled), ongoing.events.restarts)
+    ongoing.recording.keep(printed | result.extras())
     saved: list[Path] = []
     error = None
-    course.quieten()
+    ongoing.quieten()
     try:
-        if not course.work.as_json:
-            _print(_for_people(result, draws=computation.output.draws))
+        if not ongoing.request.as_json:
+            _print(_for_people(result, draws=preset_run.output.draws))
         with explained("saving"):
-            for path in write(computation.output, result, fetch):
+            for path in write(preset_run.output, result, fetch):
                 saved.append(path)
-                if not course.work.quiet:
+                if not ongoing.request.quiet:
                     print(f"gputui: wrote {path}", file=sys.stderr)
     except RunCancelledError:
         raise
     except GputuiError as failed:
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)
-    if course.work.as_json:
-        _print(json_text(failure(course.work, error) if error else told))
-    return Outcome(
-        kept=told | result.extras(),
+    if ongoing.request.as_json:
+        _print(json_text(failure(ongoing.request, error) if error else printed))
+    return RunEnd(
+        kept=printed | result.extras(),
         summary=str(error) if error else _summary(result),
         saved=tuple(str(path.absolute()) for path in saved),
         exit_code=ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE,

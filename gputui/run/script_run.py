@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from gputui import __version__
-from gputui.cli.course import Course, Stage, Work
-from gputui.cli.recorded import Hold, Outcome, failed_hosts, failure, recorded
-from gputui.cli.tasks import Tasks
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child
 from gputui.process.search_path import own_python
+from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
+from gputui.run.ongoing import OngoingRun, RunStage
+from gputui.run.request import RunRequest
 from gputui.run.script import Handover
+from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import RunState, Snapshot
 
 RUNNING = "running"
@@ -37,31 +38,33 @@ LOST_S = 0.5
 """How long a script may go on once its cluster is lost: nobody can compute for it any more."""
 
 
-async def run_script(path: Path, arguments: tuple[str, ...], work: Work, hold: Hold) -> int:
+async def run_script(
+    path: Path, arguments: tuple[str, ...], request: RunRequest, open_cluster: OpenCluster
+) -> int:
     """Run a script on a cluster; returns its exit code, raises GputuiError without one."""
-    return await recorded(work, hold, partial(_run, path, arguments))
+    return await run_recorded(request, open_cluster, partial(_run, path, arguments))
 
 
-async def _run(path: Path, arguments: tuple[str, ...], course: Course) -> Outcome:
-    course.progressed(Stage(RUNNING))
-    course.quieten()
-    tasks = Tasks()
+async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> RunEnd:
+    ongoing.progressed(RunStage(RUNNING))
+    ongoing.quieten()
+    tasks = TaskCounts()
 
     def looked(snapshot: Snapshot) -> None:
         tasks.looked(snapshot)
-        course.progressed(Stage(RUNNING, *tasks.counts))
+        ongoing.progressed(RunStage(RUNNING, *tasks.counts))
 
-    course.looked = looked
+    ongoing.looked = looked
     started = time.monotonic()
-    script = _start(path, arguments, course)
+    script = _start(path, arguments, ongoing)
     try:
-        status = await _attended(course, script)
+        status = await _attended(ongoing, script)
     finally:
         await script.end(0, None)
-    return _outcome(course, path, status, time.monotonic() - started)
+    return _outcome(ongoing, path, status, time.monotonic() - started)
 
 
-def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Child:
+def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> Child:
     """Start the script's process, and hand the cluster over to it."""
     reads, writes = os.pipe()
     try:
@@ -69,15 +72,15 @@ def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Child:
             [*own_python("gputui.run.script"), str(reads), str(path), *arguments],
             pass_fds=(reads,),
             stdin=None,
-            stdout=sys.stderr.buffer if course.work.as_json else None,
+            stdout=sys.stderr.buffer if ongoing.request.as_json else None,
             stderr=None,
         )
     finally:
         os.close(reads)
-    attached = course.link.attached
+    attached = ongoing.link.attached
     Handover(
-        socket=course.link.socket,
-        address=course.link.address,
+        socket=ongoing.link.socket,
+        address=ongoing.link.address,
         certificate_pem=attached.certificate_pem,
         key_pem=attached.key_pem,
         dask_config_json=attached.dask_config_json,
@@ -87,10 +90,10 @@ def _start(path: Path, arguments: tuple[str, ...], course: Course) -> Child:
     return script
 
 
-async def _attended(course: Course, script: Child) -> int:
+async def _attended(ongoing: OngoingRun, script: Child) -> int:
     """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
     try:
-        return await _status(course, script)
+        return await _status(ongoing, script)
     except asyncio.CancelledError as interrupted:
         knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
         await script.end(GRACE_S, None if knows else signal.SIGINT)
@@ -103,7 +106,7 @@ async def _attended(course: Course, script: Child) -> int:
         raise
 
 
-async def _status(course: Course, script: Child) -> int:
+async def _status(ongoing: OngoingRun, script: Child) -> int:
     """Return a script's exit status.
 
     Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
@@ -111,7 +114,7 @@ async def _status(course: Course, script: Child) -> int:
     """
     while True:
         try:
-            return await course.attend(_ended(script))
+            return await ongoing.attend(_ended(script))
         except RunCancelledError:
             raise
         except RunError as error:
@@ -135,29 +138,29 @@ def _has_terminal() -> bool:
     return False
 
 
-def _outcome(course: Course, path: Path, status: int, elapsed_s: float) -> Outcome:
+def _outcome(ongoing: OngoingRun, path: Path, status: int, elapsed_s: float) -> RunEnd:
     """Return what becomes known of a script that ended by itself, and print it as JSON if asked."""
     code = status if status >= 0 else 128 - status
-    told: dict[str, Any] = {
-        "preset": course.work.name,
-        "parameters": dict(course.work.parameters),
-        "backend": course.work.backend,
-        "workers": _workers(course),
-        "failed_hosts": list(failed_hosts(course.settled)),
+    printed: dict[str, Any] = {
+        "preset": ongoing.request.name,
+        "parameters": dict(ongoing.request.parameters),
+        "backend": ongoing.request.backend,
+        "workers": _workers(ongoing),
+        "failed_hosts": list(failed_hosts(ongoing.settled)),
         "elapsed_s": elapsed_s,
         "result": {"exit_code": code},
-        "restarts": course.heard.restarts,
+        "restarts": ongoing.events.restarts,
         "version": __version__,
     }
     error = RunError(f"{path.name} {_words(status)}") if code else None
     if error and status < 0:
         _say(error)
-    if course.work.as_json:
-        print(json_text(failure(course.work, error) if error else told), flush=True)
+    if ongoing.request.as_json:
+        print(json_text(failure(ongoing.request, error) if error else printed), flush=True)
     interrupted = code == ExitCode.INTERRUPTED
     failed = RunState.CANCELLED if interrupted else RunState.FAILED
-    return Outcome(
-        kept=told,
+    return RunEnd(
+        kept=printed,
         summary=_words(status) if code else f"{elapsed_s:.2f} s",
         exit_code=code,
         state=failed if code else RunState.DONE,
@@ -180,9 +183,9 @@ def _say(error: GputuiError) -> None:
     print(f"gputui: {error}", file=sys.stderr, flush=True)
 
 
-def _workers(course: Course) -> list[dict[str, Any]]:
+def _workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
     """Return the workers that were up at the start, as `--json` prints them."""
-    snapshot = course.heard.snapshot
+    snapshot = ongoing.events.snapshot
     known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
     return [
         {
@@ -191,5 +194,5 @@ def _workers(course: Course) -> list[dict[str, Any]]:
             "device": device_label(name),
             "uuid": known[name].device_uuid if name in known else None,
         }
-        for name in course.settled.workers
+        for name in ongoing.settled.workers
     ]

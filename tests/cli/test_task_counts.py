@@ -1,11 +1,11 @@
-"""Tasks are counted from where a stage began, whatever else the cluster has had."""
+"""TaskCounts are counted from where a stage began, whatever else the cluster has had."""
 
 from dataclasses import replace
 from typing import Any
 
-from gputui.cli.headless import Stages
-from gputui.cli.tasks import Tasks
 from gputui.run.execution import RunProgress
+from gputui.run.preset_run import StageCounts
+from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import Snapshot, TaskGroupStatus
 from tests.tui.build import snapshot as built
 
@@ -17,7 +17,7 @@ def with_groups(**groups: dict[str, Any]) -> Snapshot:
 
 
 def test_what_was_there_before_is_not_counted() -> None:
-    tasks = Tasks()
+    tasks = TaskCounts()
     tasks.looked(with_groups(old={"memory": 5}))
     tasks.looked(with_groups(old={"memory": 5}, new={"memory": 1, "waiting": 2}))
     assert tasks.counts == (1, 3)
@@ -27,7 +27,7 @@ def test_what_was_there_before_is_not_counted() -> None:
 
 
 def test_tasks_that_the_scheduler_has_forgotten_are_done() -> None:
-    tasks = Tasks()
+    tasks = TaskCounts()
     tasks.looked(with_groups())
     tasks.looked(with_groups(a={"waiting": 4}, b={"waiting": 2}))
     tasks.looked(with_groups(b={"waiting": 1, "memory": 1}))
@@ -35,7 +35,7 @@ def test_tasks_that_the_scheduler_has_forgotten_are_done() -> None:
 
 
 def test_of_a_single_future_the_tasks_behind_it_are_shown() -> None:
-    stages = Stages()
+    stages = StageCounts()
     stages.tasks.looked(with_groups())
     assert stages.shown(RunProgress("adding", 0, 1)).total == 1
     stages.tasks.looked(with_groups(chunk={"memory": 3, "waiting": 7}))

@@ -1,7 +1,7 @@
-"""The course of one run: what its cluster says meanwhile, and who is told how far it is.
+"""A run that goes on: the events of its cluster meanwhile, and how far it is.
 
-The head is told, so that every frontend sees the run and any of them may cancel it; the terminal is
-told; the log is. In return the head tells of workers that crash, of restarts, and of its end.
+How far it is goes to the head, so that every frontend sees the run and any of them may cancel it,
+to the terminal and to the log. From the head come crashed workers, restarts, and its own end.
 """
 
 import asyncio
@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gputui.cli.progress import Progress, Silence
 from gputui.cluster import HeadLink, failures
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
@@ -29,23 +28,25 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.run import Recording
+from gputui.run.progress import Progress, Silence
+from gputui.run.recording import Recording
+from gputui.run.request import RunRequest
 from gputui.snapshot import Event, RunState, Snapshot
 
 REPORT_EVERY_S = 0.5
-"""How often the head is told how far the run is."""
+"""How often the head hears how far the run is."""
 
-TELLING_S = 5.0
+CAUSE_S = 5.0
 """How long the head may take to tell why a run lost its tasks, or how a worker ended."""
 
-MOST_TOLD = 2**16
-"""Characters of a result that frontends are told; `gputui runs show` has all of it."""
+MOST_REPORTED = 2**16
+"""Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunStage:
     """How far a run is; a `total` of 0 is not known."""
 
     name: str
@@ -53,27 +54,9 @@ class Stage:
     total: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What is to be done, and on how much of a cluster."""
-
-    name: str
-    """The preset or the script, as it was typed."""
-    parameters: Mapping[str, Any]
-    given: tuple[tuple[str, str], ...]
-    """The parameters as they were typed, for the head and for people."""
-    backend: str
-    hosts: str
-    """As they were given, for the record."""
-    workers: int | None
-    min_workers: int
-    as_json: bool = False
-    quiet: bool = False
-
-
 @dataclass(slots=True)
-class Heard:
-    """What the cluster said while the run went on."""
+class RunEvents:
+    """What happened in the cluster while the run went on."""
 
     restarts: int = 0
     crashes: list[str] = field(default_factory=list)
@@ -82,36 +65,41 @@ class Heard:
     """The newest."""
 
 
-class Course:
+class OngoingRun:
     """A run that goes on, on the cluster behind `link`."""
 
     def __init__(
-        self, work: Work, link: HeadLink, settled: Settled, recording: Recording, bars: Progress
+        self,
+        request: RunRequest,
+        link: HeadLink,
+        settled: Settled,
+        recording: Recording,
+        bars: Progress,
     ) -> None:
-        self.work = work
+        self.request = request
         self.link = link
         self.settled = settled
         self.recording = recording
-        self.heard = Heard()
+        self.events = RunEvents()
         self.looked: Callable[[Snapshot], None] = lambda snapshot: None
         """Called with each snapshot."""
         self._bars = bars
         self._joined = link.attached.started_at < recording.record.started_at
         """Whether the cluster was there before: what its workers printed then is not this run's."""
-        self._stage = Stage("")
-        self._told_at = 0.0
-        self._telling: asyncio.Task[None] | None = None
+        self._stage = RunStage("")
+        self._reported_at = 0.0
+        self._reporting: asyncio.Task[None] | None = None
         self._crashed = asyncio.Event()
         self._fewer = asyncio.Event()
 
-    async def attend(self, doing: Awaitable[Result]) -> Result:
-        """Return what `doing` comes to, hearing what the cluster says meanwhile.
+    async def attend(self, work: Awaitable[Result]) -> Result:
+        """Return what `work` comes to, and take in what the cluster says meanwhile.
 
         Raises RunCancelledError where a frontend cancels the run, StoppedError where somebody stops
         the cluster, HeadError where it is lost, RunError where its scheduler is lost or no worker
-        is left; `doing` goes on then. It also goes on when this is cancelled.
+        is left; `work` goes on then. It also goes on when this is cancelled.
         """
-        task = asyncio.ensure_future(doing)
+        task = asyncio.ensure_future(work)
         listening = asyncio.create_task(self._listen())
         counting = asyncio.create_task(self._count_workers())
         try:
@@ -122,43 +110,43 @@ class Course:
             try:
                 return await task
             except RunError as error:
-                await _told_why(listening, error)
-                await self._told_how_it_ended(error.lost_worker)
+                await _raise_cause(listening, error)
+                await self._until_its_end_is_known(error.lost_worker)
                 raise
         finally:
             listening.cancel()
             counting.cancel()
 
-    def progressed(self, stage: Stage) -> None:
+    def progressed(self, stage: RunStage) -> None:
         """Show how far the run is."""
         self._bars.show(stage.name, stage.done, stage.total)
         if stage.name != self._stage.name:
             self.recording.stage(stage.name)
         self._stage = stage
-        if time.monotonic() - self._told_at >= REPORT_EVERY_S:
-            self._told_at = time.monotonic()
-            self._telling = asyncio.create_task(self.tell(RunState.RUNNING))
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = time.monotonic()
+            self._reporting = asyncio.create_task(self.report(RunState.RUNNING))
 
     def quieten(self) -> None:
         """Leave the terminal to somebody else from now on."""
         self._bars.stop()
         self._bars = Silence()
 
-    async def tell(self, state: RunState, summary: str = "") -> None:
-        """Tell the head how the run is, and how it ended where that is recorded already."""
+    async def report(self, state: RunState, summary: str = "") -> None:
+        """Report to the head how the run is, and how it ended where that is recorded already."""
         record = self.recording.record
         await self.link.send(
             ReportRun(
                 id=record.id,
-                preset=self.work.name,
-                parameters=self.work.given,
+                preset=self.request.name,
+                parameters=self.request.given,
                 state=state.value,
                 started_at=record.started_at,
                 stage=self._stage.name,
                 done=self._stage.done,
                 total=self._stage.total,
                 summary=summary,
-                result_json=told(record.result),
+                result_json=reported(record.result),
                 error_type=record.error_type,
             )
         )
@@ -172,23 +160,23 @@ class Course:
         error: GputuiError | None = None,
         saved: tuple[str, ...] = (),
     ) -> None:
-        """Record how the run ended, then tell the head."""
+        """Record how the run ended, then report it to the head."""
         self.recording.end(
             state,
             result=result,
             error=error,
-            restarts=self.heard.restarts,
+            restarts=self.events.restarts,
             workers=self.settled.workers,
             saved=saved,
             summary="" if error else summary,
         )
-        await self.tell(state, summary or str(error or ""))
+        await self.report(state, summary or str(error or ""))
 
-    async def _told_how_it_ended(self, worker: str) -> None:
+    async def _until_its_end_is_known(self, worker: str) -> None:
         """Wait until the cluster has said how a worker ended; "" is none."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(TELLING_S):
-                while worker and not any(c.startswith(f"{worker} ") for c in self.heard.crashes):
+            async with asyncio.timeout(CAUSE_S):
+                while worker and not any(c.startswith(f"{worker} ") for c in self.events.crashes):
                     self._crashed.clear()
                     await self._crashed.wait()
 
@@ -220,7 +208,7 @@ class Course:
             case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
                 self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
             case SnapshotTaken(snapshot):
-                self.heard.snapshot = snapshot
+                self.events.snapshot = snapshot
                 self.looked(snapshot)
             case Cancelled(id=id_) if id_ == self.recording.record.id:
                 raise RunCancelledError("cancelled from a screen")
@@ -234,31 +222,31 @@ class Course:
             return
         self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
         if event.kind == "restarted" and event.subject != "cluster":
-            self.heard.restarts += 1
+            self.events.restarts += 1
         if event.kind in ("crashed", "parked", "lost"):
-            self.heard.crashes.append(f"{event.subject} {event.kind}: {event.text}")
+            self.events.crashes.append(f"{event.subject} {event.kind}: {event.text}")
             self._crashed.set()
         if event.kind in ("parked", "lost", "refused"):
             self._fewer.set()
 
 
-def told(result: Mapping[str, Any]) -> str:
+def reported(result: Mapping[str, Any]) -> str:
     """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
 
-    >>> told({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
+    >>> reported({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
     '{"result": {"sum": 3}}'
     """
     without_figure = {key: value for key, value in result.items() if key != "figure"}
     for each in (result, without_figure):
         text = json_text(each)
-        if len(text) <= MOST_TOLD:
+        if len(text) <= MOST_REPORTED:
             return text if each else ""
     return ""
 
 
-async def _told_why(listening: "asyncio.Task[None]", error: RunError) -> None:
+async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None:
     """Raise what the cluster says of tasks that were lost; return where it has nothing to say."""
     if error.lost:
-        await asyncio.wait({listening}, timeout=TELLING_S)
+        await asyncio.wait({listening}, timeout=CAUSE_S)
         if listening.done():
             listening.result()

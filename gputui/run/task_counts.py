@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gputui.snapshot import Snapshot, TaskGroupStatus
 
 
-class Tasks:
+class TaskCounts:
     """Counts the tasks that a cluster has had since the stage began."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Tasks:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Tasks that are done, and all; (0, 0) as long as none is known."""
+        """TaskCounts that are done, and all; (0, 0) as long as none is known."""
         left = sum(
             self._there[name].total - self._there[name].finished
             for name in self._totals

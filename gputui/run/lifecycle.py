@@ -1,6 +1,6 @@
-"""Any work on a cluster, from the hold on one to its end: recorded, told to the head, printed.
+"""A run from its request to its end: on a cluster, recorded, reported to the head, printed.
 
-`recorded` is the one way in which a preset or a script runs: whatever happens to it becomes a
+`run_recorded` is the one way in which a preset or a script runs: whatever happens to it becomes a
 state in its record and, with `--json`, an object on stdout.
 """
 
@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui import __version__, run
-from gputui.cli.course import Course, Work
-from gputui.cli.progress import progress
 from gputui.cluster import HeadLink, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
+from gputui.run.ongoing import OngoingRun
+from gputui.run.progress import progress
+from gputui.run.request import RunRequest
 from gputui.settings import load_settings
 from gputui.snapshot import HostStatus, RunState
 
-Hold = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
+OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
 """Takes hold of a cluster, started or found, and lets go of it."""
 
 MOST_CRASHES = 5
@@ -31,8 +32,8 @@ MOST_CRASHES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What work came to."""
+class RunEnd:
+    """How a run ended."""
 
     kept: Mapping[str, Any]
     """The object that `--json` prints, and what the record has beside it."""
@@ -41,42 +42,42 @@ class Outcome:
     exit_code: int = ExitCode.DONE
     state: RunState = RunState.DONE
     error: GputuiError | None = None
-    """Of work that failed and has said so itself."""
+    """Of a run that failed and has said so itself."""
 
 
-Doing = Callable[[Course], Awaitable[Outcome]]
+Compute = Callable[[OngoingRun], Awaitable[RunEnd]]
 
 
-async def recorded(work: Work, hold: Hold, do: Doing) -> int:
-    """Take hold of a cluster, do the work on it, and let go; returns the exit code.
+async def run_recorded(request: RunRequest, open_cluster: OpenCluster, compute: Compute) -> int:
+    """Take hold of a cluster, run `compute` on it, and let go; returns the exit code.
 
     Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
     """
-    recording = run.Recording(_begun(work), _warn)
+    recording = run.Recording(_begun(request), _warn)
     try:
-        with progress(work.quiet) as bars:
+        with progress(request.quiet) as bars:
             bars.show("starting", 0, 0)
             recording.stage("starting")
-            async with hold() as link:
+            async with open_cluster() as link:
                 await link.send(SubscribeLogs(True))
-                settled = await _settled(work, link, recording)
-                return await _done(Course(work, link, settled, recording, bars), do)
+                settled = await _settled(request, link, recording)
+                return await _done(OngoingRun(request, link, settled, recording, bars), compute)
     except asyncio.CancelledError:
         recording.end(RunState.CANCELLED)
         raise
     except GputuiError as error:
         recording.end(_state(error), error=error)
-        if work.as_json:
-            print(json_text(failure(work, error)), flush=True)
+        if request.as_json:
+            print(json_text(failure(request, error)), flush=True)
         raise
 
 
-def failure(work: Work, error: GputuiError) -> dict[str, Any]:
+def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
     """Return the object that `--json` prints of a failure."""
     return {
-        "preset": work.name,
-        "parameters": dict(work.parameters),
-        "backend": work.backend,
+        "preset": request.name,
+        "parameters": dict(request.parameters),
+        "backend": request.backend,
         "error": {"type": type(error).__name__, "message": str(error)},
         "version": __version__,
     }
@@ -87,63 +88,63 @@ def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
     return tuple(_failed_host(host) for host in settled.failed_hosts)
 
 
-def _begun(work: Work) -> run.RunRecord:
+def _begun(request: RunRequest) -> run.RunRecord:
     run.prune(load_settings().runs_kept)
     return run.new_record(
-        work.name,
-        work.parameters,
-        backend=work.backend,
-        hosts=work.hosts,
+        request.name,
+        request.parameters,
+        backend=request.backend,
+        hosts=request.hosts,
         version=__version__,
         id=os.environ.pop(run.RUN_VARIABLE, ""),
     )
 
 
-async def _settled(work: Work, link: HeadLink, recording: run.Recording) -> Settled:
+async def _settled(request: RunRequest, link: HeadLink, recording: run.Recording) -> Settled:
     """Wait for the workers, and say what is missing; raises ClusterError where too few came up."""
-    settled = await link.request(AwaitWorkers(0, work.workers))
+    settled = await link.request(AwaitWorkers(0, request.workers))
     assert isinstance(settled, Settled)
-    check_enough(settled, work.min_workers)
+    check_enough(settled, request.min_workers)
     problems = failures(settled)
     recording.note(f"{len(settled.workers)} workers up", *problems)
     for problem in problems:
         _warn(problem)
-    if link.dashboard and not work.quiet:
+    if link.dashboard and not request.quiet:
         _warn(f"dashboard at {link.dashboard}")
     return settled
 
 
-async def _done(course: Course, do: Doing) -> int:
-    """Do the work, and tell record and head how it ended."""
-    await course.tell(RunState.RUNNING)
+async def _done(ongoing: OngoingRun, compute: Compute) -> int:
+    """Compute, and have record and head know how it ended."""
+    await ongoing.report(RunState.RUNNING)
     try:
-        outcome = await do(course)
+        end = await compute(ongoing)
     except asyncio.CancelledError:
-        await course.end(RunState.CANCELLED)
+        await ongoing.end(RunState.CANCELLED)
         raise
     except GputuiError as error:
-        told = _with_crashes(error, course)
-        await course.end(_state(told), error=told)
-        raise told from error
-    await course.end(
-        outcome.state,
-        outcome.summary,
-        result=outcome.kept,
-        error=outcome.error,
-        saved=outcome.saved,
+        known = _with_crashes(error, ongoing)
+        await ongoing.end(_state(known), error=known)
+        raise known from error
+    await ongoing.end(
+        end.state,
+        end.summary,
+        result=end.kept,
+        error=end.error,
+        saved=end.saved,
     )
-    return int(outcome.exit_code)
+    return int(end.exit_code)
 
 
-def _with_crashes(error: GputuiError, course: Course) -> GputuiError:
+def _with_crashes(error: GputuiError, ongoing: OngoingRun) -> GputuiError:
     """Return the error of a run, with how its workers ended behind it."""
-    news = (c for c in course.heard.crashes if c.partition(": ")[2] not in str(error))
+    news = (c for c in ongoing.events.crashes if c.partition(": ")[2] not in str(error))
     crashes = list(dict.fromkeys(news))[-MOST_CRASHES:]
     if not crashes or type(error) is not RunError:
         return error
-    told = RunError("\n  ".join([str(error), *crashes]))
-    told.__cause__ = error.__cause__
-    return told
+    known = RunError("\n  ".join([str(error), *crashes]))
+    known.__cause__ = error.__cause__
+    return known
 
 
 def _state(error: GputuiError) -> RunState:
