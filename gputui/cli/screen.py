@@ -3,15 +3,16 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import HostsInput
+from gputui.cli.arguments import HostsInput, read_hosts
 from gputui.errors import UsageError
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
+    from gputui.tui.first_minute import First
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,16 @@ class Look:
 def show_demo(shape: "Shape", seed: int, look: Look) -> int:
     """Show simulated hosts."""
 
+    return show(_demo_link(shape, seed), look, simulated=True)
+
+
+def _demo_link(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
     async def open_link() -> Any:
         from gputui.demo import DemoLink
 
-        return await DemoLink.open(shape, seed=seed)
+        return await DemoLink.open(shape, seed=seed, questions=False)
 
-    return show(open_link, look, simulated=True)
+    return open_link
 
 
 def show_running(name: str | None, look: Look) -> int:
@@ -64,13 +69,38 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
             "give --name, or gputui attach"
         )
     found: list[Path] = [Path(running.socket)] if running else []
+    chosen = [hosts]
 
     async def open_link() -> Any:
         if not found:
-            found.append(await _start(hosts, options))
+            found.append(await _start(chosen[0], options))
         return await HeadLink.open(found[0], frontend="screen", snapshots=True)
 
-    return show(open_link, look, start_again=found.clear)
+    def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
+        """Return what opens what a person chose in place of this machine."""
+        if kind == "demo":
+            return _demo_link(Shape.parse(FIRST_DEMO), 0)
+        if kind in ("ssh", "file"):
+            read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
+            chosen[0] = read if read.source else replace(read, name="ssh")
+        return open_link
+
+    first = None
+    if options["hosts"] is None and not options["name"] and not running and not _gpus_here():
+        from gputui.cli.ssh_config import named_hosts
+        from gputui.demo import Shape
+        from gputui.tui.first_minute import First
+
+        first = First(named_hosts(), begin)
+    return show(open_link, look, start_again=found.clear, first=first)
+
+
+FIRST_DEMO = "16x8"
+
+
+def _gpus_here() -> bool:
+    """Whether this machine has devices that a driver of NVIDIA's made, without asking it."""
+    return any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/dxg").exists()
 
 
 SCREEN_IDLE_S = 3600.0
@@ -106,6 +136,7 @@ def show(
     look: Look,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
+    first: "First | None" = None,
 ) -> int:
     """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
@@ -122,5 +153,6 @@ def show(
             ascii=look.ascii,
             start_again=None if look.readonly else start_again,
             simulated=simulated,
+            first=first,
         )
     )

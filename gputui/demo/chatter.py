@@ -64,7 +64,7 @@ def _lines(worker: Worker, rng: random.Random) -> tuple[str, ...]:
             f" {rng.uniform(1, 2):.3f}s. This is usually a sign of large objects",
         )
     if dice < 0.10:
-        return (f"\x1b[32m[{prefix}]\x1b[0m chunk done \x1b[2J\x1b]0;not a title\x07",)
+        return (f"\x1b[32m[{prefix}]\x1b[0m chunk done",)
     if prefix == "train_step":
         step = run.counts[worker.stage].finished
         loss = 0.2 + 2.1 / (1 + step / 400) + rng.random() * 0.02

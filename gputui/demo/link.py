@@ -66,10 +66,16 @@ class DemoLink:
         *,
         seed: int = 0,
         troubles: bool = True,
+        questions: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> "DemoLink":
-        """Return a link to a cluster of this shape, which begins to come up now."""
+        """Return a link to a cluster of this shape, which begins to come up now.
+
+        Without `questions` every host key is known.
+        """
         simulator = Simulator(shape, seed=seed, started_at=clock(), troubles=troubles)
+        if not questions:
+            simulator.population.know_every_host()
         return cls(simulator, clock)
 
     async def request(self, message: Request) -> Reply:

@@ -103,6 +103,11 @@ class Population:
             if gpu.usable and name not in self._unwanted and name not in self.workers:
                 self.start(name, at)
 
+    def know_every_host(self) -> None:
+        """Have no host ask about its key."""
+        for host in self.hosts.values():
+            host.question = None
+
     def pass_states(self, at: float) -> None:
         """Let workers that start, retire or wait after a crash come out of it."""
         for name in sorted(self._passing):

@@ -26,6 +26,7 @@ from gputui.tui.commands.registry import Registry
 from gputui.tui.commands.runs import COMMANDS as RUNS
 from gputui.tui.connection import LOOK_S, Connection
 from gputui.tui.dialogs.modal import Modal, Result
+from gputui.tui.first_minute import First, choose
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
@@ -42,6 +43,10 @@ from gputui.tui.widgets.table import Table
 SHORTEST_FRAME_S = 0.2
 SMALLEST = (60, 15)
 """A terminal that is smaller in either direction gets a summary in place of a view."""
+
+
+ALWAYS = {"run": 1, "command": 2, "help": 3, "quit": 4}
+"""Commands that the line of keys ends with, at any width."""
 
 
 class ScreenApp(App[int]):
@@ -66,6 +71,8 @@ class ScreenApp(App[int]):
         remembered: Remembered | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
+        first: First | None = None,
+        hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
         self.remembered = remembered or Remembered()
@@ -74,6 +81,9 @@ class ScreenApp(App[int]):
         self.ascii_only = ascii_only
         self.clock = clock
         self.paused = False
+        self._first = first
+        self._hints = hints
+        """Whether to say what to press next, until it was pressed once."""
         self.earlier_runs = earlier_runs
         """Reads the runs of earlier clusters from the disk."""
         self.failure: GputuiError | None = None
@@ -121,10 +131,20 @@ class ScreenApp(App[int]):
 
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
-        self.run_worker(self.head.listen(), name="link", exit_on_error=True)
+        self.run_worker(self._open(), name="link", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
         self.say(self.remembered.trouble, bad=True)
+
+    async def _open(self) -> None:
+        """Have a person choose a cluster where none was named, and listen to it."""
+        if self._first is not None:
+            opener = await choose(self, self._first)
+            if opener is None:
+                self.exit(ExitCode.DONE)
+                return
+            self.head.open_link = opener
+        await self.head.listen()
 
     # What the link says
 
@@ -160,6 +180,8 @@ class ScreenApp(App[int]):
             self._launching = False
             if self.stage.current == "launch":
                 self.go_to("fleet")
+            if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
+                self._top.hint("c runs something on it   ? lists all keys   q leaves")
 
     def _end(self, reason: str, *, failed: bool) -> None:
         name, events = self.watched.name, self.watched.events
@@ -224,8 +246,19 @@ class ScreenApp(App[int]):
         """Draw the lines below the body."""
         commands = self.registry.in_view(self.stage.current)
         allowed = [each for each in commands if not (each.changes and self.readonly)]
-        keys = sorted(allowed, key=lambda each: each.name == "help")
+        keys = sorted(allowed, key=lambda each: ALWAYS.get(each.name, 0))
         self._bottom.show(None if self._is_small else self.view, self.stage.current, keys)
+
+    def simulate(self) -> None:
+        """Keep what is chosen from now on, and what was run, apart from that of real clusters."""
+        self.remembered = self.remembered.of_demo()
+        self.earlier_runs = tuple
+
+    def used(self, command: str) -> None:
+        """Note that a command was called: what points to it is not shown again."""
+        if self._hints and command == "run" and "run" not in self.remembered.now.pressed:
+            self.prefer(pressed=(*self.remembered.now.pressed, "run"))
+            self._top.hint("")
 
     def show_loss(self, sentence: str, silent_s: float) -> None:
         """Dim the page, and say what is known of a head that does not answer; undo it with ""."""

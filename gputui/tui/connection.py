@@ -32,7 +32,7 @@ class Connection:
         self.lost = False
         """Whether the head that was met last does not answer now."""
         self._app = app
-        self._open_link = open_link
+        self.open_link = open_link
         self._start_again = start_again
         self._starting = asyncio.Event()
         self._wants_logs = False
@@ -46,7 +46,7 @@ class Connection:
         """Take what the head says until it says that it stopped; look for a lost one again."""
         while not self._stopped:
             try:
-                self.link = await self._open_link()
+                self.link = await self.open_link()
             except HeadError as error:
                 if not self._pid:
                     self._app.warn(f"{error}; trying again")

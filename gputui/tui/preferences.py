@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+DEMO_FILE = "demo.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
@@ -30,7 +32,7 @@ class Preferences:
 def location(*, simulated: bool = False) -> Path:
     """Return the file: $XDG_STATE_HOME/gputui/screen.json; a demo has one of its own."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "gputui" / ("demo.json" if simulated else "screen.json")
+    return Path(state) / "gputui" / (DEMO_FILE if simulated else "screen.json")
 
 
 def load(path: Path) -> Preferences:
@@ -75,6 +77,10 @@ class Remembered:
                 self.now = load(path)
             except (OSError, ValueError) as error:
                 self.trouble = f"{path}: choices not read: {error}"
+
+    def of_demo(self) -> "Remembered":
+        """Return the choices of demos, kept in a file of their own."""
+        return Remembered(self._path and self._path.with_name(DEMO_FILE))
 
     def change(self, **chosen: Any) -> None:
         """Choose otherwise; raises OSError when it cannot be kept."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gputui.errors import ExitCode
 from gputui.tui.app import ScreenApp
+from gputui.tui.first_minute import First
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
@@ -20,6 +21,7 @@ def run_screen(
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
+    first: First | None = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
@@ -38,6 +40,8 @@ def run_screen(
         ascii_only=ascii,
         remembered=remembered,
         start_again=start_again,
+        first=first,
+        hints=True,
         earlier_runs=tuple if simulated else earlier_runs,
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))

@@ -38,6 +38,7 @@ class Calls:
         if why_not:
             self._complain(command, why_not)
             return
+        self._app.used(command.name)
         try:
             waiting = command.run(self._target(command), argument)
         except HeadError as error:

@@ -132,24 +132,36 @@ def _state(snapshot: Snapshot) -> list[Part]:
     ]
 
 
+LAST = 4
+"""Commands that the line of keys always ends with."""
+
+
 def keys_line(
     commands: Iterable[Command], views: Iterable[tuple[str, str]], current: str, width: int
 ) -> Line:
     """Return the line of keys: the views, the present one marked, then commands that fit whole.
 
-    The last of the commands is shown in any case: it is the way to all others.
+    The last four of the commands are shown in any case, by their keys alone where there is no
+    room for more: they are the way to all others. The views' names give way first.
     """
+    shown = [each for each in commands if each.hint and each.keys]
+    always = [part for each in shown[-LAST:] for part in _hint(each)]
     parts: list[Part] = []
     for key, name in views:
         parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
-    *hints, last = [_hint(each) for each in commands if each.hint and each.keys] or [()]
-    room = width - _width(parts) - _width(last)
-    for hint in hints:
+    if _width(parts) + _width(always) > width:
+        parts = [
+            part
+            for key, name in views
+            for part in ((key, "key"), (name if name == current else "", "found"), (" ", ""))
+        ]
+    room = width - _width(parts) - _width(always)
+    for hint in map(_hint, shown[:-LAST]):
         if _width(hint) > room:
             break
         parts += hint
         room -= _width(hint)
-    return [*parts, *last]
+    return [*parts, *always]
 
 
 def _hint(command: Command) -> Line:

@@ -105,6 +105,13 @@ class TopBars(Vertical):
             self._status.put([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
             self.warn(sentence)
 
+    def hint(self, text: str) -> None:
+        """Say what to press next, where nothing is wrong; take it back with ""."""
+        if not text or not self._banner.display:
+            self.warn("")
+            self._banner.display = bool(text)
+            self._banner.put([((f" {text}", "accent"),)])
+
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         self._banner.display = bool(text)

@@ -1,0 +1,74 @@
+"""What a person is offered who gave no hosts and has no GPU here: whose GPUs to look at."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from gputui.errors import GputuiError
+from gputui.tui.completion import files, last_word
+from gputui.tui.dialogs.line import LineDialog
+from gputui.tui.dialogs.picker import Chooser, Picker
+from gputui.tui.link import OpenLink
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
+
+HERE, SSH, FILE, DEMO = "here", "ssh", "file", "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """What there is to choose from."""
+
+    ssh_hosts: Sequence[str]
+    """Of ~/.ssh/config."""
+    begin: Callable[[str, str], OpenLink]
+    """Returns what opens the cluster chosen: on `HERE`, on the hosts of a text (`SSH`), of a path
+    (`FILE`), or the `DEMO`. Raises GputuiError for hosts that cannot be read."""
+
+
+async def choose(app: "ScreenApp", first: First) -> OpenLink | None:
+    """Ask until something was chosen; None is to leave."""
+    while True:
+        kind = await app.ask(Chooser("No GPU was found here. What is to be shown?", _items(first)))
+        if kind is None:
+            return None
+        text = await _text(app, first, kind)
+        if text is not None:
+            try:
+                opener = first.begin(kind, text)
+            except GputuiError as error:
+                app.say(str(error), bad=True)
+                continue
+            if kind == DEMO:
+                app.simulate()
+            return opener
+
+
+def _items(first: First) -> list[tuple[str, Content]]:
+    many = len(first.ssh_hosts)
+    offers = [
+        (HERE, "this machine", "workers on its CPUs"),
+        (SSH, "hosts of ~/.ssh/config", f"{many} to tick" if many else "none is named there"),
+        (FILE, "a hosts file", "one host a line"),
+        (DEMO, "the demo", "16 hosts of 8 simulated GPUs"),
+    ]
+    return [
+        (kind, Content.assemble((f"{name:<24}", "bold"), (does, "dim")))
+        for kind, name, does in offers
+        if kind != SSH or many
+    ]
+
+
+async def _text(app: "ScreenApp", first: First, kind: str) -> str | None:
+    """Return the hosts, or the path, for what was chosen; None is to choose again."""
+    if kind == SSH:
+        names = await app.ask(
+            Picker("Hosts of ~/.ssh/config", dict.fromkeys(first.ssh_hosts, ""), ())
+        )
+        return "\n".join(names) if names else None
+    if kind == FILE:
+        return await app.ask(LineDialog("Which hosts file?", lambda line: files(last_word(line))))
+    return ""

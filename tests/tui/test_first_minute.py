@@ -1,0 +1,138 @@
+"""The first minute: whose GPUs to look at, and what to press next."""
+
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from gputui.cli.ssh_config import named_hosts
+from gputui.demo import DemoLink, Shape
+from gputui.errors import UsageError
+from gputui.tui.app import ScreenApp
+from gputui.tui.first_minute import First
+from gputui.tui.link import OpenLink
+from gputui.tui.preferences import Remembered
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, sees_not, until
+
+
+class Started:
+    """A screen that offers what to start; what was started is remembered."""
+
+    def __init__(self, *ssh_hosts: str) -> None:
+        self.begun: list[tuple[str, str]] = []
+        self.app = ScreenApp(self._never, first=First(ssh_hosts, self._begin))
+
+    def _begin(self, kind: str, text: str) -> OpenLink:
+        if text.endswith("wrong.txt"):
+            raise UsageError("wrong.txt: there is no such file")
+        self.begun.append((kind, text))
+
+        async def open_link() -> DemoLink:
+            return await DemoLink.open(Shape(2, 4), questions=False)
+
+        return open_link
+
+    async def _never(self) -> DemoLink:
+        raise AssertionError("nothing was chosen yet")
+
+
+async def comes_up(started: Started, pilot: Pilot[int], *begun: tuple[str, str]) -> None:
+    await sees(pilot, "node-01")
+    assert started.begun == list(begun)
+
+
+async def test_this_machine_is_chosen_with_one_key() -> None:
+    started = Started("gpu-a")
+    async with started.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "No GPU was found here", "this machine", "a hosts file", "the demo")
+        await pilot.press("enter")
+        await comes_up(started, pilot, ("here", ""))
+
+
+async def test_hosts_of_the_ssh_configuration_are_ticked_and_started() -> None:
+    started = Started("gpu-a", "gpu-b", "web")
+    async with started.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "3 to tick")
+        await pilot.press("j", "enter")
+        await sees(pilot, "gpu-a", "gpu-b", "web")
+        await pilot.press("space", "j", "space", "enter")
+        await comes_up(started, pilot, ("ssh", "gpu-a\ngpu-b"))
+
+
+async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cluster.txt").write_text("gpu-a\n")
+    started = Started()
+    async with started.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "a hosts file")
+        await pilot.press("j", "enter")
+        await sees(pilot, "Which hosts file?")
+        await pilot.press(*"wrong.txt", "enter")
+        await sees(pilot, "there is no such file", "a hosts file")
+        await pilot.press("j", "enter")
+        await sees(pilot, "Which hosts file?")
+        await pilot.press("c", "tab")
+        await sees(pilot, "cluster.txt")
+        await pilot.press("enter")
+        await comes_up(started, pilot, ("file", "cluster.txt"))
+
+
+async def test_escape_leaves_without_anything_started() -> None:
+    started = Started()
+    async with started.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "the demo")
+        await pilot.press("escape")
+        await until(pilot, lambda: not started.app.is_running)
+    assert started.app.return_value == 0 and not started.begun
+
+
+async def test_the_demo_asks_nothing_and_keeps_its_choices_to_itself(tmp_path: Path) -> None:
+    started, file = Started(), tmp_path / "screen.json"
+    started.app.remembered = Remembered(file)
+    async with started.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "the demo")
+        await pilot.press("G", "down", "down", "enter")
+        await comes_up(started, pilot, ("demo", ""))
+        assert not started.app.watched.questions
+        await pilot.press("T")
+        await until(pilot, lambda: (tmp_path / "demo.json").exists())
+    assert not file.exists()
+
+
+def test_the_hosts_that_an_ssh_configuration_names_are_found(tmp_path: Path) -> None:
+    (tmp_path / "more").write_text("Host gpu-c gpu-d # not a comment for OpenSSH\n")
+    config = tmp_path / "config"
+    config.write_text(
+        f'Host gpu-a "gpu-b"\n HostName 10.0.0.1\nHost *.lab !web gpu-?\nHost=gpu-a\n'
+        f"Include {tmp_path}/mor*\nHost *\n"
+    )
+    assert named_hosts(config)[:4] == ("gpu-a", "gpu-b", "gpu-c", "gpu-d")
+    assert named_hosts(tmp_path / "none") == ()
+
+
+async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Path) -> None:
+    file = tmp_path / "screen.json"
+    for session in range(2):
+        on = Still(snapshot(host("h", device()), workers=(worker(),)), hints=True)
+        on.app.remembered = Remembered(file)
+        async with on.app.run_test(size=(80, 24)) as pilot:
+            await sees(pilot, "h:gpu0")
+            if session == 0:
+                await sees(pilot, "c runs something on it")
+                await pilot.press("c")
+                await sees(pilot, "--run smoke")
+                await pilot.press("escape")
+            await sees_not(pilot, "c runs something on it")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width: int) -> None:
+    on = Still(snapshot(host("h", device()), workers=(worker(),)))
+    async with on.app.run_test(size=(width, 24)) as pilot:
+        for key in "123456":
+            await pilot.press(key)
+            await sees(pilot, "c run", ": command", "? help", "q quit")
+            assert seen(pilot).splitlines()[-1].rstrip().endswith("q quit")
