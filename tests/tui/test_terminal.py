@@ -33,7 +33,7 @@ def test_the_cells_that_are_sent_add_up_to_the_screen(terminal: Emulated) -> Non
     terminal.sees("esc closes")
     terminal.type(b"c")
     terminal.sees_not("esc closes")
-    terminal.sees("node-01:gpu0", "node-02:gpu3")
+    terminal.sees("node-01", "node-02", "8 GPUs on 2 hosts")
 
 
 def test_what_another_program_wrote_is_drawn_over_on_demand(terminal: Emulated) -> None:
