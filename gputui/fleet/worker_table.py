@@ -7,7 +7,7 @@ the agents' telemetry are looked up when a status is asked for.
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
@@ -237,53 +237,46 @@ class WorkerTable:
 def _status(
     worker: Worker, counts: WorkerCounts | None, reading: WorkerReading | None
 ) -> WorkerStatus:
-    spec = worker.spec
-    status = WorkerStatus(
+    """Join all that is known of a worker; in one go, because there are thousands each second."""
+    spec, state, reason = worker.spec, _state(worker, counts), worker.reason
+    stopped = reading is not None and reading.stopped
+    silent_s = counts.silent_s if counts else 0.0
+    if worker.address is not None and (stopped or silent_s):
+        state, reason = WorkerState.SILENT, _why_silent(worker, silent_s, stopped=stopped)
+    return WorkerStatus(
         name=spec.name,
         host=spec.host,
-        state=_state(worker, counts),
+        state=state,
         device_uuid=spec.device_uuid,
-        seen_device_uuid=worker.seen_device_uuid,
+        seen_device_uuid=(counts.device_uuid if counts else None) or worker.seen_device_uuid,
         pid=worker.pid,
         address=worker.address,
-        reason=worker.reason,
+        reason=reason,
         cpu_percent=reading.cpu_percent if reading else None,
         rss_bytes=reading.rss_bytes if reading else None,
         memory_limit_bytes=spec.memory_limit_bytes,
         open_files=reading.open_files if reading else None,
+        executing=counts.executing if counts else None,
+        ready=counts.ready if counts else None,
+        in_memory=counts.in_memory if counts else None,
+        managed_bytes=counts.managed_bytes if counts else None,
+        device_managed_bytes=counts.device_managed_bytes if counts else None,
+        spilled_bytes=counts.spilled_bytes if counts else None,
         restarts=worker.restarts,
         nthreads=spec.nthreads,
-        stopped=reading is not None and reading.stopped,
+        current_task=counts.current_task if counts else None,
+        silent_for_s=silent_s,
+        stopped=stopped,
     )
-    if counts is not None:
-        status = _counted(status, counts)
-    return _silent(status) if worker.address is not None else status
 
 
-def _silent(status: WorkerStatus) -> WorkerStatus:
-    """Return the status of a worker that registered, silent where it does not answer."""
-    if status.stopped:
-        why = f"its process is stopped: kill -CONT {status.pid} on {status.host} lets it go on"
-    elif status.silent_for_s:
-        why = f"no heartbeat for {status.silent_for_s:.0f} s"
-    else:
-        return status
-    return replace(status, state=WorkerState.SILENT, reason=why)
-
-
-def _counted(status: WorkerStatus, counts: WorkerCounts) -> WorkerStatus:
-    return replace(
-        status,
-        executing=counts.executing,
-        ready=counts.ready,
-        in_memory=counts.in_memory,
-        managed_bytes=counts.managed_bytes,
-        device_managed_bytes=counts.device_managed_bytes,
-        spilled_bytes=counts.spilled_bytes,
-        current_task=counts.current_task,
-        silent_for_s=counts.silent_s,
-        seen_device_uuid=counts.device_uuid or status.seen_device_uuid,
-    )
+def _why_silent(worker: Worker, silent_s: float, *, stopped: bool) -> str:
+    """Return in words how a worker that registered does not answer."""
+    if stopped:
+        return (
+            f"its process is stopped: kill -CONT {worker.pid} on {worker.spec.host} lets it go on"
+        )
+    return f"no heartbeat for {silent_s:.0f} s"
 
 
 def _state(worker: Worker, counts: WorkerCounts | None) -> WorkerState:
