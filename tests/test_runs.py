@@ -290,3 +290,17 @@ def test_the_oldest_records_are_removed_and_a_run_that_goes_on_stays() -> None:
     records.prune(1)
     assert {each.id for each in records.recorded()} == {oldest.record.id, second.record.id}
     assert not first.record.folder.exists()
+
+
+def test_bars_on_a_logarithmic_scale_begin_at_a_power_that_is_drawn() -> None:
+    drawn = run.draw(Figure("bar", "b", labels=("x", "y"), y=(2e-3, 50.0), logarithmic=True))
+    assert all(f"1e{power}" in drawn for power in (-3, 0, 1))
+    lengths = [line.count("█") for line in drawn.splitlines() if "█" in line]
+    assert 0 < min(lengths) < max(lengths)
+
+
+def test_one_point_is_a_point_and_whole_numbers_have_whole_ticks() -> None:
+    drawn = run.draw(Figure("line", "one", x=(3.0,), y=(2.0,)), 60, 12)
+    assert "•" in drawn
+    ticks = run.draw(Figure("line", "l", x=(1.0, 2.0, 3.0), y=(1.0, 4.0, 9.0)), 60, 12)
+    assert not [word for word in ticks.splitlines()[-1].split() if "." in word]

@@ -1,7 +1,7 @@
 """A figure → text for the terminal (plotext) or a file (matplotlib)."""
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, log10
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,11 @@ from gputui.presets import Figure
 from gputui.run.files import open_over
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
+
+FEW_POINTS = 30
+"""Each of so many is marked."""
+MOST_NUMBERED = 16
+"""Rows and columns of a matrix whose numbers fit into its cells."""
 
 NOTHING = "nothing to draw, no number is finite"
 
@@ -66,24 +71,47 @@ def _text(plotext: Any, figure: Figure, width: int, height: int) -> str:
 def _draw_line(plotext: Any, figure: Figure) -> None:
     plotext.xlabel(figure.x_label)
     plotext.ylabel(figure.y_label)
-    plotext.plot(list(figure.x), list(figure.y), marker="braille")
+    draw = plotext.scatter if len(figure.x) == 1 else plotext.plot
+    draw(list(figure.x), list(figure.y), marker="braille" if len(figure.x) > 1 else "dot")
+    if _whole(figure.x):
+        plotext.xticks(_ticks(figure.x))
     if figure.logarithmic:
         plotext.yscale("log")
 
 
+def _whole(values: Sequence[float]) -> bool:
+    """Whether all are integers, so that only integers belong below them."""
+    return all(value == int(value) for value in values)
+
+
+def _ticks(x: Sequence[float], most: int = 8) -> list[int]:
+    """Return integers from the least to the greatest, evenly apart.
+
+    >>> _ticks((1.0, 2.0, 3.0)), _ticks((0.0, 500.0))
+    ([1, 2, 3], [0, 72, 144, 216, 288, 360, 432])
+    """
+    least, greatest = int(min(x)), int(max(x))
+    return list(range(least, greatest + 1, -(-(greatest - least) // (most - 1)) or 1))
+
+
 def _draw_bars(plotext: Any, figure: Figure) -> None:
     """Draw bars; plotext has no logarithmic scale for them, so that their lengths are powers."""
-    lengths = _on_scale(figure)
+    base = power_below(figure.y) if figure.logarithmic else 0
+    lengths = [log10(value) - base if figure.logarithmic else value for value in figure.y]
     plotext.xlabel(figure.y_label)
     plotext.bar(list(figure.labels), lengths, orientation="horizontal", width=0.5)
     if figure.logarithmic:
         powers = range(ceil(max(lengths, default=0)) + 1)
-        plotext.xticks(list(powers), [f"1e{power}" for power in powers])
+        plotext.xticks(list(powers), [f"1e{base + power}" for power in powers])
 
 
-def _on_scale(figure: Figure) -> list[float]:
-    """Return the lengths of bars; those of a logarithmic figure as powers of ten."""
-    return [log10(value) if figure.logarithmic and value > 0 else value for value in figure.y]
+def power_below(values: Sequence[float]) -> int:
+    """Return the power of ten that bars on a logarithmic scale begin at: every one has a length.
+
+    >>> power_below((0.002, 50.0)), power_below((1.0, 10.0))
+    (-3, -1)
+    """
+    return ceil(log10(min(values))) - 1
 
 
 def _heat_lines(figure: Figure) -> str:
@@ -134,16 +162,33 @@ def draw_file(figure: Figure, path: Path) -> None:
 
 def _fill(axes: Any, figure: Figure) -> None:
     if figure.kind == "heat":
-        matrix = [[float("nan") if v is None else v for v in row] for row in figure.matrix]
-        image = axes.imshow(matrix, cmap="viridis")
-        axes.figure.colorbar(image, ax=axes)
-        axes.set_xticks(range(len(figure.labels)), figure.labels, rotation=45, ha="right")
-        axes.set_yticks(range(len(figure.labels)), figure.labels)
+        _fill_map(axes, figure)
     elif figure.kind == "bar":
         axes.barh(figure.labels, figure.y)
         axes.invert_yaxis()
-        axes.set(xlabel=figure.y_label, ylabel="", xscale="log" if figure.logarithmic else "linear")
+        axes.set(xlabel=figure.y_label, ylabel="")
+        if figure.logarithmic:
+            axes.set(xscale="log", xlim=(10.0 ** power_below(figure.y), None))
     else:
-        axes.plot(figure.x, figure.y)
+        axes.plot(figure.x, figure.y, marker="o" if len(figure.x) <= FEW_POINTS else None)
+        if _whole(figure.x):
+            axes.set_xticks(_ticks(figure.x))
         if figure.logarithmic:
             axes.set_yscale("log")
+
+
+def _fill_map(axes: Any, figure: Figure) -> None:
+    """Draw a matrix with its scale, and with its numbers where they fit."""
+    matrix = [[float("nan") if v is None else v for v in row] for row in figure.matrix]
+    image = axes.imshow(matrix, cmap="viridis")
+    axes.figure.colorbar(image, ax=axes, label=figure.y_label)
+    axes.set(xlabel="", ylabel=figure.x_label)
+    axes.set_xticks(range(len(figure.labels)), figure.labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(figure.labels)), figure.labels)
+    if max(len(matrix), len(matrix[0])) > MOST_NUMBERED:
+        return
+    for row, values in enumerate(figure.matrix):
+        for column, value in enumerate(values):
+            dark = value is not None and image.norm(value) < 0.5
+            text = "–" if value is None else f"{value:.3g}"
+            axes.text(column, row, text, ha="center", va="center", color="w" if dark else "k")
