@@ -58,6 +58,16 @@ def test_a_key_is_known_by_name_and_port(tmp_path: Path, lines: str, verdict: Ve
     assert keys.judge(KEY) is verdict
 
 
+def test_a_server_that_shows_another_key_after_one_was_accepted_has_changed(
+    tmp_path: Path,
+) -> None:
+    keys = HostKeys.of(configured(tmp_path, ""))
+    assert keys.judge(KEY) is Verdict.NEW
+    keys.accept()
+    assert keys.judge(KEY) is Verdict.KNOWN
+    assert keys.judge(OTHER) is Verdict.CHANGED
+
+
 def test_an_alias_is_looked_up_in_place_of_name_and_port(tmp_path: Path) -> None:
     found = configured(tmp_path, f"farm {public(KEY)}", "hostkeyalias farm")
     assert HostKeys.of(found).judge(KEY) is Verdict.KNOWN

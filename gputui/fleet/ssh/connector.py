@@ -37,6 +37,8 @@ EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and none runs out of time meanwhile."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
+HANDSHAKES = 4
+"""One to see a host key, one without certificates, one for KnownHostsCommand, and the one."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
@@ -89,11 +91,12 @@ class Connector:
             keys = HostKeys.of(configuration, known)
         except (OSError, ValueError) as error:
             raise stages.error(*refusals.configuration(error, self._file)) from error
-        while True:
+        for _ in range(HANDSHAKES):
             try:
                 return await self._connect_once(target, keys, jump, stages)
             except asyncssh.HostKeyNotVerifiable as error:
                 await self._settle_host_key(target, keys, stages, error)
+        raise stages.error(f"{configuration.where} shows another host key at each connection")
 
     async def _connect_once(
         self, target: "Target", keys: HostKeys, jump: JumpHost | None, stages: Stages

@@ -117,7 +117,7 @@ class HostKeys:
         known = [entry.blob for entry in self.known if entry.marker is Marker.TRUSTED]
         if blob in known:
             return Verdict.KNOWN
-        if known:
+        if known or self.accepted:
             return Verdict.CHANGED
         bare = [entry.blob for entry in self.without_port if entry.marker is Marker.TRUSTED]
         return Verdict.KNOWN if blob in bare else Verdict.NEW
