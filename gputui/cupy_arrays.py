@@ -28,7 +28,6 @@ def _serialize(array: Any) -> tuple[dict[str, Any], list[memoryview]]:
     import cupy
     import numpy as np
 
-    cupy.cuda.Device().synchronize()  # a task may have left work pending on a stream of its own
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
         array = cupy.ascontiguousarray(array)
     header = array.__cuda_array_interface__.copy()

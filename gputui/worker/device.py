@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gputui.worker.cuda import open_device
+from gputui.worker.cuda import driver, open_device
 from gputui.worker.memory import DeviceMemory
 
 TURN_S = 0.1
@@ -69,6 +69,7 @@ class Device:
         from gputui import cupy_arrays
         from gputui.worker import cupy_setup
 
+        self.memory.settle = driver.synchronize
         share = self._spec["device_share"]
         self.memory.limit_bytes = cupy_setup.use_pool(share, self.memory.make_room)
         cupy_setup.release_generators_without_gil()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class DeviceMemory(MutableMapping[Hashable, object]):
         """Keep so many bytes in host memory, and the rest in files in `folder`."""
         self.limit_bytes: int | None = None
         """On the device; None until the device is open."""
+        self.settle: Callable[[], object] = lambda: None
+        """Waits until the device is done with what tasks left pending when they returned."""
         self.device_bytes = 0
         self._measure = measure
         self._device: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
@@ -121,12 +123,18 @@ class DeviceMemory(MutableMapping[Hashable, object]):
                 return False
             held = self._device.pop(oldest)
             try:
+                self.settle()
                 self._host[oldest] = Moved(held[0])
             except BaseException:
                 self._device[oldest] = held
                 raise
             self.device_bytes -= held[1]
             return True
+
+    def on_device(self, keys: Iterable[Hashable]) -> bool:
+        """Return whether any of these lies on the device."""
+        with self._lock:
+            return any(key in self._device for key in keys)
 
     @property
     def fast(self) -> Any:

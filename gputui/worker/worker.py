@@ -46,6 +46,18 @@ class Worker(distributed.Worker):  # type: ignore[misc]
             await self.device.opened.wait()
         return await super().execute(key, stimulus_id=stimulus_id)
 
+    async def get_data(
+        self, comm: Any, keys: Any, who: str | None = None, serializers: Any = None
+    ) -> Any:
+        """Send values, as Dask does, once the device is done with them.
+
+        Tasks return while their work is pending, and pickle reads an array of the device on the
+        default stream, which does not wait for a stream of the task's own.
+        """
+        if self.device and self.device.memory.on_device(keys):
+            await asyncio.to_thread(self.device.memory.settle)
+        return await super().get_data(comm, keys, who=who, serializers=serializers)
+
     async def close(self, **wishes: Any) -> str | None:
         """Close; a task that runs cannot be ended, and nobody will take its result."""
         said: str | None = await super().close(**{**wishes, "executor_wait": False})

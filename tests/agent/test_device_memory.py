@@ -150,3 +150,10 @@ def test_a_value_that_cannot_be_moved_stays_on_the_device(memory: DeviceMemory) 
 
 def test_host_values_hold_nothing_on_the_device() -> None:
     assert device_bytes({"a": [1.0, "text", (b"bytes",)]}) == 0
+
+
+def test_a_value_leaves_the_device_only_when_its_work_is_done(memory: DeviceMemory) -> None:
+    memory["key"] = pending = letters("a")
+    memory.settle = lambda: setattr(pending, "data", b"done" * 10)
+    assert memory.make_room()
+    assert memory["key"].data == b"done" * 10  # type: ignore[attr-defined]
