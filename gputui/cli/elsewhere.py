@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.hosts import ask_here
+from gputui.connection_file import find_cluster
 from gputui.errors import ExitCode, HeadError
 from gputui.hosts import parse_hosts
 
@@ -19,7 +20,7 @@ def remote_head(given: str | None) -> "RemoteHead | None":
 
     Whoever sits at this terminal answers what SSH asks.
     """
-    if given is None or not re.search("[@:]", given):
+    if given is None or not re.search("[@:]", given) or find_cluster(given):
         return None
     from gputui.remote.head import RemoteHead, RemoteName
 

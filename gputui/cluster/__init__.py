@@ -8,52 +8,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gputui.cluster.gpucluster import GPUCluster, connect
-    from gputui.cluster.link import HeadLink, security
-    from gputui.cluster.running import RunningCluster
-    from gputui.cluster.sources import default_name, read_hosts
-    from gputui.cluster.start import (
-        HeadProcess,
-        check_enough,
-        failures,
-        spawn_head,
-    )
-    from gputui.connection_file import ConnectionFile, find_cluster, running_clusters
-
-__all__ = [
-    "ConnectionFile",
-    "GPUCluster",
-    "HeadLink",
-    "HeadProcess",
-    "RunningCluster",
-    "check_enough",
-    "connect",
-    "default_name",
-    "failures",
-    "find_cluster",
-    "read_hosts",
-    "running_clusters",
-    "security",
-    "spawn_head",
-]
+    from gputui.cluster.gpucluster import GPUCluster as GPUCluster
+    from gputui.cluster.gpucluster import connect as connect
+    from gputui.cluster.link import HeadLink as HeadLink
+    from gputui.cluster.link import security as security
+    from gputui.cluster.running import RunningCluster as RunningCluster
+    from gputui.cluster.sources import default_name as default_name
+    from gputui.cluster.sources import read_hosts as read_hosts
+    from gputui.cluster.start import HeadProcess as HeadProcess
+    from gputui.cluster.start import check_enough as check_enough
+    from gputui.cluster.start import failures as failures
+    from gputui.cluster.start import spawn_head as spawn_head
+    from gputui.connection_file import ConnectionFile as ConnectionFile
+    from gputui.connection_file import find_cluster as find_cluster
+    from gputui.connection_file import running_clusters as running_clusters
 
 _HOMES = {
-    "gputui.cluster.gpucluster": ("GPUCluster", "connect"),
-    "gputui.cluster.link": ("HeadLink", "security"),
-    "gputui.cluster.running": ("RunningCluster",),
-    "gputui.cluster.sources": ("default_name", "read_hosts"),
-    "gputui.cluster.start": (
-        "HeadProcess",
-        "check_enough",
-        "failures",
-        "spawn_head",
-    ),
-    "gputui.connection_file": ("ConnectionFile", "find_cluster", "running_clusters"),
+    "GPUCluster": "gputui.cluster.gpucluster",
+    "connect": "gputui.cluster.gpucluster",
+    "RunningCluster": "gputui.cluster.running",
+    "HeadLink": "gputui.cluster.link",
+    "security": "gputui.cluster.link",
+    "default_name": "gputui.cluster.sources",
+    "read_hosts": "gputui.cluster.sources",
+    "HeadProcess": "gputui.cluster.start",
+    "check_enough": "gputui.cluster.start",
+    "failures": "gputui.cluster.start",
+    "spawn_head": "gputui.cluster.start",
+    "ConnectionFile": "gputui.connection_file",
+    "find_cluster": "gputui.connection_file",
+    "running_clusters": "gputui.connection_file",
 }
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'gputui.cluster' has no attribute {name!r}")

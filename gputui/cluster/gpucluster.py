@@ -137,7 +137,7 @@ def connect(
     `user@login:NAME` is one on another machine, reached over SSH with the keys that need no
     question. Raises HeadError when no cluster has that name.
     """
-    if name is not None and re.search("[@:]", name):
+    if name is not None and re.search("[@:]", name) and not find_cluster(name):
         from gputui.remote.head import RemoteHead, RemoteName, nobody
 
         remote = RemoteName.parse(name)
