@@ -23,7 +23,7 @@ class Starter:
         self._gone = gone
         self._watched = [0]
         os.set_blocking(0, False)
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(OSError):  # before Linux 5.3 stdin alone tells
             self._watched.append(os.pidfd_open(pid))
         for descriptor in self._watched:
             asyncio.get_running_loop().add_reader(descriptor, self._look)
