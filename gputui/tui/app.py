@@ -14,7 +14,14 @@ from textual.app import App, ComposeResult
 from textual.driver import Driver
 
 from gputui.errors import ExitCode, GputuiError
-from gputui.protocol.frontend import Asked, EventHappened, SnapshotTaken, Stopped, ToFrontend
+from gputui.protocol.frontend import (
+    Asked,
+    EventHappened,
+    HistoryTaken,
+    SnapshotTaken,
+    Stopped,
+    ToFrontend,
+)
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import RunStatus, Snapshot
 from gputui.tui.commands.actions import COMMANDS
@@ -166,6 +173,8 @@ class ScreenApp(App[int]):
             case LogLines():
                 self.watched.logs.add(message)
                 self.redraw()
+            case HistoryTaken():
+                self.watched.history.begin(message)
             case Asked():
                 self.watched.ask(message)
                 self.person.hear(message)

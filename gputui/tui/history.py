@@ -1,6 +1,7 @@
 """What every GPU did in the last hour: four minutes by the second, the hour by ten seconds.
 
-All GPUs are read at once, so a frame holds one reading of each of them, 16 bits a value. A graph
+All GPUs are read at once, so a frame holds one reading of each of them, 16 bits a value
+(`gputui.series`); what was before the first frame is what the head kept. A graph
 is made of steps, each the mean of as many readings; one is whole before it is shown, so that a
 graph moves on by whole cells and is still between.
 """
@@ -12,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from gputui.protocol.frontend import HistoryTaken
 from gputui.readings import DeviceReading
+from gputui.series import METRICS, MISSING, NOTHING, SCALES, of_device, unpack
+from gputui.series import values as unpacked
 
-MISSING = 0xFFFF
-"""In place of a reading that is missing."""
 FINE_KEPT = 240
 COARSE_READINGS = 10
 COARSE_KEPT = 480
@@ -24,16 +26,12 @@ CACHED = 4_000
 
 
 class Metric(IntEnum):
-    """What is kept of a GPU: percent, percent of its memory, W and °C."""
+    """What is kept of a GPU, in the order of `series.METRICS`."""
 
     UTILIZATION = 0
     MEMORY = 1
     POWER = 2
     TEMPERATURE = 3
-
-
-SCALE = (100.0, 100.0, 10.0, 100.0)
-"""What a value of each metric is multiplied by before it is cut to an integer."""
 
 
 class Span(Enum):
@@ -88,7 +86,23 @@ class History:
         """How often was read."""
         self._uuids: tuple[str, ...] = ()
         self._places: Mapping[str, int] = {}
+        self._past: dict[str, tuple[Sequence[array[int]], Sequence[array[int]]]] = {}
+        """What the head kept from before the first frame: fine and coarse, by metric."""
         self._graphs: dict[tuple[str, Metric, Span, int], tuple[int, list[float | None]]] = {}
+
+    def begin(self, taken: HistoryTaken) -> None:
+        """Take in what the head kept of a host; raises ValueError for what is no such thing."""
+        raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
+        if len(raw) != (taken.fine_rows + taken.coarse_rows) * width:
+            raise ValueError(f"history of {taken.host}: {len(raw)} values in rows of {width}")
+        fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
+        for place, key in enumerate(taken.keys):
+            begins = range(place * len(METRICS), (place + 1) * len(METRICS))
+            self._past[key] = (
+                [fine[begin::width] for begin in begins],
+                [coarse[begin::width] for begin in begins],
+            )
+        self._graphs.clear()
 
     def add(self, devices: Sequence[DeviceReading]) -> None:
         """Take in the next reading of every GPU."""
@@ -113,7 +127,7 @@ class History:
         known = self._graphs.get(key)
         if known is not None and known[0] == whole:
             return known[1]
-        values = self._values(uuid, metric, self._fine if fine else self._coarse)
+        values = self._values(uuid, metric, fine)
         late = (self._read if fine else self._read // COARSE_READINGS) % step
         means = _means(values[: len(values) - late], step, dots - whole % 2)
         graph = [*means, None] if whole % 2 else means
@@ -129,39 +143,26 @@ class History:
             return {}
         means = mean_frame(frames)
         return {
-            uuid: value / SCALE[metric]
+            uuid: value / SCALES[metric]
             for uuid, value in zip(means.places, means.columns[metric], strict=True)
             if value != MISSING
         }
 
-    def _values(self, uuid: str, metric: Metric, frames: Iterable[Frame]) -> list[float | None]:
-        scale = SCALE[metric]
-        values: list[float | None] = []
+    def _values(self, uuid: str, metric: Metric, fine: bool) -> list[float | None]:
+        frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)
+        raw = array("H")
+        if (room := kept - len(frames)) and uuid in self._past:
+            raw = self._past[uuid][0 if fine else 1][metric][-room:]
         for frame in frames:
             place = frame.places.get(uuid)
-            value = MISSING if place is None else frame.columns[metric][place]
-            values.append(None if value == MISSING else value / scale)
-        return values
+            raw.append(MISSING if place is None else frame.columns[metric][place])
+        return unpacked(raw, metric)
 
 
 def columns(devices: Iterable[DeviceReading]) -> tuple["array[int]", ...]:
     """Return the readings of all devices, an array for each metric."""
-    devices = list(devices)
-    return (
-        array("H", [_packed(d.utilization_percent, 100.0) for d in devices]),
-        array("H", [_packed(_memory_percent(d), 100.0) for d in devices]),
-        array("H", [_packed(d.power_w, 10.0) for d in devices]),
-        array("H", [_packed(d.temperature_c, 100.0) for d in devices]),
-    )
-
-
-def _memory_percent(device: DeviceReading) -> float | None:
-    used, total = device.memory_used_bytes, device.memory_total_bytes
-    return None if used is None or not total else 100 * used / total
-
-
-def _packed(value: float | None, scale: float) -> int:
-    return MISSING if value is None else max(0, min(int(value * scale), MISSING - 1))
+    rows = [of_device(device) for device in devices]
+    return tuple(array("H", column) for column in zip(*rows or [NOTHING], strict=True))
 
 
 def mean_frame(frames: Sequence[Frame]) -> Frame:

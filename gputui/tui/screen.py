@@ -10,6 +10,7 @@ from gputui.tui.first_minute import First
 from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.themes import WITHOUT_COLOUR, ascii_alone
 from gputui.tui.run_story import earlier_runs
 
 
@@ -32,12 +33,17 @@ def run_screen(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
+    if os.environ.get("TERM") == "dumb":
+        print("gputui: TERM is dumb, the screen cannot be drawn on it; use --run", file=sys.stderr)
+        return ExitCode.WRONG_USAGE
+    if os.environ.get("TERM") == "linux":
+        theme = theme or WITHOUT_COLOUR
     remembered = Remembered(location(simulated=simulated))
     app = ScreenApp(
         open_link,
         readonly=readonly,
         theme=theme,
-        ascii_only=ascii,
+        ascii_only=ascii or ascii_alone(os.environ),
         remembered=remembered,
         start_again=start_again,
         first=first,

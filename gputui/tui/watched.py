@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from gputui.alarms import Alarms
 from gputui.protocol.frontend import Asked
 from gputui.slots import Slot, slots_of
-from gputui.snapshot import Event, Snapshot, WorkerStatus
+from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import Stream
@@ -80,7 +80,12 @@ class Watched:
             or worker.current_task
             or worker.executing
         }
-        devices = [device for host in snapshot.hosts for device in host.devices]
+        devices = [
+            device
+            for host in snapshot.hosts
+            if host.state is HostState.READY
+            for device in host.devices
+        ]
         self.history.add(devices)
         self.totals.add(
             devices, (self.throughput.pace(group).tasks_per_s for group in snapshot.groups)

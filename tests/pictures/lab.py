@@ -87,7 +87,15 @@ class Lab:
 
     def trouble(self, gpu: int) -> str:
         """Return what is wrong with a GPU: one of everything, then of each again much later."""
-        kinds = {5: "throttled", 11: "foreign", 19: "crashed", 22: "ecc", 27: "idle", 30: "full"}
+        kinds = {
+            5: "throttled",
+            11: "foreign",
+            19: "crashed",
+            22: "ecc",
+            17: "stopped",
+            27: "idle",
+            30: "full",
+        }
         if self.gpus == 4:
             return "throttled" if gpu == 2 else ""
         return kinds.get(gpu % 250 if gpu > 31 else gpu, "")
@@ -240,6 +248,9 @@ class Lab:
                 cpu_percent=1.0,
                 current_task=None,
             )
+        if self.trouble(gpu) == "stopped" and second > 40:
+            silent_s = second - 40.0
+            return replace(worker, state=WorkerState.SILENT, silent_for_s=silent_s, stopped=True)
         if self.trouble(gpu) == "crashed":
             return replace(
                 worker,

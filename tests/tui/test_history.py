@@ -1,8 +1,14 @@
 """An hour of readings in 16 bits each, and graphs whose steps are whole before they are shown."""
 
+from array import array
+from dataclasses import replace
+from itertools import chain
+
 import pytest
 
-from gputui.readings import DeviceReading
+from gputui.protocol.frontend import HistoryTaken
+from gputui.readings import DeviceReading, HostReading
+from gputui.series import of_device, of_host, pack
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
 
 UTIL = Metric.UTILIZATION
@@ -76,3 +82,25 @@ def test_memory_power_and_temperature_are_kept_too(metric: Metric, value: float)
     )
     history.add([reading])
     assert history.minute(metric) == {"a": pytest.approx(value)}
+
+
+def kept_by_a_head(*fine: float) -> HistoryTaken:
+    """Return what a head kept of a GPU: its utilisation each second, and 40 % for ten before."""
+    rows = [of_host(HostReading()) + of_device(gpu("a", util)) for util in (*fine, 40.0)]
+    values = pack(array("H", chain.from_iterable(rows)))
+    return HistoryTaken("h", ("", "a"), 0.0, len(fine), 0.0, 1, values)
+
+
+def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
+    history = History()
+    history.begin(kept_by_a_head(10, 20, 30))
+    history.add([gpu("a", 90), gpu("b", 5)])
+    assert history.steps("a", UTIL, Span.MINUTES_2, 120)[:4] == [10, 20, 30, 90]
+    assert history.steps("b", UTIL, Span.MINUTES_2, 120)[:1] == [5]
+    assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
+
+
+def test_a_history_of_another_shape_is_refused() -> None:
+    taken = kept_by_a_head(10, 20)
+    with pytest.raises(ValueError, match="history of h"):
+        History().begin(replace(taken, fine_rows=7))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gputui.readings import DeviceProcess, DeviceReading, Owner
-from gputui.slots import Slot, state_of_worker, wrong_device
+from gputui.slots import Slot, wrong_device
 from gputui.snapshot import WorkerStatus
 from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import graph
-from gputui.tui.rendering.marks import MARKS, slot_state
+from gputui.tui.rendering.marks import slot_state, worker_state
 from gputui.tui.widgets.pane import Line, Part, fitted
 
 LEAST_LINES = 6
@@ -166,7 +166,7 @@ def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:
 
 def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Line]:
     """Return what is known of a worker; `since_s` is how long its task group has run."""
-    mark = MARKS[state_of_worker(worker)]
+    state, role = worker_state(worker)
     rss = fmt.memory(worker.rss_bytes, worker.memory_limit_bytes)
     task = fmt.safe(worker.current_task) if worker.current_task else fmt.MISSING
     how_long = "" if since_s is None else f" for {fmt.elapsed(since_s)}"
@@ -174,7 +174,7 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
         [
             ("worker ", "dim"),
             (fmt.safe(worker.name), "title"),
-            (f"  {mark.shape} {mark.word}", mark.role),
+            (f"  {state}", role),
             (f"  pid {fmt.number(worker.pid)}", "dim"),
             (f"  restarts {worker.restarts}", "warn" if worker.restarts else "dim"),
         ],

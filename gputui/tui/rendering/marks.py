@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gputui.slots import Slot, SlotState
-from gputui.snapshot import HostState, HostStatus
+from gputui.slots import Slot, SlotState, state_of_worker
+from gputui.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import format as fmt
 
 
@@ -59,7 +59,29 @@ def host_state(host: HostStatus, now: float) -> tuple[str, str]:
 def slot_state(slot: Slot, now: float) -> tuple[str, str]:
     """Return a slot's state for people and its role; of what does not answer, for how long."""
     mark = MARKS[slot.state]
-    text = f"{mark.shape} {mark.word}"
-    if slot.state is SlotState.SILENT and slot.host.read_at is not None:
-        text += f" {fmt.age(now - slot.host.read_at)}"
-    return text, mark.role
+    if slot.state is not SlotState.SILENT:
+        return f"{mark.shape} {mark.word}", mark.role
+    if slot.host_silent:
+        age = None if slot.host.read_at is None else now - slot.host.read_at
+        return f"{mark.shape} {mark.word} {fmt.age(age)}", mark.role
+    silent = max(slot.workers, key=lambda worker: worker.silent_for_s)
+    return f"{mark.shape} {silence(silent)}", mark.role
+
+
+def silence(worker: WorkerStatus) -> str:
+    """Return in a word or two how a worker does not answer, and for how long.
+
+    >>> silence(WorkerStatus("a", "h", WorkerState.SILENT, silent_for_s=12.3))
+    'silent 12s'
+    >>> silence(WorkerStatus("a", "h", WorkerState.SILENT, stopped=True))
+    'stopped'
+    """
+    age = fmt.age(worker.silent_for_s) if worker.silent_for_s else ""
+    return f"{'stopped' if worker.stopped else 'silent'} {age}".rstrip()
+
+
+def worker_state(worker: WorkerStatus) -> tuple[str, str]:
+    """Return a worker's state for people and its role."""
+    mark = MARKS[state_of_worker(worker)]
+    word = silence(worker) if worker.state is WorkerState.SILENT else mark.word
+    return f"{mark.shape} {word}", mark.role

@@ -1,8 +1,6 @@
-"""The task stream: what each worker did in each of the last seconds, drawn like an oscilloscope.
+"""The task stream: what each worker did in each of the last seconds, the present at the right.
 
-Time runs to the right and begins again at the left, so that each second only the cells under
-the cursor change and the rest of a lane stays as it was: a stream that scrolled would send all
-of every lane to the terminal each second.
+A lane keeps its columns by time modulo `KEPT`: a second wipes one column and moves none.
 """
 
 from collections.abc import Iterable
@@ -15,8 +13,6 @@ KEPT = 256
 IDLE, ERRED, FIRST_PREFIX = 0, 1, 2
 """Codes of a column: nothing ran, a task failed, and from 2 on the place in the legend."""
 MOST_PREFIXES = 250
-GAP = 2
-"""Columns ahead of the cursor that are left empty, so that the eye finds it."""
 
 
 @dataclass(slots=True)
@@ -78,16 +74,14 @@ class Stream:
         return code
 
     def row(self, worker: str, at: float, width: int) -> bytes:
-        """Return the code in each of `width` columns; the cursor is at the moment `at`."""
+        """Return the code in each of `width` columns, the last of which is the moment `at`."""
         lane = self._lanes.get(worker)
         if lane is None:
             return bytes(width)
-        now = int(at // self.column_s)
-        cursor = now % width
-        behind = [lane.codes[(now - cursor + x) % KEPT] for x in range(cursor + 1)]
-        ahead = [lane.codes[(now - width - cursor + x) % KEPT] for x in range(cursor + 1, width)]
-        ahead[:GAP] = [IDLE] * len(ahead[:GAP])
-        return bytes(behind + ahead) if width <= KEPT else bytes(width)
+        shown = min(width, KEPT)
+        end = int(at // self.column_s) % KEPT + 1
+        turned = lane.codes[end:] + lane.codes[:end]
+        return bytes(width - shown) + bytes(turned[KEPT - shown :])
 
     def keep(self, workers: Iterable[str]) -> None:
         """Forget the lanes of workers that are gone."""

@@ -1,6 +1,6 @@
 """The tasks view: progress of every task group, and below it the task stream, a lane per worker."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.palette import Palette
-from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, Stream
+from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.throughput import Throughput
 from gputui.tui.views.view import View
 from gputui.tui.views.workers import WORKER_FILTER
@@ -50,7 +50,7 @@ def _bar_cells(width: int) -> int:
 def _heading(width: int) -> Line:
     titles = f"{'DONE':>13} {'':>4} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
     title = fitted("TASKS", NAME_CELLS + 1) + " " * (_bar_cells(width) + 1)
-    return [(title + titles, "title")]
+    return [(title + titles, "heading")]
 
 
 def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Line:
@@ -77,28 +77,32 @@ def _bar(group: TaskGroupStatus, cells: int) -> list[Part]:
     running = min(cells - done - failed, -(-cells * group.processing // group.total))
     rest = cells - done - failed - running
     return [
-        ("█" * done, "good"),
+        ("█" * done, "graph1"),
         ("✖" * failed, "bad"),
         ("▒" * running, "busy"),
         ("░" * rest, "dim"),
     ]
 
 
-def legend(stream: Stream, palette: Palette) -> Line:
-    """Return what each mark in the lanes stands for."""
-    parts: list[Part] = [("TASK STREAM", "title")]
-    for number, prefix in enumerate(stream.prefixes):
-        parts += [(f"  {palette.mark(number)} ", palette.series(number)), (fmt.safe(prefix), "")]
+def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette) -> Line:
+    """Return what each mark that is in sight stands for."""
+    parts: list[Part] = [("TASK STREAM", "heading")]
+    for code in sorted(set(seen) - {IDLE, ERRED}):
+        number = code - FIRST_PREFIX
+        name = fmt.safe(prefixes[number]) if number < len(prefixes) else "others"
+        parts += [(f"  {palette.mark(number)} ", palette.series(number)), (name, "")]
     return [*parts, ("  ✖ ", "bad"), ("failed", "dim")]
 
 
-def ruler(at: float, column_s: float, indent: int, columns: int) -> Line:
-    """Return the line above the lanes that says where in them the present is."""
-    cursor = int(at // column_s) % max(1, columns)
-    span = f"{columns * column_s:.0f} s"
-    text = "▼ now" if cursor + len("▼ now") <= columns else "now ▼"
-    begin = cursor if text.startswith("▼") else cursor - len(text) + 1
-    return [(fitted(span, indent), "dim"), (" " * begin + text, "accent")]
+def ruler(column_s: float, indent: int, columns: int) -> Line:
+    """Return the line above the lanes that says when their columns were.
+
+    >>> ruler(1.0, 4, 30)
+    [('    ', ''), ('0:30 ago    0:15           now', 'dim')]
+    """
+    span, middle = columns * column_s, fmt.elapsed(columns * column_s / 2)
+    text = f"{fmt.elapsed(span)} ago".ljust(columns // 2 - len(middle) // 2 - 1) + middle
+    return [(" " * indent, ""), (text + "now".rjust(max(0, columns - len(text))), "dim")]
 
 
 def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
@@ -151,30 +155,25 @@ class TaskPane(Pane):
         self.lanes = self._chosen(watched)
         self.room = max(0, height - len(lines) - 2)
         self.top = max(0, min(self.top, len(self.lanes) - self.room))
-        self.put(
-            [
-                *lines,
-                legend(watched.stream, self.palette),
-                *self._lane_lines(watched, snapshot.taken_at),
-            ]
-        )
+        self.put([*lines, *self._lane_lines(watched, snapshot.taken_at)])
 
     def _chosen(self, watched: Watched) -> list[str]:
         matches = self.matches
         return [each.name for each in watched.workers if matches is None or matches(each)]
 
     def _lane_lines(self, watched: Watched, at: float) -> list[Line]:
-        """Return the ruler and the lanes in sight."""
+        """Return the legend, the ruler and the lanes in sight."""
         stream, palette = watched.stream, self.palette
         name_cells = min(24, max(map(len, self.lanes), default=0))
         columns = min(KEPT, max(1, self.size.width - name_cells - 1))
-        lanes = [
-            lane_line(
-                fitted(fmt.safe(name), name_cells) + " ", stream.row(name, at, columns), palette
-            )
-            for name in self.lanes[self.top : self.top + self.room]
+        seen = self.lanes[self.top : self.top + self.room]
+        codes = [stream.row(name, at, columns) for name in seen]
+        names = [fitted(fmt.safe(name), name_cells) + " " for name in seen]
+        return [
+            legend(stream.prefixes, (code for row in codes for code in set(row)), palette),
+            ruler(stream.column_s, name_cells + 1, columns),
+            *(lane_line(name, row, palette) for name, row in zip(names, codes, strict=True)),
         ]
-        return [ruler(at, stream.column_s, name_cells + 1, columns), *lanes]
 
     def action_move(self, lanes: int) -> None:
         """Move through the lanes."""

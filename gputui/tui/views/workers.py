@@ -8,7 +8,7 @@ from gputui.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.marks import MARKS
+from gputui.tui.rendering.marks import worker_state
 from gputui.tui.rendering.rows import Field
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
@@ -16,15 +16,6 @@ from gputui.tui.widgets.table import Table
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
-
-
-def _state(worker: WorkerStatus) -> str:
-    mark = MARKS[state_of_worker(worker)]
-    return f"{mark.shape} {worker.state.value}"
-
-
-def _state_role(worker: WorkerStatus) -> str:
-    return MARKS[state_of_worker(worker)].role
 
 
 def _device(worker: WorkerStatus) -> str:
@@ -48,7 +39,14 @@ def _note(worker: WorkerStatus) -> str:
 
 WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
     Field("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
-    Field("STATE", 12, 0, _state, _state_role, lambda w: PLACES[state_of_worker(w)]),
+    Field(
+        "STATE",
+        13,
+        0,
+        lambda w: worker_state(w)[0],
+        lambda w: worker_state(w)[1],
+        lambda w: PLACES[state_of_worker(w)],
+    ),
     Field("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
     Field("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
     Field("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
@@ -98,7 +96,7 @@ WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
         right=True,
         falling=True,
     ),
-    Field("EX/RDY/MEM", 10, 2, _tasks, sort=lambda w: w.executing, right=True, falling=True),
+    Field("RUN/READY/RESULTS", 17, 2, _tasks, sort=lambda w: w.executing, right=True, falling=True),
     Field("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
     Field(
         "RST",
