@@ -231,7 +231,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, kept by the head for whoever attaches later."""
+    """Something that happened, kept by the head for those who attach later."""
 
     sequence: int
     at: float

@@ -1,9 +1,9 @@
-"""The hosts of a cluster and their workers: wanted against running, and what turns one into the
+"""The hosts of a cluster and their workers: desired against actual, and what turns one into the
 other.
 
-Hosts tell of themselves, the scheduler counts, people ask; each time `reconcile` compares and
-has agents start workers, or has the scheduler retire some and their agents stop them. Called by
-the head only; nothing here knows of frontends.
+Hosts report, the scheduler counts, people ask; each time `reconcile` compares and has agents
+start workers, or has the scheduler retire some and their agents stop them. Called by the head
+only; nothing here knows of frontends.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class Fleet:
             self._tasks.start(self._remove_host(name), f"removing {name}")
 
     def restart(self, names: Collection[str]) -> None:
-        """End workers and start them anew."""
+        """End workers and start them again."""
         self._worker_actions.restart(names, self._addresses())
         self._watch_starts()
 
@@ -148,7 +148,7 @@ class Fleet:
                 managed.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
-        """Tell every host where the scheduler is."""
+        """Let every host know where the scheduler is."""
         self._members.scheduler_listens(port)
 
     def count(self, counts: Counts) -> None:
@@ -187,7 +187,7 @@ class Fleet:
         return self._members.overreach(host, message)
 
     def message_received(self, host: ManagedHost, message: FromAgent) -> None:
-        """Take what an agent tells."""
+        """Take a message of an agent."""
         match message:
             case Telemetry():
                 return

@@ -27,7 +27,7 @@ from gputui.snapshot import HostState, HostStatus
 logger = logging.getLogger(__name__)
 
 END_S = 5.0
-"""How long past its own grace an agent that was told to end is waited for."""
+"""How long past its own grace an agent that is to end is waited for."""
 
 
 class HostListener(Protocol):
@@ -85,7 +85,7 @@ class ManagedHost:
 
     @property
     def facts(self) -> Facts | None:
-        """What the host is; None before its agent has told."""
+        """What the host is; None before its agent has answered."""
         return self.record.facts
 
     @property
@@ -111,7 +111,7 @@ class ManagedHost:
         self._task = asyncio.create_task(self._live(), name=f"host {self.name}")
 
     def scheduler_listens(self, port: int, address: str | None = None) -> None:
-        """Tell where the scheduler is; a host waits for that in `reaching`.
+        """Take where the scheduler is; a host waits for that in `reaching`.
 
         `address` is where every host reaches it; None is each host's own way to this machine.
         """
@@ -119,7 +119,7 @@ class ManagedHost:
         self._scheduler_known.set()
 
     def send(self, message: ToAgent) -> bool:
-        """Send to the agent; False when there is none now, and its next `Facts` tell how it is."""
+        """Send to the agent; False when there is none now, and its next `Facts` say how it is."""
         if self._link is None:
             return False
         self._link.send(message)
@@ -132,18 +132,18 @@ class ManagedHost:
     async def stop(self, grace_s: float = 5.0) -> bool:
         """End the agent with all its workers; returns whether nothing of it is left.
 
-        False where it could not be told, or did not say so in time: its lease ends it then.
+        False where it was out of reach, or did not say so in time: its lease ends it then.
         """
         self._stopping = True
         if self._task is None:
             return True
-        told = self.send(Shutdown(grace_s))
-        done, _ = await asyncio.wait({self._task}, timeout=grace_s + END_S if told else 0)
+        sent = self.send(Shutdown(grace_s))
+        done, _ = await asyncio.wait({self._task}, timeout=grace_s + END_S if sent else 0)
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self.record.forget_lease()
-        return bool(done) if told else not self.was_ready
+        return bool(done) if sent else not self.was_ready
 
     def made_ready(self) -> None:
         """Take note that workers can be started."""
@@ -155,7 +155,7 @@ class ManagedHost:
         return self._listener.overreach(self, message)
 
     def received(self, message: FromAgent) -> None:
-        """Take what its agent tells to the fleet."""
+        """Pass a message of its agent to the fleet."""
         self._listener.message_received(self, message)
 
     async def scheduler_end(self) -> tuple[str, int]:

@@ -99,7 +99,7 @@ class HostTable(Mapping[str, ManagedHost]):
         return True
 
     def scheduler_listens(self, port: int) -> None:
-        """Tell every host where the scheduler is, those to come included."""
+        """Let every host know where the scheduler is, those to come included."""
         self._scheduler_port = port
         for managed in self.values():
             managed.scheduler_listens(port)

@@ -63,5 +63,5 @@ def installed_versions() -> Versions:
 
 @cache
 def installed_here() -> Mapping[str, str]:
-    """Return distribution → version of this process, as an agent tells those of its host."""
+    """Return distribution → version of this process, as an agent reports those of its host."""
     return dict(installed())

@@ -109,7 +109,7 @@ class WorkerTable:
         return sum(c.in_memory for c in counts), sum(c.managed_bytes for c in counts)
 
     def start(self, spec: WorkerSpec, *, sent: bool) -> None:
-        """Note that a worker is to run; `sent` when its agent was told."""
+        """Note that a worker is to run; `sent` when its agent has the order."""
         worker = self._workers.get(spec.name)
         if worker is None:
             worker = self._workers[spec.name] = Worker(spec)
@@ -220,7 +220,7 @@ class WorkerTable:
         worker.state = state
 
     def _in(self, state: WorkerState) -> list[str]:
-        """Return those in a state, without looking at all where there is none."""
+        """Return those in a state, at no cost where none is."""
         if not self._in_state[state]:
             return []
         return [name for name, worker in self._workers.items() if worker.state is state]

@@ -1,7 +1,7 @@
 """Alarms into the event log: what began to call for a person, and what no longer does.
 
-Looked for every few seconds whether anybody watches or not, so that whoever attaches later sees
-what happened. What hosts and workers tell of themselves (silent, parked) is not told again.
+Looked for every few seconds, watched or not, so that a person who attaches later sees what
+happened. What is an event of a host or a worker itself (silent, parked) is not recorded twice.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ TOLD_ANYWAY = frozenset({AlarmKind.SILENT, AlarmKind.PARKED})
 
 
 class AlarmWatch:
-    """Compares the alarms of now with those that were told."""
+    """Compares the alarms of now with those that were recorded."""
 
     def __init__(self, head: "Head") -> None:
         self._head = head
@@ -35,7 +35,7 @@ class AlarmWatch:
             self.look(self._snapshot())
 
     def look(self, snapshot: Snapshot) -> None:
-        """Tell of what is an alarm since the last look, and of what is none any more."""
+        """Record what is an alarm since the last look, and what no longer is."""
         slots = {slot.key: slot for slot in slots_of(snapshot)}
         self._alarms.look(snapshot, slots.values())
         raised = {(alarm.subject, alarm.kind) for alarm in self._alarms}

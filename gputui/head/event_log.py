@@ -1,4 +1,4 @@
-"""What happened in a cluster, kept for whoever attaches later, and written to the head's log."""
+"""What happened in a cluster, kept for those who attach later, and written to the head's log."""
 
 import logging
 import time
@@ -20,9 +20,9 @@ LEVELS = {
 class EventLog:
     """The newest events, numbered from 1."""
 
-    def __init__(self, told: Callable[[Event], None]) -> None:
+    def __init__(self, recorded: Callable[[Event], None]) -> None:
         self._events: deque[Event] = deque(maxlen=KEPT)
-        self._told = told
+        self._recorded = recorded
         self._sequence = 0
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
@@ -31,7 +31,7 @@ class EventLog:
         event = Event(self._sequence, time.time(), severity, subject, kind, text)
         self._events.append(event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
-        self._told(event)
+        self._recorded(event)
 
     @property
     def events(self) -> tuple[Event, ...]:

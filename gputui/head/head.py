@@ -52,7 +52,7 @@ SCHEDULER = tuple(own_python("gputui.head.scheduler"))
 AGAIN_S = 1.0
 """How long work that failed rests before it is begun again."""
 MEETING_S = 5.0
-"""How long a cluster that failed at its start waits for whoever started it, to say why."""
+"""How long a cluster that failed at its start waits for its starter, to say why."""
 
 
 class Head:
@@ -230,7 +230,7 @@ class Head:
         return counts is not None and bool(counts.clients)
 
     def scheduler_listens(self, port: int, *, again: bool) -> None:
-        """Tell hosts and frontends where it is."""
+        """Let hosts and frontends know where it is."""
         self.fleet.scheduler_listens(port)
         self._publish()
         for frontend in self.server.frontends:
@@ -302,7 +302,7 @@ class Head:
         self.logs.printed(lines)
 
     async def ask(self, host: str, question: Question) -> str | None:
-        """Ask whoever sits at a screen."""
+        """Ask the person at a screen."""
         return await self.questions.ask(host, question)
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:

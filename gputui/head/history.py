@@ -1,4 +1,4 @@
-"""The last hour of every GPU and host, kept in the head for whoever attaches.
+"""The last hour of every GPU and host, kept in the head for screens that attach.
 
 Two minutes at a row a second and an hour at a row in ten, 16 bits a value (`gputui.series`): 7.7 kB
 a GPU, 32 MB at 4,096 of them. A frontend that looks on gets one `HistoryTaken` a host after it has

@@ -57,7 +57,7 @@ class Runs:
         return any(not run.state.ended for run in self._runs.values())
 
     def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
-        """Take what a frontend tells of its run."""
+        """Take a frontend's report of its run."""
         before = self._runs.get(report.id)
         state = RunState(report.state)
         self._reporters[report.id] = frontend
@@ -111,7 +111,7 @@ class Runs:
         return id
 
     async def cancel(self, id: str) -> None:
-        """Ask whoever runs it to cancel; a child of the head that does not is killed.
+        """Ask the frontend that runs it to cancel; a child of the head that does not is killed.
 
         Raises HeadError when no such run is under way.
         """

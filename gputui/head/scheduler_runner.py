@@ -1,7 +1,7 @@
 """Keeps a scheduler running: a new one on the same port where one died, as far as that helps.
 
 A cluster that ends with its starter ends with its scheduler, too: results are lost then, and
-whoever waits for them is told why.
+those who wait for them hear why.
 """
 
 import time

@@ -37,7 +37,7 @@ class View:
         self._changed.set()
 
     def wanted(self, on: bool) -> None:
-        """Note whether anybody looks; whoever begins to gets a snapshot at once."""
+        """Note whether anybody looks; one who begins to gets a snapshot at once."""
         if on:
             self._wanted.set()
             self._changed.set()

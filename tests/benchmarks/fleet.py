@@ -315,15 +315,16 @@ async def measure(hosts: int, gpus: int) -> None:
                 await screen.link.request(Scale(0, number))
                 await screen.up(number)
                 print(f"scaled to {number}: {time.monotonic() - began:.1f} s")
-            lost = min(100, hosts // 2)
+            lost, began = min(100, hosts // 2), time.monotonic()
             agents.process.send_signal(signal.SIGUSR1)
             away = HostState.RECONNECTING
             await screen.until(lambda s: sum(h.state is away for h in s.hosts) == lost)
             await asyncio.sleep(AWAY_S)
+            away_s = time.monotonic() - began
             agents.process.send_signal(signal.SIGUSR2)
             took = await screen.until(lambda s: all(h.state is HostState.READY for h in s.hosts))
             leases = sum(event.kind == "lost" for event in screen.events)
-            print(f"{lost} hosts lost for {AWAY_S:g} s: back after {took:.1f} s, {leases} leases")
+            print(f"{lost} hosts lost for {away_s:.1f} s: back after {took:.1f} s, {leases} leases")
             print(f"in the end {cost(pid)[1]:.0f} MB")
             await screen.link.close()
 

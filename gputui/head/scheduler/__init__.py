@@ -1,1 +1,1 @@
-"""The scheduler process: Dask's Scheduler over TLS, and the reporter that tells the head."""
+"""The scheduler process: Dask's Scheduler over TLS, and the reporter to the head."""

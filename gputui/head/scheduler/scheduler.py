@@ -127,7 +127,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         super().handle_task_erred(key, stimulus_id, **message)
 
     def take_spans(self) -> tuple[TaskSpan, ...]:
-        """Return the tasks sampled since the last call, and begin anew."""
+        """Return the tasks sampled since the last call, once."""
         spans, self._spans = tuple(self._spans), []
         each = max(1, MAX_SPANS // max(1, len(self.workers)))
         self._spans_left = Counter(dict.fromkeys(self.workers, each))
