@@ -1,7 +1,8 @@
 """Worker-to-worker bandwidth, every pair, as a heat map.
 
 Each worker makes a buffer on its device; then, one pair at a time, another worker asks for it.
-What is measured is what a task that needs another worker's result waits for: from device to
+What is measured is what a task that needs another worker's result waits for, Dask's own part
+included: between workers of one host a copy from device to device; between hosts from device to
 host, over the network with the cluster's encryption, and to the device again.
 """
 
