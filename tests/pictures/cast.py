@@ -1,0 +1,180 @@
+"""Record fifteen seconds of a real terminal as an animated SVG: `python -m tests.pictures.cast`.
+
+It starts the screen, shows the fleet, runs svd and shows its result, in a pty whose bytes an
+emulator of a terminal interprets; waiting is cut out. Without HOSTS the cluster is the demo, which
+is marked as such on the screen; `python -m tests.pictures.cast hosts.txt` records a real one.
+Writes `screenshots/cast.svg`, which needs no script and no service to play.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from pyte.screens import Char
+
+from tests.pictures.scenes import FOLDER
+from tests.terminals import Emulated
+
+CELLS = (110, 30)
+CELL_X, CELL_Y = 8.4, 17
+LENGTH_S = 15.0
+MOST_BYTES = 1_000_000
+BOUND_S = 180.0
+RAN = "✔ done"
+FOREGROUND, BACKGROUND = "d0d0d0", "121212"
+NAMED = {
+    "default": FOREGROUND,
+    "black": "000000",
+    "red": "d54e53",
+    "green": "b9ca4a",
+    "brown": "e6c547",
+    "blue": "7aa6da",
+    "magenta": "c397d8",
+    "cyan": "70c0ba",
+    "white": "eaeaea",
+}
+
+
+@dataclass
+class Film:
+    """Pictures of a terminal, each shown for some of the time; rows alike are kept once."""
+
+    terminal: Emulated
+    frames: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
+
+    def shoot(self, seconds: float) -> None:
+        """Show what is seen now for so long."""
+        rows = tuple(self._row(y) for y in range(CELLS[1]))
+        self.frames.append((rows, seconds))
+
+    def watch(self, *texts: str, seconds: float, pictures: int) -> None:
+        """Look on until all texts are seen, and show that in so many seconds."""
+        seen, began = [], time.monotonic()
+        while not all(text in self.terminal.text for text in texts):
+            assert time.monotonic() - began < BOUND_S, f"no {texts} in\n{self.terminal.text}"
+            self._look(0.25)
+            seen.append(tuple(self._row(y) for y in range(CELLS[1])))
+        self._look(0.25)
+        step = max(1, len(seen) // max(1, pictures - 1))
+        chosen = [*seen[::step][: pictures - 1], tuple(self._row(y) for y in range(CELLS[1]))]
+        self.frames += [(rows, seconds / len(chosen)) for rows in chosen]
+
+    def press(self, keys: bytes, seconds: float) -> None:
+        """Press keys, and show what they do."""
+        self.terminal.type(keys)
+        self._look(0.5)
+        self.shoot(seconds)
+
+    def _look(self, seconds: float) -> None:
+        """Take in what the terminal gets for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.terminal.read(0.05)
+
+    def _row(self, y: int) -> str:
+        """Return a row's cells as elements of an SVG."""
+        line = self.terminal.screen.buffer[y]
+        cells = [line[x] for x in range(CELLS[0])]
+        parts: list[str] = []
+        x = 0
+        for look, run in groupby(cells, key=_look_of):
+            text = "".join(cell.data for cell in run)
+            parts += _drawn(text, look, x)
+            x += len(text)
+        return "".join(parts)
+
+    def svg(self, title: str) -> str:
+        """Return the film."""
+        width, height = CELLS[0] * CELL_X + 20, CELLS[1] * CELL_Y + 50
+        names: dict[str, str] = {}
+        rows = [row for frame, _ in self.frames for row in frame if row]
+        for row in rows:
+            names.setdefault(row, f"r{len(names)}")
+        length_s = sum(seconds for _, seconds in self.frames)
+        shown, steps, at = [], [], 0.0
+        for number, (frame, seconds) in enumerate(self.frames):
+            uses = "".join(
+                f'<use href="#{names[row]}" y="{y * CELL_Y}"/>'
+                for y, row in enumerate(frame)
+                if row
+            )
+            shown.append(f'<svg x="{number * width:.0f}" width="{width:.0f}">{uses}</svg>')
+            steps.append(f"{at / length_s:.3%}{{transform:translateX({-number * width:.0f}px)}}")
+            at += seconds
+        defined = "".join(f'<g id="{name}">{row}</g>' for row, name in names.items())
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
+            f'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14">'
+            f"<style>text{{white-space:pre}}@keyframes film{{{''.join(steps)}}}"
+            f".film{{animation:film {length_s:.1f}s steps(1,end) infinite}}</style>"
+            f'<rect width="100%" height="100%" rx="8" fill="#{BACKGROUND}"/>'
+            f'<text x="12" y="22" fill="#888">{escape(title)}</text><defs>{defined}</defs>'
+            f'<svg x="10" y="34" width="{width - 20:.0f}" height="{height - 44}" overflow="hidden">'
+            f'<g class="film">{"".join(shown)}</g></svg></svg>\n'
+        )
+
+
+def _look_of(cell: Char) -> tuple[str, str, bool]:
+    """Return a cell's colours and whether it is bold."""
+    front, back = _colour(cell.fg, FOREGROUND), _colour(cell.bg, BACKGROUND)
+    return (back, front, cell.bold) if cell.reverse else (front, back, cell.bold)
+
+
+def _colour(name: str, default: str) -> str:
+    known = default if name == "default" else NAMED.get(name.removeprefix("bright"), name)
+    return known if len(known) == 6 else default
+
+
+def _drawn(text: str, look: tuple[str, str, bool], x: int) -> list[str]:
+    front, back, bold = look
+    begin, wide = f"{x * CELL_X:.1f}", f"{len(text) * CELL_X:.1f}"
+    parts = []
+    if back != BACKGROUND:
+        parts.append(f'<rect x="{begin}" width="{wide}" height="{CELL_Y}" fill="#{back}"/>')
+    if text.strip():
+        weight = ' font-weight="bold"' if bold else ""
+        parts.append(
+            f'<text x="{begin}" y="13" textLength="{wide}" fill="#{front}"{weight}>'
+            f"{escape(text)}</text>"
+        )
+    return parts
+
+
+def record(hosts: str | None) -> str:
+    """Play the script in a terminal, and return its film."""
+    words = [hosts] if hosts else ["--demo", "4x8"]
+    command = [sys.executable, "-m", "gputui", *words]
+    with tempfile.TemporaryDirectory() as state:
+        terminal = Emulated.start(*command, env={"XDG_STATE_HOME": state}, cells=CELLS)
+        try:
+            film = Film(terminal)
+            film.watch("launch", seconds=1.0, pictures=2)
+            film.watch("c runs something", seconds=2.0, pictures=5)
+            for _ in range(4):
+                film.press(b"j", 0.4)
+            for character in b":run svd rows=400000\r":
+                film.press(bytes([character]), 0.12)
+            film.watch("svd", "● running", seconds=0.6, pictures=1)
+            film.press(b"1", 0.8)
+            film.press(b"3", 1.0)
+            film.press(b"6", 0.4)
+            film.watch(RAN, seconds=2.2, pictures=7)
+            film.shoot(2.0)
+            terminal.type(b"qs" if hosts else b"ql")
+            film._look(2.0)
+        finally:
+            terminal.kill()
+    return film.svg("gputui " + " ".join(words) + ("" if hosts else "   (simulated GPUs)"))
+
+
+if __name__ == "__main__":
+    os.chdir(Path(__file__).parents[2])
+    svg = record(sys.argv[1] if len(sys.argv) > 1 else None)
+    assert len(svg.encode()) <= MOST_BYTES, f"{len(svg.encode()):,} bytes"
+    (FOLDER / "cast.svg").write_text(svg, encoding="utf-8")
+    print(f"{FOLDER / 'cast.svg'}: {len(svg.encode()) / 1024:.0f} kB")
