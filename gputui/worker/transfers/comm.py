@@ -65,8 +65,7 @@ class Side:
     def exporter(self, there: Location, address: str | None) -> Exporter | None:
         """Return what lends device memory to a reader; None where that cannot be."""
         on_device = self.location.device and there.device
-        in_reach = self.location.ipc_namespace == there.ipc_namespace
-        if address is None or not (on_device and in_reach) or there in self.not_mapping:
+        if address is None or not on_device or there in self.not_mapping:
             return None
         return Exporter(allocations, Reader(address, there))
 
