@@ -92,7 +92,7 @@ def _unwritten(error: OSError) -> int:
 
 
 def _open_streams() -> None:
-    """Have the three standard streams, also where whoever started this has closed some."""
+    """Open the standard streams that the parent process closed."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest descriptor that is free

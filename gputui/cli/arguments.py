@@ -14,7 +14,7 @@ class HostsInput:
     text: str
     hosts: tuple[Host, ...]
     source: str
-    """The absolute path of the file; "" where there is none."""
+    """The absolute path of the file; "" without one."""
     name: str
     """What a cluster of them is called: the file's stem, or `local`."""
 

@@ -173,7 +173,7 @@ def open_(script_arguments: tuple[str, ...], /, **options: Any) -> int:
     "--idle-timeout",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
-    help="Stop when nobody was attached and nothing ran for so long; else never.",
+    help="Stop after this time with no frontend attached and nothing running; default: never.",
 )
 @click.option(
     "--on",

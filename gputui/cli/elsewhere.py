@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def remote_head(given: str | None) -> "RemoteHead | None":
     """Return the head that `user@login:NAME` means; None for a cluster of this machine.
 
-    Whoever sits at this terminal answers what SSH asks.
+    The user at this terminal answers what SSH asks.
     """
     if given is None or not re.search("[@:]", given) or find_cluster(given):
         return None

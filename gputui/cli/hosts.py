@@ -34,7 +34,7 @@ def fleet_settings() -> FleetSettings:
 
 
 async def ask_here(question: Question) -> str | None:
-    """Ask the person at this terminal; None where there is none."""
+    """Ask the user at this terminal; None without a terminal."""
     if not sys.stdin.isatty():
         return None
     if question.kind == "host-key":
@@ -73,7 +73,7 @@ def bootstrap(
     """Say what will be done, do it on a yes, and print how it went.
 
     Raises UsageError where no host is named but this machine, on which gputui is installed, and
-    where nobody can say yes.
+    where no user can say yes.
     """
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
     from gputui.fleet.deploy.bootstrap import describe, read_source
@@ -93,8 +93,8 @@ def bootstrap(
         return int(ExitCode.INTERRUPTED)
     outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here, source=source))
     for outcome in outcomes:
-        told = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
-        click.echo(f"{outcome.host}: {safe(told)}")
+        result = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
+        click.echo(f"{outcome.host}: {safe(result)}")
         if outcome.hint:
             click.echo(f"  {safe(outcome.hint)}")
     failed = any(not outcome.python for outcome in outcomes)

@@ -72,7 +72,7 @@ def described(preset: Preset, name: str) -> str:
 
 
 def _beside(left: str, width: int, right: str) -> str:
-    """Return a text beside another, its lines below each other."""
+    """Return a text next to another, line by line."""
     first = f"{left:<{width}}".ljust(width + 2)
     return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
 

@@ -40,7 +40,7 @@ def _demo_link(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
 
 
 def show_running(name: str | None, look: Look) -> int:
-    """Show a cluster that runs; raises UsageError where there is none, or it is not clear which."""
+    """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
     from gputui.cluster import HeadLink
@@ -138,7 +138,7 @@ def show(
     simulated: bool = False,
     first: "First | None" = None,
 ) -> int:
-    """Show what a link tells, until the screen is left; raises UsageError for an unknown theme."""
+    """Show a link's cluster until the screen is closed; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.rendering.themes import check_theme
     from gputui.tui.screen import run_screen

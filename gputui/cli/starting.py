@@ -1,4 +1,4 @@
-"""From the command line's options to a head: what it is told, and the hold on it."""
+"""From the command line's options to a head: its configuration, and the link to it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ def head_configuration(
     fallback: bool,
     interactive: bool = False,
 ) -> ConfigureHead:
-    """Return what a head is told: the flags over the user's settings."""
+    """Return a head's configuration: the flags override the user's settings."""
     settings = load_settings()
     dashboard = options.get("dashboard")
     return ConfigureHead(

@@ -171,7 +171,7 @@ class HeadLink:
             await self._arrived.wait()
 
     async def close(self) -> None:
-        """Let go of the cluster; `messages` ends."""
+        """Detach from the cluster; `messages` ends."""
         await self._channel.flush()
         await self._tasks.close()
         await self._channel.close()
@@ -205,7 +205,7 @@ class HeadLink:
             reply.set_result(message)
 
     def _keep(self, message: ToFrontend) -> None:
-        """Queue a message; a snapshot takes the place of one that nobody has read yet."""
+        """Queue a message; a snapshot takes the place of one that is still unread."""
         if isinstance(message, SchedulerReady):
             message = SchedulerReady(
                 self._forward(message.address), self._forward(message.dashboard)

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from tornado.ioloop import IOLoop
 
 LOOK_S = 0.1
-"""How often the scheduler is asked for its workers, while somebody waits for them."""
+"""How often the scheduler is asked for its workers, while a caller waits for them."""
 
 CLOSE_S = 20.0
-"""How long a cluster that nobody closed may hold up the end of the interpreter."""
+"""How long a cluster left open may delay the end of the interpreter."""
 
 
 class RunningCluster(Cluster):  # type: ignore[misc]
@@ -66,7 +66,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._watching: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Task[Any]] = set()
         self._dropped: weakref.finalize[Any, Any] | None = None
-        """Hangs up where nobody closed this."""
+        """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
         """What holds in this process until the cluster is closed."""
         self._ended_because = ""
@@ -139,7 +139,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return super().wait_for_workers(n_workers, timeout)
 
     def close(self, timeout: float | str | None = None) -> Any:
-        """Let go of the cluster, which goes on."""
+        """Detach from the cluster, which goes on."""
         closing = super().close(timeout)
         if not self.asynchronous:
             self._loop_runner.stop()
@@ -228,7 +228,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return _watch_workers(weakref.ref(self), comm)
 
     async def _sync_cluster_info(self) -> None:
-        """Tell the scheduler the cluster's name, once: it never changes."""
+        """Send the scheduler the cluster's name, once: it never changes."""
         with contextlib.suppress(OSError):
             info = self._cluster_info | {"name": self._head.attached.name}
             await self.scheduler_comm.set_metadata(keys=["cluster-manager-info"], value=info)
@@ -251,7 +251,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             self._requested = frozenset(settled.wanted)
 
     def _ask(self, request: Request) -> Any:
-        """Have the head carry out a request: at once, also where nobody awaits what is returned."""
+        """Send a request to the head at once, also when the result is not awaited."""
         if self.asynchronous:
             return self._later(self._request(request))
         return self.sync(self._request, request)
@@ -357,7 +357,7 @@ async def _watch_head(
 
 
 async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> None:
-    """Take what the scheduler tells of workers that come and go."""
+    """Handle the scheduler's messages about workers that come and go."""
     with contextlib.suppress(OSError):
         while True:
             messages = await comm.read()
@@ -370,7 +370,7 @@ async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> N
 
 
 def _hang_up(loop: "IOLoop", link: HeadLink, scheduler: Any) -> None:
-    """Let go of a cluster that was dropped, in the loop that its connections live in."""
+    """Disconnect a cluster that was dropped, in the event loop of its connections."""
     for close in (link.close, scheduler.close_rpc):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.add_callback(close)
@@ -382,7 +382,7 @@ _open: "weakref.WeakSet[RunningCluster]" = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """Close what nobody closed, before the interpreter ends the loops under it."""
+    """Close clusters left open, before the interpreter ends their event loops."""
     for cluster in list(_open):
         ours = cluster._pid == os.getpid() and not cluster._asynchronous
         if ours and cluster.status is not Status.closed:

@@ -149,7 +149,7 @@ def check_enough(settled: Settled, min_workers: int) -> None:
 
 
 def failures(settled: Settled) -> list[str]:
-    """Return what went wrong, a line for each host and worker, with what mends it."""
+    """Return what went wrong, a line for each host and worker, with its hint."""
     lines = []
     for host in settled.failed_hosts:
         lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")

@@ -51,7 +51,7 @@ async def _run(config: ConfigureHead) -> int:
 
 
 def _say(message: Opened | Refused, log: LogFile | None = None) -> None:
-    """Answer the starter, then let go of its stdout and stderr: the log takes their place."""
+    """Answer the starter, then redirect stdout and stderr to the log."""
     os.write(1, encode(message))
     if log is not None:
         log.take_output()

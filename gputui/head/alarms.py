@@ -29,7 +29,7 @@ class AlarmWatch:
         self._told: set[tuple[str, AlarmKind]] = set()
 
     async def run(self) -> None:
-        """Look for ever."""
+        """Check for alarms until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
             self.look(self._snapshot())
@@ -63,7 +63,7 @@ class AlarmWatch:
 
 
 def described(kind: AlarmKind, slot: Slot | None) -> str:
-    """Return an alarm in words: what is the matter, and what is known of it."""
+    """Return an alarm's message: what is wrong, and the details."""
     if slot is None:
         return kind.value
     if kind is AlarmKind.WORKER_SILENT:

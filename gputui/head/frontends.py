@@ -1,4 +1,4 @@
-"""What the head does for frontends: takes them in, shows them the past, hears them."""
+"""What the head does for frontends: accept them, send them the history, serve requests."""
 
 import logging
 from collections.abc import Coroutine

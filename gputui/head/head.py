@@ -210,11 +210,11 @@ class Head:
         assert not isinstance(left, BaseException)
         if left:
             lease_s = self.config.lease_s
-            text = f"could not be told to stop, and end within {lease_s:g} s by themselves"
+            text = f"could not be told to stop, and will end within {lease_s:g} s by themselves"
             self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
 
     async def _watch_idleness(self) -> None:
-        """End a cluster that stays, once nobody has used it for long enough."""
+        """End a cluster that stays, once it has been idle for long enough."""
         limit_s = self.config.idle_timeout_s
         used_at = time.monotonic()
         while self.config.stays and limit_s is not None:

@@ -38,7 +38,7 @@ class History:
         self._rings: dict[str, HostRings] = {}
 
     async def run(self) -> None:
-        """Take a row of every host each second, for ever."""
+        """Take a row of every host each second, until cancelled."""
         loop = asyncio.get_running_loop()
         due = loop.time()
         while True:

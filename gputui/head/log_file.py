@@ -80,7 +80,7 @@ class LogFile(RotatingFileHandler):
 
 
 def _sweep(folder: Path) -> None:
-    """Remove logs that nobody has written to for long."""
+    """Remove logs that have not been written to for long."""
     for path in folder.glob("*.log*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > KEPT_S:

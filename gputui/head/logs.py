@@ -32,7 +32,7 @@ class LogRelay:
         self._settle(followed)
 
     def frontend_left(self, frontend: FrontendConnection) -> None:
-        """Stop following when nobody is left who wants it."""
+        """Stop following when no frontend follows any more."""
         if frontend.logs:
             frontend.logs = False
             self._settle(True)

@@ -58,7 +58,7 @@ class SchedulerListener(Protocol):
         """Its loop answers again after so long."""
 
     def scheduler_ended(self, reason: str, *, closed: bool) -> None:
-        """It ended though nobody here told it to; `closed` when a Dask client had it close."""
+        """It ended unexpectedly; `closed` when a Dask client closed it."""
 
 
 class SchedulerProcess:
@@ -103,7 +103,7 @@ class SchedulerProcess:
         self._task = self._tasks.start(self._attend(self._child, self._channel), "scheduler")
 
     def configure(self, message: ConfigureScheduler) -> None:
-        """Tell it where to listen, and with which certificate."""
+        """Send it the address to listen on and the certificate."""
         self._send(message)
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ class SchedulerProcess:
             self._channel.send(message)
 
     async def _attend(self, child: Child, channel: Channel[ToScheduler, FromScheduler]) -> None:
-        """Hear what it says until it ends; what cannot be taken is logged, and no end of it."""
+        """Receive its messages until it ends; one that cannot be handled is logged."""
         while True:
             try:
                 if (message := await channel.receive()) is None:

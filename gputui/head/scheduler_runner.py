@@ -1,7 +1,7 @@
 """Keeps a scheduler running: a new one on the same port where one died, as far as that helps.
 
 A cluster that ends with its starter ends with its scheduler, too: results are lost then, and
-those who wait for them hear why.
+pending requests fail with the reason.
 """
 
 import time

@@ -1,7 +1,7 @@
 """The head's server: a Unix socket for frontends, 0600 in a 0700 folder; a channel with each.
 
-A frontend that stops reading holds up nobody: a snapshot takes the place of the one before, log
-lines are left out and counted, and past all bounds it is let go.
+A frontend that stops reading delays no other: a snapshot takes the place of the one before, log
+lines are left out and counted, and past all bounds it is disconnected.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class FrontendListener(Protocol):
         """Take a frontend in, and return what it needs to know first."""
 
     def frontend_settled(self, frontend: "FrontendConnection") -> None:
-        """Send a frontend what it must see of the past: it has been told it is attached."""
+        """Send a frontend the history it needs, after `Attached`."""
 
     def message_taken(
         self, frontend: "FrontendConnection", message: FromFrontend
@@ -117,7 +117,7 @@ class FrontendServer:
         self._tasks.start(self._serve(channel), "serving a frontend")
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Go on: `Tasks` has logged it, and the frontend has been let go."""
+        """Go on: `Tasks` has logged it, and the frontend has been disconnected."""
 
     async def _serve(self, channel: HeadChannel) -> None:
         """Attend to a frontend until it is gone; what it asked for goes on."""
@@ -159,6 +159,6 @@ def _refusal(line: bytes) -> str:
                 return ""
             return (
                 f"this cluster's head speaks version {VERSION} of the protocol, and this frontend "
-                f"{version}: use the gputui that started the cluster, or start it anew"
+                f"{version}: use the gputui that started the cluster, or restart the cluster"
             )
     return "the first message must be Attach"

@@ -1,6 +1,6 @@
 """The process that started a head: the cluster ends with it, until it says that the cluster stays.
 
-Two things tell of its end: stdin, a pipe that it holds, and its pid. A child that it forked may
+Its end shows in two things: stdin, a pipe that it holds, and its pid. A child that it forked may
 hold the pipe for longer than it lives.
 """
 
@@ -23,7 +23,7 @@ class Starter:
         self._gone = gone
         self._watched = [0]
         os.set_blocking(0, False)
-        with contextlib.suppress(OSError):  # before Linux 5.3 stdin alone tells
+        with contextlib.suppress(OSError):  # before Linux 5.3: stdin only
             self._watched.append(os.pidfd_open(pid))
         for descriptor in self._watched:
             asyncio.get_running_loop().add_reader(descriptor, self._look)

@@ -45,7 +45,7 @@ class View:
             self._wanted.clear()
 
     async def run(self) -> None:
-        """Take and send snapshots for ever."""
+        """Take and send snapshots until cancelled."""
         while True:
             await self._wanted.wait()
             self._changed.clear()

@@ -44,7 +44,7 @@ KEEPALIVE_S = 5
 KEEPALIVES = 3
 """Unanswered ones after which a connection is lost."""
 ANSWER_S = 20.0
-"""How long a machine that was met before may take: nobody is asked anything then."""
+"""How long a machine that was connected to before may take: it asks no questions."""
 FORWARD_S = 5.0
 
 

@@ -84,7 +84,7 @@ class RunResult:
         }
 
     def extras(self) -> dict[str, Any]:
-        """Return what a record keeps beside the `--json` object: figure, units and versions."""
+        """Return what a record adds to the `--json` object: figure, units and versions."""
         return {
             "units": dict(self.units),
             "figure": plain(asdict(self.figure)) if self.figure else None,
@@ -196,7 +196,7 @@ def security_of(info: Mapping[str, Any]) -> Any:
 
 
 def _send_modules(client: distributed.Client, preset: Preset) -> None:
-    """Let the cluster import what lies beside the file of a preset."""
+    """Let the cluster import the modules next to a preset's file."""
     if preset.folder:
         from gputui.run.script.sending import send_modules
 

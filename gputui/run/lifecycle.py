@@ -1,6 +1,6 @@
 """A run from its request to its end: on a cluster, recorded, reported to the head, printed.
 
-`run_recorded` is the one way in which a preset or a script runs: whatever happens to it becomes a
+`run_recorded` runs every preset and script: whatever happens to it becomes a
 state in its record and, with `--json`, an object on stdout.
 """
 
@@ -25,7 +25,7 @@ from gputui.settings import load_settings
 from gputui.snapshot import HostStatus, RunState
 
 OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
-"""Takes hold of a cluster, started or found, and lets go of it."""
+"""Attaches to a cluster, started or found, and detaches from it."""
 
 MOST_CRASHES = 5
 """Ends of workers that an error names."""
@@ -36,7 +36,7 @@ class RunEnd:
     """How a run ended."""
 
     kept: Mapping[str, Any]
-    """The object that `--json` prints, and what the record has beside it."""
+    """The object that `--json` prints, and what the record adds to it."""
     summary: str = ""
     saved: tuple[str, ...] = ()
     exit_code: int = ExitCode.DONE
@@ -49,7 +49,7 @@ Compute = Callable[[OngoingRun], Awaitable[RunEnd]]
 
 
 async def run_recorded(request: RunRequest, open_cluster: OpenCluster, compute: Compute) -> int:
-    """Take hold of a cluster, run `compute` on it, and let go; returns the exit code.
+    """Attach to a cluster, run `compute` on it, and detach; returns the exit code.
 
     Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
     """

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 MOST_BYTES = 10 * 2**20
-"""What is written past this is left out: a task may print for ever."""
+"""What is written past this is left out: a task may print without end."""
 
 
 class RunLog:

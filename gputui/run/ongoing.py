@@ -1,4 +1,4 @@
-"""A run that goes on: the events of its cluster meanwhile, and how far it is.
+"""A run in progress: the events of its cluster, and how far it is.
 
 How far it is goes to the head, so that every frontend sees the run and any of them may cancel it,
 to the terminal and to the log. From the head come crashed workers, restarts, and its own end.
@@ -34,10 +34,10 @@ from gputui.run.request import RunRequest
 from gputui.snapshot import Event, RunState, Snapshot
 
 REPORT_EVERY_S = 0.5
-"""How often the head hears how far the run is."""
+"""How often the run reports its progress to the head."""
 
 CAUSE_S = 5.0
-"""How long the head may take to tell why a run lost its tasks, or how a worker ended."""
+"""How long the head may take to say why a run lost its tasks, or how a worker ended."""
 
 MOST_REPORTED = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
@@ -93,7 +93,7 @@ class OngoingRun:
         self._fewer = asyncio.Event()
 
     async def attend(self, work: Awaitable[Result]) -> Result:
-        """Return what `work` comes to, and take in what the cluster says meanwhile.
+        """Return the result of `work`, and handle the cluster's messages until then.
 
         Raises RunCancelledError where a frontend cancels the run, StoppedError where somebody stops
         the cluster, HeadError where it is lost, RunError where its scheduler is lost or no worker
@@ -128,7 +128,7 @@ class OngoingRun:
             self._reporting = asyncio.create_task(self.report(RunState.RUNNING))
 
     def quieten(self) -> None:
-        """Leave the terminal to somebody else from now on."""
+        """Leave the terminal to another writer from now on."""
         self._bars.stop()
         self._bars = Silence()
 

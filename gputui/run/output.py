@@ -1,4 +1,4 @@
-"""Where a result goes beside stdout: checked before anything starts, written when it is there."""
+"""Where a result goes besides stdout: checked before anything starts, written when it is there."""
 
 import contextlib
 import importlib.util

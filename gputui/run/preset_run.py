@@ -82,7 +82,7 @@ def _load_distributed() -> None:
         import gputui.run.execution  # noqa: F401
     finally:
         gc.enable()
-    # A lost connection is told by the head, in better words than the client's traceback.
+    # The head reports a lost connection more clearly than the client's traceback.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
 
 
@@ -109,7 +109,7 @@ async def _compute(preset_run: PresetRun, ongoing: OngoingRun) -> RunEnd:
 
 
 def _in_thread(work: Callable[[], RunEnd]) -> "asyncio.Future[RunEnd]":
-    """Call in a thread that nobody waits for at the end, should it not see that it is cancelled."""
+    """Call in a thread that is not joined at exit, in case it does not notice a cancellation."""
     loop = asyncio.get_running_loop()
     outcome: asyncio.Future[RunEnd] = loop.create_future()
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 LINE_EVERY_S = 5.0
-"""How often a stage that goes on is told where there is no terminal."""
+"""How often a running stage is reported without a terminal."""
 
 
 class Progress(Protocol):

@@ -17,7 +17,7 @@ from gputui.snapshot import RunState
 
 
 class Recording:
-    """Writes what happens in a run; `warn` is told when that cannot be done."""
+    """Writes what happens in a run; calls `warn` when that cannot be done."""
 
     def __init__(self, record: RunRecord, warn: Callable[[str], None]) -> None:
         self.record = record

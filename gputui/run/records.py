@@ -62,7 +62,7 @@ class RunRecord:
     summary: str = ""
     """Its result in a few words."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """The `--json` object of an ended run, with `figure`, `units` and `versions` beside it."""
+    """The `--json` object of an ended run, with plus `figure`, `units` and `versions`."""
     error_type: str = ""
     error: str = ""
 
@@ -199,7 +199,7 @@ def find(id_: str) -> RunRecord:
     """Return the run of this id, of the only one that begins or ends so, or "last".
 
     Raises:
-        UsageError: there is none, or more than one.
+        UsageError: none is found, or more than one.
     """
     every = recorded()
     if id_ == "last" and every:

@@ -29,13 +29,13 @@ from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import RunState, Snapshot
 
 RUNNING = "running"
-"""The only stage that a script has: nobody knows what it does."""
+"""The only stage of a script: what it does is unknown."""
 
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
 
 LOST_S = 0.5
-"""How long a script may go on once its cluster is lost: nobody can compute for it any more."""
+"""How long a script may go on once its cluster is lost: nothing can compute for it any more."""
 
 
 async def run_script(

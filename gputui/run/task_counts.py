@@ -1,7 +1,7 @@
-"""How far a stage is, by the tasks that the scheduler counts: where nobody else can say.
+"""How far a stage is, by the tasks that the scheduler counts, where nothing else says it.
 
-A script's computation is unknown, and a Dask collection is one future for whoever waits for it.
-Snapshots tell of all tasks on the cluster; those of the stage are in groups that are new.
+A script's computation is unknown, and a Dask collection is one future for its client.
+Snapshots count all tasks on the cluster; those of the stage are in groups that are new.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """`python -m gputui.head.scheduler`: the head's child; its configuration and orders are on stdin.
 
 The messages to the head go out on what was stdout; file descriptor 1 becomes stderr, so that
-nothing printed here can speak for the scheduler. It dies with the head.
+nothing printed here is taken for a message of the scheduler. It dies with the head.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 async def _run(output_descriptor: int) -> None:
-    # Here and not above: it takes most of the start, and the death signal comes before it.
+    # Imported late: it takes most of the start, and the death signal comes before it.
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
     from gputui import tls
@@ -47,7 +47,7 @@ async def _run(output_descriptor: int) -> None:
     if config is None:
         return
     assert isinstance(config, ConfigureScheduler)
-    logging.getLogger("distributed").setLevel(logging.WARNING)  # the head tells who joins
+    logging.getLogger("distributed").setLevel(logging.WARNING)  # the head logs who joins
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
     dask_settings.apply(config.dask_config_json)

@@ -1,4 +1,4 @@
-"""Tells the head what the scheduler counts, and does for it what only the scheduler can.
+"""Send the scheduler's counts to the head, and carry out the head's requests.
 
 Runs in the scheduler's own loop, over its stdin and stdout: while the loop is busy nothing is
 reported, and that is how the head knows.
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 HeadChannel = Channel[FromScheduler, ToScheduler]
 
 HELD_UP_S = 1.0
-"""A loop that was busy for longer has read no heartbeat meanwhile."""
+"""A loop that was busy for longer has read no heartbeat in that time."""
 
 
 class Reporter:
@@ -44,7 +44,7 @@ class Reporter:
         self._stopped = asyncio.Event()
 
     async def report(self, interval_s: float) -> None:
-        """Send the counts for ever."""
+        """Send the counts until cancelled."""
         listening_since = 0.0
         while True:
             self._report(listening_since)

@@ -27,7 +27,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         self.target_duration_s: float | None = None
         """In what time an adaptive cluster is to do its work; None is as Dask is configured."""
         self.tell_head: Callable[[FromScheduler], None] = lambda message: None
-        """Tells the head."""
+        """Sends a message to the head."""
         self._serves_http = bool(address)
         self._spans: list[TaskSpan] = []
         self._spans_left: Counter[str] = Counter()
@@ -63,7 +63,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         close_workers: bool = False,
         **options: Any,
     ) -> dict[str, Any]:
-        """Retire workers; the head hears of those that a client wants closed.
+        """Retire workers; the head is notified of those that a client closes.
 
         Their agents would start them again, as they do after `client.restart()`.
         """

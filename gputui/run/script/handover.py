@@ -1,9 +1,9 @@
-"""What a script's process is told on a pipe, and how Dask's `Client()` there finds the cluster.
+"""What a script's process reads from a pipe, and how Dask's `Client()` there finds the cluster.
 
 Nothing secret is in argv, in the environment, in a file or in Dask's configuration (which Dask
 writes into the environment of processes that it starts): the configuration names the scheduler
 and `security` below, which `Client` asks for the certificate, and `gputui.run.script.preload`. A
-process that the script spawns is told the same by its environment, and asks the cluster's head.
+process that the script spawns finds it through its environment, and asks the cluster's head.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Handover:
     key_pem: str
     dask_config_json: str
     folder: str
-    """Where the script lies; the cluster gets the modules beside it."""
+    """The script's folder; the cluster gets the modules in it."""
     parent: int
     """The pid of the command: the script ends with it."""
 
@@ -92,7 +92,7 @@ def taken(address: str) -> Handover | None:
 
 
 async def _ask(address: str, socket: str, folder: str) -> Handover:
-    """Return what the head behind a socket tells those that attach."""
+    """Return what the head behind a socket sends to those that attach."""
     from gputui.cluster.link import HeadLink
 
     link = await HeadLink.open(socket, frontend="python")

@@ -1,6 +1,6 @@
-"""The modules beside a script or a preset, for the scheduler and the workers: source, in memory.
+"""The modules next to a script or a preset, for the scheduler and the workers: source, in memory.
 
-A task is sent with the name of its function's module, and whoever runs it imports that. The
+A task is sent with the name of its function's module, and the worker imports that. The
 script's folder may not be there, and a running cluster may have modules of another person's script
 or of the run before: what is loaded under a name is always that of the run that goes on.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 MOST_BYTES = 8 * 2**20
-"""What lies past this is left at home: the folder is then somebody's whole library."""
+"""Nothing is sent past this: the folder is then a whole library."""
 
 DEEPEST = 8
 """Packages within packages; a folder may hold a link to itself."""
@@ -27,7 +27,7 @@ class Source:
     """One module's file."""
 
     path: str = field(compare=False)
-    """Where it lies beside the script; `__file__` of the module everywhere."""
+    """Its path relative to the script; `__file__` of the module everywhere."""
     content: bytes
     is_package: bool
 
@@ -95,7 +95,7 @@ class Modules(MetaPathFinder, ExecutionLoader):
         )
 
     def get_filename(self, fullname: str) -> str:
-        """Return where a module's file lies beside the script."""
+        """Return a module's path relative to the script."""
         return self._source(fullname).path
 
     def get_source(self, fullname: str) -> str:

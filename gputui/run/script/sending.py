@@ -1,4 +1,4 @@
-"""Gives a cluster the modules beside a file of the user's, a script or a preset.
+"""Send a cluster the modules next to a user's file, a script or a preset.
 
 Each client has modules of its own on the cluster, as long as it is there. Where two clients would
 give different modules one name, the second is refused: a worker has one module of a name.
