@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from gputui.protocol.delivery import Delivery
 from gputui.protocol.shared import LogLines, Refused
+from gputui.series import METRICS, unpack
 from gputui.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 
 
@@ -250,6 +251,12 @@ class HistoryTaken:
     """When the newest coarse row ended: the mean of `series.COARSE_S`; 0 without any."""
     coarse_rows: int
     values: str
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not so many rows."""
+        width, rows = len(self.keys) * len(METRICS), self.fine_rows + self.coarse_rows
+        if min(self.fine_rows, self.coarse_rows) < 0 or len(unpack(self.values)) != rows * width:
+            raise ValueError(f"the history of {self.host} is not {rows} rows of {width}")
 
 
 @dataclass(frozen=True, slots=True)

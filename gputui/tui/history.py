@@ -91,10 +91,8 @@ class History:
         self._graphs: dict[tuple[str, Metric, Span, int], tuple[int, list[float | None]]] = {}
 
     def begin(self, taken: HistoryTaken) -> None:
-        """Take in what the head kept of a host; raises ValueError for what is no such thing."""
+        """Take in what the head kept of a host."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
-        if len(raw) != (taken.fine_rows + taken.coarse_rows) * width:
-            raise ValueError(f"history of {taken.host}: {len(raw)} values in rows of {width}")
         fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
         for place, key in enumerate(taken.keys):
             begins = range(place * len(METRICS), (place + 1) * len(METRICS))

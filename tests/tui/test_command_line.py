@@ -136,9 +136,9 @@ async def test_the_help_is_searched_with_the_key_that_filters() -> None:
     async with on.app.run_test(size=(100, 40)) as pilot:
         await sees(pilot, "h:gpu0")
         await pilot.press("question_mark")
-        await sees(pilot, "/ search", ":theme")
+        await sees(pilot, "/ search", ":command")
         await pilot.press("slash", *"hosts file")
         await sees(pilot, ":reload")
-        await sees_not(pilot, ":theme")
+        await sees_not(pilot, ":command")
         await pilot.press("escape")
         await sees(pilot, "h:gpu0")

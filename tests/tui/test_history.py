@@ -1,12 +1,14 @@
 """An hour of readings in 16 bits each, and graphs whose steps are whole before they are shown."""
 
+import json
 from array import array
-from dataclasses import replace
 from itertools import chain
 
 import pytest
 
-from gputui.protocol.frontend import HistoryTaken
+from gputui.errors import ProtocolError
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import of_device, of_host, pack
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
@@ -100,7 +102,15 @@ def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
     assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
 
 
-def test_a_history_of_another_shape_is_refused() -> None:
-    taken = kept_by_a_head(10, 20)
-    with pytest.raises(ValueError, match="history of h"):
-        History().begin(replace(taken, fine_rows=7))
+@pytest.mark.parametrize(
+    ("fine", "coarse", "values"),
+    [(7, 1, None), (4, -1, None), (2, 1, ""), (2, 1, "no base64!"), (2, 1, "AAA=")],
+)
+def test_a_history_of_another_shape_is_no_message(
+    fine: int, coarse: int, values: str | None
+) -> None:
+    name, row = "HistoryTaken", json.loads(encode(kept_by_a_head(10, 20)))[1:]
+    row[3], row[5] = fine, coarse
+    row[6] = row[6] if values is None else values
+    with pytest.raises(ProtocolError, match=name):
+        decode(json.dumps([name, *row]).encode(), ToFrontend)
