@@ -1,4 +1,4 @@
-"""What calls for a person: conditions on slots and hosts → alarms, with hysteresis. Pure.
+"""Alarms: conditions on slots and hosts → alarms, with hysteresis. Pure.
 
 A condition is an alarm once it has held for a while, and no longer once it has not held for a
 while, so that a reading on the edge does not blink. High utilisation is what people want and no
@@ -19,7 +19,7 @@ CLEARED_AFTER_S = 5.0
 
 
 class AlarmKind(StrEnum):
-    """What is the matter."""
+    """What is wrong."""
 
     LOST = "GPU lost"
     SILENT = "host silent"
@@ -53,7 +53,7 @@ SERIOUS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that calls for a person."""
+    """A condition that needs attention."""
 
     subject: str
     """A slot's key or a host's name."""
@@ -112,7 +112,7 @@ class Alarms:
         return iter(sorted(raised, key=lambda alarm: (not alarm.serious, alarm.since)))
 
     def by_subject(self) -> dict[str, list[AlarmKind]]:
-        """Return what is the matter with each slot or host, the serious first."""
+        """Return what is wrong with each slot or host, the serious first."""
         found: dict[str, list[AlarmKind]] = {}
         for alarm in self:
             found.setdefault(alarm.subject, []).append(alarm.kind)

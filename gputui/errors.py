@@ -1,4 +1,4 @@
-"""The error tree and the exit codes; every message says where, what, and how to put it right.
+"""The error tree and the exit codes; every message says where, what, and how to fix it.
 
 GputuiError
  +-- UsageError            wrong hosts, preset or parameter (exit 2)
@@ -7,13 +7,13 @@ GputuiError
  +-- ClusterError          no cluster to run it on (exit 3)
  |    +-- HostError        one host could not be used; evidence as attributes
  |    +-- ClusterTimeoutError  it, or its workers, were not up in time (a TimeoutError, too)
- |    +-- HeadError        the head died, refused, or speaks another version
- |         +-- StoppedError  somebody stopped the cluster
- |         +-- OtherVersionError  its head speaks another version
+ |    +-- HeadError        the head died, refused, or has another protocol version
+ |         +-- StoppedError  the cluster was stopped
+ |         +-- OtherVersionError  its head has another protocol version
  |    +-- FolderError      this user has no folder for sockets, packs or scratch files
  +-- RunError              the computation failed (exit 1)
  +-- ProtocolError         a line on a link that is not a message of this version
- +-- DevicesError          the GPUs of a host cannot be seen: why, and what mends it
+ +-- DevicesError          the GPUs of a host cannot be seen: why, and the hint
 """
 
 from enum import IntEnum
@@ -64,7 +64,7 @@ class ClusterError(GputuiError):
 class HostError(ClusterError):
     """A host that cannot be used, with the evidence; what the host said holds no terminal codes.
 
-    `stage` is the `HostState` it failed in, `hint` the line that mends it (or ""). A
+    `stage` is the `HostState` it failed in, `hint` how to fix it (or ""). A
     `transient` one may pass by itself: a host that was ready before is then tried again.
     """
 
@@ -95,7 +95,7 @@ class ClusterTimeoutError(ClusterError, TimeoutError):
 
 
 class HeadError(ClusterError):
-    """The head of a cluster died, refused, or speaks another version of the protocol."""
+    """The head of a cluster died, refused, or has another protocol version."""
 
 
 class FolderError(ClusterError):
@@ -103,11 +103,11 @@ class FolderError(ClusterError):
 
 
 class StoppedError(HeadError):
-    """Somebody stopped the cluster, a client of its scheduler included."""
+    """The cluster was stopped, by a frontend or by a client of its scheduler."""
 
 
 class OtherVersionError(HeadError):
-    """A head that speaks another version: it can be listed and stopped, not attached to."""
+    """A head with another protocol version: it can be listed and stopped, not attached to."""
 
 
 class RunError(GputuiError):
@@ -131,4 +131,4 @@ class ProtocolError(GputuiError):
 
 
 class DevicesError(GputuiError):
-    """NVML could not be opened on a host; the message says why and how to put it right."""
+    """NVML could not be opened on a host; the message says why and how to fix it."""

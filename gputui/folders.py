@@ -32,7 +32,7 @@ def runtime_folder() -> Path:
 
 
 def cache_folders() -> tuple[Path, ...]:
-    """Return where packed agents may lie, the user's cache first; not made and not checked.
+    """Return the folders for packed agents, the user's cache first; not made and not checked.
 
     `fleet/deploy/loader.py`, which runs on a host before anything of gputui is there, has the same.
     """

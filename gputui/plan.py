@@ -55,7 +55,7 @@ class Changes:
 
 
 def usual_workers(host: Host, capacity: HostCapacity) -> int:
-    """Return how many workers a host gives when nobody asks for another number."""
+    """Return how many workers a host gives by default."""
     if devices := chosen_devices(host, capacity.devices):
         return len(devices) * host.workers_per_gpu
     return host.workers or default_cpu_workers(capacity.cpus // (host.nthreads or 1) or 1)

@@ -1,6 +1,6 @@
 """What people set once: `~/.config/dask/gputui.yaml` and `DASK_GPUTUI__…`, by Dask's own rules.
 
-Read by whoever starts a cluster, and handed to its head as part of `ConfigureHead`; flags of
+The process that starts a cluster reads them for its head's `ConfigureHead`; flags of
 the command line come over these.
 """
 

@@ -13,7 +13,7 @@ from gputui.snapshot import HostState, HostStatus, Snapshot, WorkerState, Worker
 
 
 class SlotState(StrEnum):
-    """What a slot is doing, the worst of what holds."""
+    """The state of a slot: the worst that applies."""
 
     LOST = "lost"
     SILENT = "silent"
@@ -74,7 +74,7 @@ class Slot:
 
     @property
     def foreign(self) -> bool:
-        """Whether somebody else's process is on its device."""
+        """Whether a process that is not of this cluster is on its device."""
         return self.device is not None and any(
             process.owner is not Owner.OURS for process in self.device.processes
         )
@@ -149,7 +149,7 @@ def _state(
 
 
 def state_of_worker(worker: WorkerStatus) -> SlotState:
-    """Return what a worker that is not gone is doing, as its slot would say."""
+    """Return the slot state for a worker that is not gone."""
     return SlotState.MISPLACED if wrong_device(worker) else _BY_WORKER[worker.state]
 
 

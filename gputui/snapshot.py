@@ -258,7 +258,7 @@ class Session:
     attached_at: float = 0.0
 
     def __str__(self) -> str:
-        """Return in words who this is.
+        """Describe who this is.
 
         >>> str(Session("screen", 7, "alice", "pts/3", "10.0.0.9"))
         'alice on pts/3 (ssh from 10.0.0.9)'

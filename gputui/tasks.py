@@ -25,7 +25,7 @@ class Tasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
-        """Begin some work; its name appears in what `failed` hears."""
+        """Begin some work; its name is passed to `failed`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -50,7 +50,7 @@ class Tasks:
 
 
 def words(error: Exception) -> str:
-    """Return an error that was not foreseen in words.
+    """Describe an unexpected error.
 
     >>> words(KeyError("a"))
     "KeyError: 'a'"

@@ -1,4 +1,4 @@
-"""How a worker's process ended, in words that say what to do: pure."""
+"""How a worker's process ended, with what to do about it. Pure."""
 
 import os
 import re

@@ -1,7 +1,7 @@
 """What this host is, gathered once for a head: `gather_facts` → `Facts`.
 
 Called by the agent in a thread of its own. Nothing is imported to find its version, and
-nothing waits for NVML longer than told.
+nothing waits for NVML longer than the timeout.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Imports what workers need once, then forks each of them; the agent's one heavy child.
+"""Import what workers need once, then fork each of them; the agent's one heavy child.
 
 It takes the agent's orders as packets, each with two descriptors (the worker's output and its
-reports), and tells how workers end. It has one thread and no CUDA context, so that forking is safe.
+reports), and reports how workers end. One thread and no CUDA context make forking safe.
 It outlives the agent for a moment: when that is gone, it ends all that was started on this host,
 and removes what the agent can no longer remove.
 """
@@ -62,7 +62,7 @@ def forkserver(control_fd: int, scratch: Path, place: Place) -> NoReturn:
 
 
 def _import_for_workers() -> None:
-    """Import what a worker would: memory that all of them share, and time that each is spared."""
+    """Import what every worker needs: they share its memory, and start sooner."""
     import distributed
     import numpy
 
@@ -91,7 +91,7 @@ class Forkserver:
         self._imported = False
 
     def serve(self) -> None:
-        """Take orders, and tell of ends, until the agent is gone."""
+        """Carry out orders, and report workers that end, until the agent is gone."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -141,7 +141,7 @@ class Forkserver:
             self._imported = True
 
     def _fork(self, order: ForkWorker, output: int, reports: int) -> None:
-        """Fork a worker, and tell its pid.
+        """Fork a worker, and report its pid.
 
         A thread of Python's may hold a lock that the worker would wait for without end.
         """
@@ -160,7 +160,7 @@ class Forkserver:
             os.close(descriptor)
 
     def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
-        """Be the worker, and never come back."""
+        """Run the worker in this process; never returns."""
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -190,7 +190,7 @@ class Forkserver:
             os._exit(status)
 
     def _reap(self) -> None:
-        """Tell of the workers that ended, and end what their tasks left behind."""
+        """Report the workers that ended, and end what their tasks left behind."""
         reaped = False
         while (ended := _ended_child()) is not None:
             lifetime.kill_group(ended)

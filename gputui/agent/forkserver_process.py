@@ -1,4 +1,4 @@
-"""The agent's hold on its forkserver: starts it, orders from it, hears it, and starts it again.
+"""The agent's side of its forkserver: start it, send it orders, read its reports, restart it.
 
 The forkserver gets a list of what to remove should the agent be killed. One that ends before it was
 ready cannot import what workers need; after a few tries it is given up, with what it said.
@@ -48,7 +48,7 @@ class ForkserverProcess:
         heard: Callable[[FromForkserver, list[int]], None],
         lost: Callable[[str, bool], Awaitable[None]],
     ) -> None:
-        """Call `heard` with what it tells and the descriptors that came along.
+        """Call `heard` with each message and the descriptors that came with it.
 
         `lost` is called with how it ended and whether it is given up.
         """

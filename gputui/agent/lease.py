@@ -1,4 +1,4 @@
-"""How long an agent lives without word of its head."""
+"""How long an agent lives without a message from its head."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ HELD_UP_S = 0.2
 """A process that wakes so much later than it asked for was held up."""
 
 GRACE_S = 2.0
-"""How long it then has to read what its head sent meanwhile."""
+"""How long it then has to read what its head sent in that time."""
 
 
 class Lease:

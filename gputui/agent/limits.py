@@ -13,7 +13,7 @@ CHECK_S = 0.2
 async def keep_limits(
     workers: Mapping[str, WorkerProcess], share: Callable[[], float | None]
 ) -> None:
-    """Watch the memory of these workers for ever, whichever they are by then.
+    """Watch the memory of these workers until cancelled, whichever they are by then.
 
     `share` says at how much of its limit a worker is ended; None is never.
     """

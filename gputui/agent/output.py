@@ -93,7 +93,7 @@ class Output:
             self._keep([last])
 
     def _keep(self, lines: list[bytes]) -> None:
-        """Keep lines, and send them soon where somebody follows."""
+        """Keep lines, and send them soon where a head follows."""
         for line in lines:
             text = line[:LINE_CHARACTERS].decode("utf-8", "replace")
             self._kept.append(text)

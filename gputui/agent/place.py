@@ -27,18 +27,18 @@ def own_command() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the agent of one host of one cluster is found: a socket, and a lock beside it."""
+    """Where the agent of one host of one cluster is found: a socket, and a lock next to it."""
 
     path: Path
 
     @classmethod
     def of(cls, cluster_id: str, host: str) -> "Place":
-        """Return the place of a host's agent; raises FolderError where no folder can be had."""
+        """Return the place of a host's agent; raises FolderError where no folder is usable."""
         name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
         return cls(runtime_folder() / f"agent-{name}.sock")
 
     def connect(self) -> socket.socket | None:
-        """Return a connection to the agent; None where there is none."""
+        """Return a connection to the agent; None where none listens."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(str(self.path))

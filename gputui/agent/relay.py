@@ -1,6 +1,6 @@
-"""What SSH starts: bytes between stdio and the agent's socket; starts the agent if there is none.
+"""What SSH starts: bytes between stdio and the agent's socket; starts the agent if none runs.
 
-File descriptor 1 is moved away first, so that nothing but this module can speak for the agent.
+File descriptor 1 is moved away first, so that only this module writes to the head.
 The agent is forked from here, before any thread and any heavy import: one start of Python serves
 both. The end of the relay is not the end of the agent: its lease begins. The end of the agent is
 the end of the relay, which removes what one that was killed as it started could not.

@@ -1,7 +1,7 @@
 """The agent's loop: takes a head's messages, reads the host, and looks after the workers.
 
 One head at a time; one that connects again takes over with every worker alive. Without a head for
-the length of the lease, or told to shut down, it ends the workers, removes what they left, and
+the length of the lease, or asked to shut down, it ends the workers, removes what they left, and
 ends itself.
 """
 
@@ -64,7 +64,7 @@ HeadChannel = Channel[FromAgent, ToAgent]
 
 
 def supervise(configure: Configure, place: Place, listener: socket.socket, scratch: Path) -> None:
-    """Be the agent of this host until it is over; the first head comes over `listener`.
+    """Run the agent of this host to its end; the first head connects over `listener`.
 
     Then `scratch`, a folder of its own, is removed. The caller ends the process at once: a thread
     that hangs in a file system or a driver would keep it.
@@ -105,7 +105,7 @@ class Supervisor:
         self._lasting = Tasks(self._lasting_failed)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Serve heads until told to end, or the lease runs out."""
+        """Serve heads until asked to end, or the lease runs out."""
         self._end_on_signals()
         self._watch.start()
         reader = TelemetryReader(self._watch, scratch=self._scratch)
@@ -126,7 +126,7 @@ class Supervisor:
             await self._part()
 
     def send(self, message: FromAgent) -> None:
-        """Send to the head, if there is one: another is told how things are by the facts."""
+        """Send to the head, if one is connected: the next one gets the state with the facts."""
         if self._head is not None:
             self._head.send(message)
 
@@ -153,20 +153,20 @@ class Supervisor:
                 await channel.close()
 
     def _prefer(self, channel: HeadChannel) -> None:
-        """Speak with this head from now on, and hang up on any other."""
+        """Serve this head from now on, and disconnect any other."""
         before, self._head, self._reported = self._head, channel, ""
         if before is not None and before is not channel:
             before.abort()
 
     def _end_on_signals(self) -> None:
-        """Take a signal that asks this process to end as a head's wish."""
+        """Handle a signal that asks this process to end like a head's request."""
         for number in END_SIGNALS:
             wish = partial(self._take, Shutdown(LEASE_GRACE_S))
             asyncio.get_running_loop().add_signal_handler(number, wish)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
     def _take(self, message: ToAgent) -> None:
-        """Carry out one message; what takes time goes on by itself, and a failure is told."""
+        """Carry out one message; what takes time runs as a task, and a failure is reported."""
         name = type(message).__name__
         try:
             work = self._carry_out(message)
@@ -201,7 +201,7 @@ class Supervisor:
         return None
 
     def _work_failed(self, name: str, error: Exception) -> None:
-        """Tell the head that something it asked for failed."""
+        """Report to the head that a request of its failed."""
         self.send(Trouble(f"{name} failed: {words(error)}"))
 
     def _lasting_failed(self, name: str, error: Exception) -> None:
@@ -210,7 +210,7 @@ class Supervisor:
         self._over.set()
 
     async def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work for as long as the agent lives: told when it fails, and begun again."""
+        """Keep some work going as long as the agent lives: report a failure and start it again."""
         while True:
             try:
                 await work()
@@ -220,7 +220,7 @@ class Supervisor:
             await asyncio.sleep(RETRY_S)
 
     def _report(self, text: str) -> None:
-        """Tell the head of a trouble that lasts, once."""
+        """Report a lasting problem to the head, once."""
         if text != self._reported:
             self._reported = text
             self.send(Trouble(text))
@@ -239,7 +239,7 @@ class Supervisor:
             await asyncio.sleep(self._configure.telemetry_interval_s)
 
     async def _reading(self, reader: TelemetryReader) -> Telemetry:
-        """Return a reading; one that takes long is told, and waited for."""
+        """Return a reading; report one that takes long, and wait for it."""
         reading = asyncio.get_running_loop().run_in_executor(
             None, reader.read, self._workers.pids()
         )
@@ -249,7 +249,7 @@ class Supervisor:
         return await reading
 
     async def _try_port(self, reach: Reach) -> None:
-        """Try to connect to the scheduler's port, and tell how it went."""
+        """Try to connect to the scheduler's port, and report the result."""
         error = ""
         try:
             async with asyncio.timeout(reach.timeout_s):
@@ -262,7 +262,7 @@ class Supervisor:
         self.send(Reached(reach.host, reach.port, error))
 
     async def _end_with_lease(self) -> None:
-        """End when nothing was heard of a head for the length of the lease."""
+        """End when no message of a head came for the length of the lease."""
         await self._lease.run_out()
         self._end(f"its head said nothing for {self._configure.lease_s:g} s")
         await self._shut_down(LEASE_GRACE_S)
@@ -278,7 +278,7 @@ class Supervisor:
         self._ending = AgentEnding(reason, last_lines_of(self._scratch / LOG))
 
     async def _part(self) -> None:
-        """Say why the agent ends where nobody asked for it, and close the head's channel."""
+        """Report why the agent ends unasked, and close the head's channel."""
         if self._ending is not None:
             self.send(self._ending)
         if self._head is not None:

@@ -1,4 +1,4 @@
-"""One worker of a host: what it is to be, its process where it has one, and its next start."""
+"""One worker of a host: its specification, its process if it has one, and its next start."""
 
 import asyncio
 import signal
@@ -28,7 +28,7 @@ class WorkerProcess:
     output: Output
     process: Handle | None = None
     forking: bool = False
-    """Whether it was ordered from the forkserver, which has not told its pid yet."""
+    """Whether it was ordered from the forkserver, which has not reported its pid yet."""
     waiting: bool = False
     """Whether it is to be forked as soon as the forkserver is ready."""
     started_at: float = 0.0
@@ -53,7 +53,7 @@ class WorkerProcess:
         return self.process.pid if self.process else None
 
     def process_ended(self) -> None:
-        """Let go of its process, which its parent has reaped."""
+        """Forget its process, which its parent has reaped."""
         if self.process is not None:
             self.process.close()
             self.process = None
@@ -83,13 +83,13 @@ class WorkerProcess:
             self.kill()
 
     def cancel_restart(self) -> None:
-        """Let a start that is due be."""
+        """Cancel a start that is due."""
         if self.restart is not None:
             self.restart.cancel()
             self.restart = None
 
     def next_start(self, end: Exit) -> float | None:
-        """Return in how many seconds to start it again after this end; None parks it."""
+        """Return in how many seconds to start it again after this end; None stops it for good."""
         if not end.failed:
             return 0.0 if end.kind == "closed" else BACKOFF_S[1]
         if time.monotonic() - self.started_at > LIVED_S:

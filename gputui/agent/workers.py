@@ -45,7 +45,7 @@ from gputui.protocol.forkserver import (
 )
 
 TAIL_LINES = 20
-"""How much of a worker's last output is told with its end."""
+"""How much of a worker's last output is reported with its end."""
 
 RESTART_GRACE_S = 3.0
 
@@ -64,7 +64,7 @@ class Workers:
         send: Callable[[FromAgent], None],
         cpus_near: Callable[[str], frozenset[int]],
     ) -> None:
-        """Start workers within `scratch`; `cpus_near` tells where those of a device run best."""
+        """Start workers within `scratch`; `cpus_near` gives the CPUs near a device."""
         self._cpus_near = cpus_near
         self._scratch = scratch
         self._send = send
@@ -78,7 +78,7 @@ class Workers:
         self._following = False
 
     async def run_forkserver(self) -> None:
-        """Keep a forkserver running; it imports while the head makes up its mind."""
+        """Keep a forkserver running; it imports while the head decides."""
         self._forkserver.start()
         await self._forkserver.run()
 
@@ -136,7 +136,7 @@ class Workers:
         await _within(KILLED_S, ending)
 
     def restart(self, names: Iterable[str]) -> None:
-        """End and start workers anew, parked ones included."""
+        """Restart workers, those stopped by a crash loop included."""
         for name in names:
             worker = self._workers.get(name)
             if worker is None or worker.stopping:
@@ -172,7 +172,7 @@ class Workers:
         )
 
     async def close(self) -> None:
-        """End whatever is left, and the forkserver."""
+        """End the workers that are left, and the forkserver."""
         for worker in self._workers.values():
             worker.cancel_restart()
             worker.kill()
@@ -182,7 +182,7 @@ class Workers:
             worker.output.close()
 
     def _hear(self, message: FromForkserver, descriptors: list[int]) -> None:
-        """Take what the forkserver tells."""
+        """Handle a message of the forkserver."""
         match message:
             case Imported():
                 self._imported(message)
@@ -266,7 +266,7 @@ class Workers:
         asyncio.get_running_loop().add_reader(reads, self._read_report, worker, reads)
 
     def _failed_to_start(self, worker: WorkerProcess, error: OSError) -> None:
-        """Tell why a worker could not even be forked, and try again as after a crash."""
+        """Report why a worker could not be forked, and try again as after a crash."""
         where = f"{error.filename}: " if error.filename else ""
         reason = f"it could not be started: {where}{error.strerror}"
         end = Exit("crashed", reason, None, None, failed=True)
@@ -274,7 +274,7 @@ class Workers:
         self._tell_exit(worker, 0, end, worker.next_start(end))
 
     def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
-        """Take what a worker reports of itself, until it ends."""
+        """Read what a worker reports of itself, until it ends."""
         try:
             data = os.read(descriptor, 4096)
         except BlockingIOError:
@@ -304,7 +304,7 @@ class Workers:
             worker.kill()
 
     def _exited(self, name: str, pid: int, status: int) -> None:
-        """Take the end of a worker: tell why, and start it again where that is wanted."""
+        """Handle the end of a worker: report why, and restart it where it is desired."""
         worker = self._workers.get(name)
         if worker is None or worker.pid != pid:
             return
@@ -329,7 +329,7 @@ class Workers:
     def _tell_exit(
         self, worker: WorkerProcess, pid: int, end: Exit, restart_in_s: float | None
     ) -> None:
-        """Tell the end of a worker's process, and start another when that is due."""
+        """Report the end of a worker's process, and start another when that is due."""
         self._send(
             WorkerExited(
                 name=worker.spec.name,

@@ -133,7 +133,7 @@ def _statistic(path: Path, name: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """Return the number in a file; None for "max", and where there is no such file."""
+    """Return the number in a file; None for "max", or without the file."""
     text = _read(path).strip()
     return int(text) if text.lstrip("-").isdecimal() else None
 

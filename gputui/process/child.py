@@ -1,4 +1,4 @@
-"""A child process from its start to its end: the one class that holds children.
+"""A child process from its start to its end: the only class that starts and ends children.
 
 It starts a command with its environment and pipes, keeps the last lines that it writes to stderr,
 and says how it ended. No wait is unbounded and none depends on the child's pipes: a grandchild may
@@ -53,7 +53,7 @@ class Child:
         """Start a command in `env`; raises OSError when it cannot be.
 
         With `own_session` the terminal's signals do not reach it, and it leads a process group.
-        `said` hears each line of its stderr.
+        `said` is called with each line of its stderr.
         """
         self._process = subprocess.Popen(
             list(command),
@@ -83,7 +83,7 @@ class Child:
 
     @property
     def reason(self) -> str:
-        """How it ended, in words, with its last line where it failed; "" while it runs."""
+        """How it ended, with its last line where it failed; "" while it runs."""
         if self.status is None:
             return ""
         last = f": {self.last_log_lines[-1]}" if self.status and self.last_log_lines else ""
@@ -225,7 +225,7 @@ def last_lines_of(path: Path, count: int = LOG_LINES) -> tuple[str, ...]:
 
 
 def ending(status: int) -> str:
-    """Return in words how a process ended, by its exit status as `subprocess` has it.
+    """Describe how a process ended, by its exit status as `subprocess` has it.
 
     >>> ending(-9), ending(1)
     ('was killed by SIGKILL', 'ended with exit status 1')

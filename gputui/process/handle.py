@@ -51,7 +51,7 @@ class Handle:
             kill_group(self.pid)
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None

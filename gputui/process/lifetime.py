@@ -23,7 +23,7 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 REAP_EVERY_S = 0.005
 
 WORKER_MARK = "GPUTUI_WORKER"
-"""Set to a worker's pid in its environment: what its tasks start can be told by it."""
+"""Set to a worker's pid in its environment: it marks what its tasks start."""
 
 
 def die_with(parent: int) -> None:
@@ -42,7 +42,7 @@ def adopt_orphans() -> None:
 
 
 def kill_group(group: int) -> None:
-    """Kill every process of a group; nothing if there is none."""
+    """Kill every process of a group, if any."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
@@ -55,7 +55,7 @@ def children() -> list[int]:
 
 
 def worker_of(pid: int) -> int | None:
-    """Return the pid of the worker whose task started this process, None where nothing tells."""
+    """Return the pid of the worker whose task started this process, None where it is unknown."""
     try:
         environ = procfs.read_bytes(f"/proc/{pid}/environ")
     except OSError:

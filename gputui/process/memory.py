@@ -1,4 +1,4 @@
-"""How much memory processes here may use, and of that a worker: asked anew each time.
+"""How much memory processes here may use, and of that a worker: read again each time.
 
 Apart from the rest of a host's facts, because the forkserver imports it, too, and little else.
 """

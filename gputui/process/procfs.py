@@ -146,7 +146,7 @@ def has_hardware(interface: str) -> bool:
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return what /proc says of a process now, None when there is none to be seen."""
+    """Return what /proc says of a process now, None when it is not visible."""
     try:
         return parse_process_stat(read_text(f"/proc/{pid}/stat"))
     except (OSError, ValueError, IndexError):

@@ -1,8 +1,8 @@
 """Where modules are found: by gputui's own processes, and by tasks.
 
-What gputui starts for itself ignores the working directory: a `random.py` that lies there is no
+What gputui starts for itself ignores the working directory: a `random.py` in it is no
 part of it. Tasks find the modules that the starter of their cluster finds, as under LocalCluster.
-Nothing that may lie there is imported at the top of this module.
+Nothing that may be shadowed there is imported at the top of this module.
 """
 
 import os
@@ -23,7 +23,7 @@ def own_python(module: str) -> list[str]:
 def ignore_working_directory() -> None:
     """Find no module in the working directory from now on, unless PYTHONPATH has its full name."""
     try:
-        here = {"", os.getcwd()} - {*_given()}  # noqa: PTH109 - pathlib may lie there
+        here = {"", os.getcwd()} - {*_given()}  # noqa: PTH109 - pathlib may be shadowed there
     except FileNotFoundError:
         here = {""}
     sys.path[:] = [path for path in sys.path if path not in here]

@@ -1,4 +1,4 @@
-"""CuPy as a worker wants it: a pool that spills before it fails, generators that hold nobody up.
+"""CuPy as a worker needs it: a pool that spills before it fails, generators that do not block.
 
 Imported where CuPy is, and not before: it is what makes the worker's arrays.
 """

@@ -132,7 +132,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
             return True
 
     def on_device(self, keys: Iterable[Hashable]) -> bool:
-        """Return whether any of these lies on the device."""
+        """Return whether any of these is on the device."""
         with self._lock:
             return any(key in self._device for key in keys)
 

@@ -1,6 +1,6 @@
 """The worker in its forked process: Dask's own, pinned, over TLS, without HTTP.
 
-It tells its agent through a pipe when it has registered and, on a GPU, which device its CUDA
+It reports to its agent through a pipe when it has registered and, on a GPU, which device its CUDA
 context is on. Certificates stay in memory. Exit status: 0 closed, 1 could not start; why is
 then the last line of its output.
 """
@@ -38,7 +38,7 @@ class Worker(distributed.Worker):  # type: ignore[misc]
     device: Device | None = None
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
-        """Start none: whoever wants to see the worker asks its agent or its scheduler."""
+        """Start no HTTP server: the agent and the scheduler report on the worker."""
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a task, as Dask does."""
@@ -59,17 +59,17 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         return await super().get_data(comm, keys, who=who, serializers=serializers)
 
     async def close(self, **wishes: Any) -> str | None:
-        """Close; a task that runs cannot be ended, and nobody will take its result."""
+        """Close; a running task cannot be ended, and its result is not needed."""
         said: str | None = await super().close(**{**wishes, "executor_wait": False})
         return said
 
 
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:
-    """Be a worker until it is closed; returns the exit status.
+    """Run a worker until it is closed; returns the exit status.
 
     `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
     lock (whose turn it is to make a CUDA context) and cpus (near the device; none is any).
-    NumPy's own generator was forked with the rest, and is seeded anew.
+    NumPy's own generator was forked with the rest, and is seeded again.
     """
     for key, value in spec["env"]:
         os.environ[key] = value
@@ -159,7 +159,7 @@ class Metrics:
         self._device = device
 
     def __call__(self, worker: distributed.Worker) -> dict[str, Any]:
-        """Return what this worker's device holds; meanwhile its limit grows with the host."""
+        """Return what this worker's device holds, and let its limit grow with the host."""
         self._grow(worker)
         if self._device is None:
             return {"device_uuid": None, "device_managed_bytes": None}

@@ -84,7 +84,7 @@ class Nvml:
         return cls(pynvml)
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Close the library."""
         self.ask("nvmlShutdown")
 
     def ask(self, function: str, *arguments: Any) -> Any:
@@ -147,7 +147,7 @@ class Gpu:
         self.cpus = self._cpus()
         uuid = nvml.ask("nvmlDeviceGetUUID", handle)
         if uuid is None:
-            raise DevicesError("NVML does not tell its UUID")
+            raise DevicesError("NVML does not report its UUID")
         self._blank = self._describe(handle, uuid, str(index))
         self._last: tuple[DeviceReading, ...] = (self._blank,)
 

@@ -40,7 +40,7 @@ class Sampler(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The last sample, or `first` as long as there is none."""
+        """The last sample, or `first` before one was taken."""
         return self._last[1]
 
     @property

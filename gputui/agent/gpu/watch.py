@@ -52,7 +52,7 @@ class DeviceWatch:
         self._opener = threading.Thread(target=self._open, name="nvml", daemon=True)
 
     def start(self) -> None:
-        """Begin to open NVML; `wait` tells when there is something to read."""
+        """Begin to open NVML; `wait` returns when there is something to read."""
         self._opener.start()
 
     def wait(self, timeout_s: float) -> bool:
@@ -98,7 +98,7 @@ class DeviceWatch:
         return frozenset(os.sched_getaffinity(0))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return, in words and with the hint, why GPUs are missing or not what they seem."""
+        """Return why GPUs are missing or not what they seem, with the hint."""
         if not self._opened.is_set():
             return ("NVML does not answer: does nvidia-smi work on this host?",)
         if not ambiguous_order(self._environ, self.devices()):

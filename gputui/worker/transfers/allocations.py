@@ -75,7 +75,7 @@ class Allocations:
             self._changed.notify_all()
 
     def wait(self, bound_s: float) -> bool:
-        """Wait until nothing is withheld any more; whether anything was freed meanwhile."""
+        """Wait until nothing is withheld any more; return whether anything was freed."""
         with self._changed:
             before = len(self._withheld)
             self._changed.wait_for(lambda: not self._withheld, bound_s)

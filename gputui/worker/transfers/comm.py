@@ -6,9 +6,9 @@ It differs from Dask's for one exchange only, a `get_data` between two workers n
     get_data, keys                 ──────▶
                                    ◀──────    OK, values packed; what they lend is held
     copy, look whether it is held
-    "OK" or AsBytes                ──────▶    let go; after AsBytes send the values as Dask does
+    "OK" or AsBytes                ──────▶release; after AsBytes send the values as Dask does
 
-The owner lets go as well when the comm ends. Packing and copying run in threads. Whatever fails in
+The owner also releases when the comm ends. Packing and copying run in threads. Whatever fails in
 the reader's copy is asked for again, so nothing there can fail Dask's own (dask/distributed#6705).
 Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 """
@@ -123,12 +123,12 @@ class WorkerComm(TLS):  # type: ignore[misc]
         return msg
 
     def abort(self) -> None:
-        """End the comm, and let go of what it lent."""
+        """End the comm, and release what it lent."""
         self._release()
         super().abort()
 
     def close(self) -> Any:
-        """Close the comm, and let go of what it lent."""
+        """Close the comm, and release what it lent."""
         self._release()
         return super().close()
 

@@ -1,8 +1,8 @@
 """What an owner lends: held until the reader has it, and marked as held where the reader looks.
 
 Each worker has one page of words that its readers map. A loan has a word there from the moment it
-is made until before anything of it is let go, so that a reader who finds the word after its copy
-knows that it copied what was lent, whatever became of the comm meanwhile.
+is made until before anything of it is released, so that a reader who finds the word after its copy
+knows that it copied what was lent, even if the comm has ended since.
 """
 
 import mmap
@@ -19,7 +19,7 @@ PAGE_BYTES = 2**16
 
 
 class NotHeldError(OSError):
-    """The owner let go of what it lent before the copy was finished."""
+    """The owner released what it lent before the copy was finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +61,18 @@ class Page:
 
 @dataclass(slots=True)
 class Loan:
-    """What one message lends; `release` lets go of it, once."""
+    """What one message lends; `release` frees it, once."""
 
     page: Page
     slot: int
     kept: list[object] = field(default_factory=list)
-    """Arrays, copies of arrays, and whatever else the reader's copies come from."""
+    """Arrays, copies of arrays, and other sources of the reader's copies."""
     descriptors: list[int] = field(default_factory=list)
     ended: list[Callable[[], None]] = field(default_factory=list)
     _released: bool = False
 
     def release(self) -> None:
-        """Let go of everything; the word first."""
+        """Release everything; the word first."""
         if self._released:
             return
         self._released = True
@@ -91,7 +91,7 @@ def check_held(ticket: Ticket) -> None:
     """Raise NotHeldError unless the owner lives and still holds what it lent."""
     word = WORD.unpack_from(_page_of(ticket.owner), ticket.slot * WORD.size)[0]
     if word != ticket.word or not ticket.owner.alive():
-        raise NotHeldError(f"process {ticket.owner.pid} let go of what it lent")
+        raise NotHeldError(f"process {ticket.owner.pid} released what it lent")
 
 
 def _page_of(owner: Location) -> mmap.mmap:

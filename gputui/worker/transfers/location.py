@@ -24,7 +24,7 @@ class Location:
     page_fd: int
     """The descriptor of its loan page."""
     page_file: int
-    """The page's inode, which tells the process from a later one with its number."""
+    """The page's inode, which distinguishes the process from a later one with its pid."""
     device: bool
     """Whether it has a device, on which it can open handles."""
 

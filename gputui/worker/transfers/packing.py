@@ -116,7 +116,7 @@ def worth_lending(value: object) -> bool:
 
 
 def unpack(packed: Packed, ticket: Ticket) -> object:
-    """Put a value together; raises OSError where its owner let go of it meanwhile.
+    """Put a value together; raises OSError where its owner has released it.
 
     What the pickle itself raises is raised, too.
     """
