@@ -219,10 +219,10 @@ def down(name: str | None, everything: bool) -> int:
 
 
 @gputui.command()
-@click.argument("words", nargs=-1, metavar="[NAME]")
+@click.argument("words", nargs=-1, metavar="[NAME | new NAME]")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 def presets(words: tuple[str, ...], as_json: bool) -> int:
-    """List what can be run, or the parameters of one."""
+    """List what can be run, or the parameters of one, or write a new one."""
     from gputui.cli.listing import presets
 
     return presets(words, as_json)

@@ -4,6 +4,7 @@ import json
 import sys
 import textwrap
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
@@ -13,13 +14,19 @@ WIDTH = 80
 
 MORE = """
 gputui presets NAME             its parameters, and what comes of it
+gputui presets new NAME         write NAME.py to begin with, and its test
 gputui --run NAME               run it
 gputui --run mine.py            run a script of your own; its Client() finds the cluster
 gputui --run mine.py:PRESET     run a preset of your own"""
 
 
 def presets(words: tuple[str, ...], as_json: bool) -> int:
-    """Print all presets, or one with its parameters; raises PresetError for an unknown name."""
+    """Print all presets, or one with its parameters, or write a new one.
+
+    Raises PresetError for an unknown name, or one that cannot be written.
+    """
+    if words[:1] == ("new",):
+        return _new(words[1:], as_json)
     chosen = words[1:] if words[:1] == ("show",) else words
     if len(chosen) > 1 or (words and not chosen):
         raise UsageError("gputui presets NAME shows one preset")
@@ -33,6 +40,20 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
     else:
         print(listed(found))
         print(MORE, file=sys.stderr)
+    return 0
+
+
+def _new(words: tuple[str, ...], as_json: bool) -> int:
+    from gputui.presets.template import write
+
+    if len(words) != 1:
+        raise UsageError("gputui presets new NAME writes NAME.py and test_NAME.py")
+    preset, test = write(words[0], Path())
+    if as_json:
+        print(json.dumps({"preset": str(preset), "test": str(test)}))
+        return 0
+    print(preset, test, sep="\n")
+    print(f"\ngputui --run ./{preset}:PRESET\npython -m pytest {test}", file=sys.stderr)
     return 0
 
 

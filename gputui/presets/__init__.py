@@ -5,21 +5,50 @@ workers it may use) and returns an `Outcome` (a result, and perhaps a figure and
 
     # mine.py: gputui --run ./mine.py:PRESET -p count=100
     from functools import partial
-    from gputui.presets import Outcome, Parameter, Preset, array_module
+    from gputui.presets import Figure, Job, Outcome, Parameter, Preset, array_module
 
-    def compute(job):  # where you sit
-        tasks = job.map(partial(norm, job.backend), range(job["count"]))
-        return Outcome({"norms": job.results(tasks)})
+    def compute(job: Job) -> Outcome:  # runs where you sit
+        tasks = job.map(partial(norm, job.backend, job["size"]), range(job["count"]))
+        norms = job.results(tasks, "norms")
+        ...
+        return Outcome({"largest": max(norms), "norms": norms}, figure)
 
-    def norm(backend, seed):  # on a worker, whose GPU it has for itself
+    def norm(backend: str, size: int, seed: int) -> float:  # on a worker, its GPU for itself
         xp = array_module(backend)  # CuPy there, NumPy on a CPU
-        return float(xp.linalg.norm(xp.random.default_rng(seed).random((1000, 1000))))
+        return float(xp.linalg.norm(xp.random.default_rng(seed).random((size, size))))
 
-    PRESET = Preset("mine", "norms", (Parameter("count", int, 8, "matrices"),), compute)
+`gputui presets new mine` writes the whole of it, with its test. What it stands on:
 
-`job.py` has all that a job can do, `definition.py` what a preset may declare; `smoke.py` runs once
-on every worker, `gridsearch.py` many tasks, `dataframe.py` a Dask collection, `transfer.py` on
-chosen workers. Modules beside your file are found, on every worker.
+**Work.** `job.map` and `job.submit` start tasks, whose arguments may be futures of others;
+`job.results` waits and returns what they came to. `job.on(worker, …)` and `job.each_worker` choose
+where. Of a Dask collection `job.compute(x)` brings the values here and `job.persist(x)` leaves them
+on the workers; `x.compute()`, `dask.compute` and `Client()` find the cluster, too. Modules beside
+your file are found, on every worker.
+
+**Progress.** Each wait names its stage, `job.results(tasks, "drawing")`. The bar shows the futures
+that have ended; of one collection, the tasks of its graph. Between waits, say more with
+`job.report(RunProgress("sweep", done, total))`. Ctrl-C ends the next wait.
+
+**Result.** `Outcome.result` is what `--json` prints: numbers, texts, lists and dicts of them. NaN
+and infinity are the texts "nan", "inf" and "-inf" there. `arrays`, Dask's or NumPy's by name, are
+for `--save`; `Preset.arrays` declares the names, `draws` that there is a figure.
+
+**Figure.** `Figure("line", title, y_label, x_label, x=…, y=…)`, as many x as y;
+`Figure("bar", title, labels=…, y=…)`, a label for each bar; `Figure("heat", title, labels=…,
+matrix=…)`, a label for each row. `logarithmic=True` scales y of the first two.
+
+**Memory.** `estimate(values, machine)` returns `Memory(peak_bytes, change)`: the peak of one task.
+It is compared with `machine.smallest_bytes`: of the device memory that is free, 85 %; without a
+GPU, half of the worker's memory limit; shared by the worker's threads, and by all workers of a
+device. A run that does not fit is refused before it starts, with `change`.
+
+**CuPy.** Workers have it, the process that holds the `Job` need not. So give `map_blocks` its
+`dtype`, and `meta=numpy.empty((0, 0))`, or Dask would call your function here to find out. Use
+`module_of(x)` for the library of an array, and `to_host(x)` before an array is sent to be read.
+
+Examples: `gputui.presets.examples` has k-means, a blocked Cholesky factorization and conjugate
+gradients; of gputui's own, `smoke.py` runs once on every worker, `gridsearch.py` many tasks,
+`dataframe.py` a Dask collection, `transfer.py` on chosen workers.
 
 Importing this package, or listing what it holds, loads no Dask, NumPy, CuPy or distributed:
 a preset imports what it computes with inside its functions.
@@ -37,6 +66,7 @@ from gputui.presets.definition import (
     refuse_too_many,
 )
 from gputui.presets.figure import Figure
+from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.registry import (
     BUILT_IN,
     checked,
@@ -50,13 +80,17 @@ from gputui.presets.registry import (
 __all__ = [
     "BUILT_IN",
     "Figure",
+    "Job",
     "Library",
     "Machine",
     "Memory",
     "Outcome",
     "Parameter",
     "Preset",
+    "RunCancelledError",
+    "RunProgress",
     "Value",
+    "Worker",
     "array_module",
     "checked",
     "complete",

@@ -196,11 +196,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a run takes on each worker at its peak, and what to change where that is too much."""
+    """What one task takes at its peak, and what to change where that is too much.
+
+    `peak_bytes` is compared with `Machine.smallest_bytes`. `change` is as in
+    "use chunk_rows ≤ 40,000"; "" where nothing helps.
+    """
 
     peak_bytes: int
     change: str = ""
-    """As in "use chunk_rows ≤ 40,000"; "" where nothing helps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Data of one picture; drawn by `gputui.run.execution` in the terminal and as PNG."""
+    """Data of one picture, drawn in the terminal and as PNG.
+
+    `kind` is line (`x` and `y`), bar (`labels` and `y`), or heat (`labels` of the rows and
+    `matrix`, in which None is an empty cell). `logarithmic` is the scale of y.
+    """
 
     kind: str
-    """line (x and y), bar (labels and y), or heat (labels and matrix)."""
     title: str
     y_label: str = ""
     x_label: str = ""
