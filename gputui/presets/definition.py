@@ -47,6 +47,22 @@ class Parameter:
     choices: tuple[str, ...] = ()
     unit: str = ""
 
+    def __post_init__(self) -> None:
+        """Raise PresetError where a default is no value of the parameter."""
+        if self.type not in (int, float, str, bool):
+            raise PresetError(f"parameter {self.name}: write type=int, float, str or bool")
+        for field_name in ("default", "cpu_default"):
+            given = getattr(self, field_name)
+            if given is None:
+                continue
+            written = f"parameter {self.name}: {field_name}={given!r}"
+            try:
+                value = self.parse(given)
+            except PresetError:
+                raise PresetError(f"{written}: write {self.bounds}") from None
+            if isinstance(given, str) and self.type is not str:
+                raise PresetError(f"{written} is text: write {field_name}={value!r}")
+
     @property
     def bounds(self) -> str:
         """What it accepts, in words.
@@ -243,6 +259,18 @@ class Preset:
     """Whether its outcome has a figure, for `--figure`."""
     folder: str = ""
     """Where its file lies, of one that comes from a file: filled in when that is found."""
+
+    def __post_init__(self) -> None:
+        """Raise PresetError where a comma is missing, and a tuple of one is none."""
+        for name, kind in (("parameters", Parameter), ("requires", Library), ("arrays", str)):
+            given = getattr(self, name)
+            if isinstance(given, kind):
+                shown = repr(given) if kind is str else f"{kind.__name__}(…)"
+                raise PresetError(f"a comma is missing: write {name}=({shown},)")
+            if wrong := [each for each in given if not isinstance(each, kind)]:
+                raise PresetError(f"{name} holds {wrong[0]!r}: write a {kind.__name__}")
+        if not callable(self.compute):
+            raise PresetError(f"compute is {self.compute!r}: write the name of a function")
 
     @property
     def offers(self) -> str:

@@ -8,6 +8,7 @@ workers.
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -189,7 +190,7 @@ def _import_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise PresetError(f"{path} does not import: {_said(error)}") from error
+        raise PresetError(f"{path} does not import: {_said(error, path)}") from error
     finally:
         del sys.modules[spec.name]
     return module
@@ -201,8 +202,19 @@ def _as_preset(thing: object, name: str) -> Preset:
     return thing
 
 
-def _said(error: Exception) -> str:
-    """Return an import error in a line, with the line of the file where it has one."""
-    line = getattr(error, "lineno", None) if isinstance(error, SyntaxError) else None
-    where = f" (line {line})" if line else ""
-    return f"{type(error).__name__}: {error}{where if where not in str(error) else ''}"
+def _said(error: Exception, path: Path | None = None) -> str:
+    """Return an import error in a line, with the line of the file that it came from."""
+    if isinstance(error, SyntaxError):
+        return f"SyntaxError: {error}"  # Python names the file and the line
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if path and frame.filename == str(path)
+    ]
+    where = f" ({path.name}:{lines[-1]})" if path and lines else ""
+    hint = _NO_COMMA if "object is not callable" in str(error) else ""
+    kind = "" if isinstance(error, PresetError) else f"{type(error).__name__}: "
+    return f"{kind}{error}{hint}{where}"
+
+
+_NO_COMMA = "; where two values follow each other, write a comma between them"

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import __version__
 from gputui.errors import ClusterError, RunError
-from gputui.presets import Figure, Outcome, Preset, Value, complete
+from gputui.presets import Figure, Machine, Memory, Outcome, Preset, Value, complete
 from gputui.presets.faults import explained, sized
 from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
 from gputui.presets.plain import plain, strangers
@@ -153,6 +153,12 @@ def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
         )
     if problems := strangers(outcome.result):
         raise RunError("\n".join(f"{preset.name}: {problem}" for problem in problems))
+    if job.keep_arrays and (lacking := sorted({*preset.arrays} - {*outcome.arrays})):
+        raise RunError(
+            f"{preset.name} declares arrays=… and returned no {', '.join(lacking)}"
+            f"{_place(preset, preset.compute)}",
+            hint=f"write Outcome(…, arrays={{{lacking[0]!r}: …}}), or take it out of Preset.arrays",
+        )
     return RunResult(
         preset=preset.name,
         parameters=job.parameters,
@@ -232,7 +238,7 @@ def _refuse_too_large(preset: Preset, job: Job) -> None:
     """Raise RunError where the preset's own estimate says that it will not fit."""
     if preset.estimate is None:
         return
-    memory, room = preset.estimate(job.parameters, job.machine), job.machine.smallest_bytes
+    memory, room = _memory(preset, job, job.machine), job.machine.smallest_bytes
     if memory.peak_bytes > room:
         where = "device" if job.backend == "cupy" else "worker's share of memory"
         raise RunError(
@@ -246,6 +252,26 @@ def _change(preset: Preset, job: Job) -> str:
     """Return what to change where memory ran out: what takes half of what this was to take."""
     if preset.estimate is None:
         return ""
-    peak_bytes = preset.estimate(job.parameters, job.machine).peak_bytes
-    half = replace(job.machine, smallest_bytes=peak_bytes // 2)
-    return preset.estimate(job.parameters, half).change
+    peak_bytes = _memory(preset, job, job.machine).peak_bytes
+    return _memory(preset, job, replace(job.machine, smallest_bytes=peak_bytes // 2)).change
+
+
+def _memory(preset: Preset, job: Job, machine: Machine) -> Memory:
+    """Return what a preset's own estimate says; raises RunError that names its line."""
+    assert preset.estimate is not None
+    with explained(f"the estimate of {preset.name}", folder=preset.folder):
+        memory = preset.estimate(job.parameters, machine)
+    if not isinstance(memory, Memory):
+        raise RunError(
+            f"the estimate of {preset.name} returned {memory!r}{_place(preset, preset.estimate)}",
+            hint="write return Memory(peak_bytes, change)",
+        )
+    return memory
+
+
+def _place(preset: Preset, function: Callable[..., Any]) -> str:
+    """Return where a function of a preset's file begins; "" for one that comes from no file."""
+    code = getattr(function, "__code__", None)
+    if not preset.folder or code is None:
+        return ""
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno}, {code.co_name})"

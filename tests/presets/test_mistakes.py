@@ -1,0 +1,96 @@
+"""Mistakes in a preset's file are reported with its line, and with what to write."""
+
+import re
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from gputui import presets
+from gputui.errors import PresetError, RunError
+from gputui.run import execution
+
+RIGHT = """\
+from gputui.presets import Memory, Outcome, Parameter, Preset
+
+def compute(job):
+    return Outcome({"n": job["n"]}, arrays={"x": [1.0]})
+
+def estimate(values, machine):
+    return Memory(values["n"])
+
+PRESET = Preset(
+    "mine",
+    "a test",
+    (Parameter("n", int, 4, "how many", minimum=1), Parameter("m", float, 1, "how much")),
+    compute,
+    estimate=estimate,
+    arrays=("x",),
+)
+"""
+
+
+def changed(folder: Path, before: str, after: str) -> str:
+    """Write the right file with one mistake, and return its path."""
+    assert before in RIGHT
+    (folder / "mine.py").write_text(RIGHT.replace(before, after, 1))
+    return str(folder / "mine.py")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "said"),
+    [
+        ("1), Par", "1) Par", "12", "Perhaps you forgot a comma?"),
+        ("1), Par", "1)(Par", "", "does not import"),
+        ('("x",)', '("x")', "9", "write arrays=('x',)"),
+        (', Parameter("m", float, 1, "how much")', "", "9", "write parameters=(Parameter(…),)"),
+        ("int, 4", 'int, "4"', "12", "parameter n: default='4' is text: write default=4"),
+        ("int, 4", "int, 4.5", "12", "default=4.5: write an integer of at least 1"),
+        ("int, 4", "int, 0", "12", "default=0: write an integer of at least 1"),
+        ("int, 4", "list, 4", "12", "write type=int, float, str or bool"),
+        ("compute,", '"compute",', "9", "write the name of a function"),
+        ('("x",)', "(1,)", "9", "arrays holds 1: write a str"),
+    ],
+    ids=range(10),
+)
+def test_a_mistake_is_found_when_the_file_is_read(
+    tmp_path: Path, before: str, after: str, line: str, said: str
+) -> None:
+    with pytest.raises(PresetError) as caught:
+        presets.get(changed(tmp_path, before, after))
+    assert said in str(caught.value)
+    assert re.search(rf"mine\.py(:|, line ){line}", str(caught.value)) or not line
+
+
+def test_a_comma_missing_between_two_lines_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from gputui.presets import Parameter\n"
+        "BOTH = (\n    Parameter('n', int, 4, '')\n    (Parameter('m', int, 4, '')),\n)\n"
+    )
+    with pytest.raises(PresetError, match=r"write a comma between them \(mine\.py:\d\)"):
+        presets.get(str(tmp_path / "mine.py"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('Memory(values["n"])', 'Memory(values["k"])', r"estimate of mine failed: KeyError: 'k' "),
+        ('Memory(values["n"])', "8 * 4", r"estimate of mine returned 32 \(mine\.py:6, estimate"),
+        (', arrays={"x": [1.0]}', "", r"returned no x \(mine\.py:3, compute\)\n  write Outcome"),
+    ],
+    ids=range(3),
+)
+def test_a_mistake_is_found_when_the_preset_runs(
+    client: Client, tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    preset = presets.get(changed(tmp_path, before, after))
+    with pytest.raises(RunError, match=said) as caught:
+        execution.execute(client, preset, {}, backend="numpy", keep_arrays=True)
+    assert "mine.py:" in str(caught.value)
+
+
+def test_the_file_without_a_mistake_runs(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(RIGHT)
+    preset = presets.get(str(tmp_path / "mine.py"))
+    result = execution.execute(client, preset, {}, backend="numpy", keep_arrays=True)
+    assert result.result == {"n": 4}
