@@ -22,16 +22,20 @@ class Counted:
     pty: Pty
     begun_at: float
     """By the monotonic clock."""
+    cells: tuple[int, int] = CELLS
+    """Columns and lines."""
     sent: int = 0
     """Bytes so far."""
     last: bytes = b""
     """What arrived last."""
 
     @classmethod
-    def start(cls, *command: str, env: Mapping[str, str] = {}) -> Self:
+    def start(
+        cls, *command: str, env: Mapping[str, str] = {}, cells: tuple[int, int] = CELLS
+    ) -> Self:
         """Start a command."""
         begun_at = time.monotonic()
-        return cls(Pty.start(*command, env=env, cells=CELLS), begun_at)
+        return cls(Pty.start(*command, env=env, cells=cells), begun_at, cells)
 
     def take(self, seconds: float) -> float | None:
         """Take in what arrives next; return when it came, None where nothing did."""

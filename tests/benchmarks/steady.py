@@ -2,9 +2,9 @@
 
 `steady 125x8 SOCKET` serves a cluster at work: once a second, each reading that a row shows (of a
 GPU, its worker, a host) takes another value with a probability of `SHARE`; with `restless`, all of
-them do. `hour` serves what a simulated cluster does in an hour, tasks, logs and events too, as fast
-as a frontend is likely to take it. When the first snapshot was sent is printed, by the monotonic
-clock. Ends with its stdin.
+them do. What the GPUs did in the hour before comes first, as from a head. `hour` serves what a
+simulated cluster does in an hour, tasks, logs and events too, as fast as a frontend is likely to
+take it. When the first snapshot was sent is printed, by the monotonic clock. Ends with its stdin.
 """
 
 import asyncio
@@ -13,7 +13,8 @@ import gc
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import TypeVar
 
 from gputui.demo import DemoLink, Shape, Simulator
 from gputui.protocol.codec import encode
-from gputui.protocol.frontend import SnapshotTaken, ToFrontend
+from gputui.protocol.frontend import HistoryTaken, SnapshotTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
+from gputui.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
 from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
 
 SHARE = 0.15
@@ -86,10 +88,22 @@ def steady(simulator: Simulator, share: float) -> Iterator[list[ToFrontend]]:
     at = simulator.started_at + WARM_UP_S
     simulator.step(at - 1)
     snapshot = simulator.step(at)
+    before: Iterable[ToFrontend] = past(snapshot, rng)
     while True:
-        yield [SnapshotTaken(snapshot)]
+        yield [*before, SnapshotTaken(snapshot)]
+        before = ()
         at += 1
         snapshot = a_second_later(snapshot, at, share, rng)
+
+
+def past(snapshot: Snapshot, rng: random.Random) -> Iterator[HistoryTaken]:
+    """Give an hour of every host, no two readings in a row alike."""
+    size = (FINE_ROWS + COARSE_ROWS) * len(METRICS)
+    for host in snapshot.hosts:
+        keys = ("", *(device.uuid for device in host.devices))
+        values = array("H", [rng.randrange(10_000) for _ in range(size)]) * len(keys)
+        at = snapshot.taken_at
+        yield HistoryTaken(host.name, keys, at, FINE_ROWS, at, COARSE_ROWS, pack(values))
 
 
 def a_second_later(snapshot: Snapshot, at: float, share: float, rng: random.Random) -> Snapshot:

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 
 import pyte
 
-from tests.benchmarks.ptys import CELLS, Counted
+from tests.benchmarks.ptys import Counted
 
 
 @dataclass
 class Watched(Counted):
     """A command whose screen is read."""
 
-    screen: pyte.Screen = field(default_factory=lambda: pyte.Screen(*CELLS))
+    screen: pyte.Screen = field(init=False)
 
     def __post_init__(self) -> None:
+        self.screen = pyte.Screen(*self.cells)
         self._stream = pyte.ByteStream(self.screen)
 
     def see(self, fresh: bytes) -> None:
@@ -42,7 +43,7 @@ class Watched(Counted):
 
         The last line, where the view's name is, and the last column, a scrollbar's, are let be.
         """
-        columns, lines = CELLS
+        columns, lines = self.cells
         places = [(y, x) for y in range(lines - 1) for x in range(columns - 1)]
         cells = {place: self.screen.buffer[place[0]][place[1]] for place in places}
         (paper, _), *_ = Counter(cell.bg for cell in cells.values()).most_common(1)
