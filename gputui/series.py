@@ -85,7 +85,10 @@ def _little_endian(raw: "array[int]") -> "array[int]":
 
 
 def _scaled(value: float | None, scale: int) -> int:
-    return MISSING if value is None else max(0, min(MISSING - 1, int(value * scale)))
+    if value is None:
+        return MISSING
+    scaled = int(value * scale)
+    return scaled if 0 <= scaled < MISSING else max(0, min(MISSING - 1, scaled))
 
 
 def _percent(used: int | None, total: int | None) -> float | None:

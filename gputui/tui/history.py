@@ -139,10 +139,11 @@ class History:
         frames = list(self._coarse)[-6:] or list(self._fine)[-1:]
         if not frames:
             return {}
-        means = mean_frame(frames)
+        last = frames[-1]
+        means = mean_columns([_columns_like(last, frame)[metric] for frame in frames])
         return {
             uuid: value / SCALES[metric]
-            for uuid, value in zip(means.places, means.columns[metric], strict=True)
+            for uuid, value in zip(last.places, means, strict=True)
             if value != MISSING
         }
 
@@ -166,16 +167,13 @@ def columns(devices: Iterable[DeviceReading]) -> tuple["array[int]", ...]:
 def mean_frame(frames: Sequence[Frame]) -> Frame:
     """Return the mean of some frames, of those GPUs that the last one has."""
     last = frames[-1]
-    if any(frame.places is not last.places for frame in frames):
-        frames = [_rearranged(frame, last.places) for frame in frames]
-    metrics = zip(*(frame.columns for frame in frames), strict=True)
-    return Frame(
-        last.places,
-        tuple(
-            array("H", [_packed_mean(values) for values in zip(*metric, strict=True)])
-            for metric in metrics
-        ),
-    )
+    metrics = zip(*(_columns_like(last, frame) for frame in frames), strict=True)
+    return Frame(last.places, tuple(mean_columns(metric) for metric in metrics))
+
+
+def mean_columns(columns: Iterable["array[int]"]) -> "array[int]":
+    """Return the means of values at the same places."""
+    return array("H", [_packed_mean(values) for values in zip(*columns, strict=True)])
 
 
 def _packed_mean(values: tuple[int, ...]) -> int:
@@ -185,15 +183,14 @@ def _packed_mean(values: tuple[int, ...]) -> int:
     return sum(values) // len(values)
 
 
-def _rearranged(frame: Frame, places: Mapping[str, int]) -> Frame:
-    """Return a frame with its values at the places of another."""
-    found = [frame.places.get(uuid) for uuid in places]
-    return Frame(
-        places,
-        tuple(
-            array("H", [MISSING if place is None else column[place] for place in found])
-            for column in frame.columns
-        ),
+def _columns_like(other: Frame, frame: Frame) -> tuple["array[int]", ...]:
+    """Return a frame's columns with the values at the places of another."""
+    if frame.places is other.places:
+        return frame.columns
+    found = [frame.places.get(uuid) for uuid in other.places]
+    return tuple(
+        array("H", [MISSING if place is None else column[place] for place in found])
+        for column in frame.columns
     )
 
 
