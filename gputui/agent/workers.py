@@ -164,11 +164,11 @@ class Workers:
         return {name: each.pid for name, each in self._workers.items() if each.pid is not None}
 
     def running(self) -> tuple[RunningWorker, ...]:
-        """Return the workers that have a process, for a head that connects again."""
+        """Return the workers that run or will by themselves, for a head that connects again."""
         return tuple(
             RunningWorker(name, each.pid, each.restarts)
             for name, each in self._workers.items()
-            if each.pid is not None
+            if not each.parked
         )
 
     async def close(self) -> None:
@@ -318,7 +318,10 @@ class Workers:
             over_limit_bytes=worker.over_limit_bytes,
             kernel_killed=self._cgroups.oom_kills() > worker.oom_kills,
         )
-        self._tell_exit(worker, pid, end, None if worker.stopping else worker.next_start(end))
+        if worker.stopping:
+            self._tell_exit(worker, pid, end, 0.0 if worker.again else None)
+        else:
+            self._tell_exit(worker, pid, end, worker.next_start(end))
         if worker.stopping:
             self._workers.pop(name, None)
             worker.output.close()
@@ -343,7 +346,7 @@ class Workers:
                 parked=worker.parked,
             )
         )
-        if restart_in_s is not None:
+        if restart_in_s is not None and not worker.stopping:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
             worker.restart = loop.call_later(restart_in_s, self._fork, worker)

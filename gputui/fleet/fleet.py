@@ -190,6 +190,7 @@ class Fleet:
         """Take a message of an agent."""
         match message:
             case Telemetry():
+                self._worker_actions.read(host, message)
                 return
             case LogLines():
                 self._listener.logs_printed(message)
@@ -200,11 +201,11 @@ class Fleet:
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
-                self._worker_actions.started(message)
+                self._worker_actions.started(host, message)
             case WorkerReady():
-                self._worker_actions.ready(message)
+                self._worker_actions.ready(host, message)
             case WorkerExited():
-                self._worker_actions.exited(message)
+                self._worker_actions.exited(host, message)
                 self._reconcile_soon()
         self._listener.fleet_changed()
 

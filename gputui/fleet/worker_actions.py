@@ -15,6 +15,7 @@ from gputui.protocol.agent import (
     RestartWorkers,
     StartWorkers,
     StopWorkers,
+    Telemetry,
     WorkerExited,
     WorkerReady,
     WorkerStarted,
@@ -80,6 +81,7 @@ class WorkerActions:
             self._listener.tell(Severity.ERROR, name, "parked", reason)
             self._worker_table.give_up(name, reason)
         for host, there in self._by_host(names).items():
+            self._worker_table.stop(there)
             self._hosts[host].send(StopWorkers(there, GRACE_S))
 
     def lose(self, names: tuple[str, ...], why: str) -> None:
@@ -92,8 +94,7 @@ class WorkerActions:
 
     def meet(self, host: ManagedHost, facts: Facts) -> None:
         """Compare what an agent has, new or met again, with what it should have."""
-        if unknown := tuple(w.name for w in facts.running if w.name not in self._worker_table):
-            host.send(StopWorkers(unknown, GRACE_S))
+        self._stop_unwanted(host, [worker.name for worker in facts.running])
         for name in self._worker_table.restarted(facts):
             self._listener.worker_restarted(name)
         if gone := self._worker_table.facts(host.name, facts):
@@ -102,22 +103,31 @@ class WorkerActions:
     def catch_up(self, host: ManagedHost, address: str) -> None:
         """Have an agent that was met again tell how its workers are now."""
         table = self._worker_table
-        there = [table.spec(n) for n in table.of_host(host.name) if not table.given_up(n)]
+        names = [name for name in table.of_host(host.name) if not table.unwanted(name)]
+        there = [table.spec(name) for name in names if not table.given_up(name)]
         if there:
             self._send_start(host, there, address)
 
-    def started(self, message: WorkerStarted) -> None:
+    def read(self, host: ManagedHost, telemetry: Telemetry) -> None:
+        """Stop workers that an agent reads and nobody wants."""
+        self._stop_unknown(host, [worker.name for worker in telemetry.workers])
+
+    def started(self, host: ManagedHost, message: WorkerStarted) -> None:
         """Take that a process was forked."""
+        self._stop_unknown(host, [message.name])
         if self._worker_table.started(message):
             self._listener.worker_restarted(message.name)
 
-    def ready(self, message: WorkerReady) -> None:
+    def ready(self, host: ManagedHost, message: WorkerReady) -> None:
         """Take that a worker registered."""
+        self._stop_unknown(host, [message.name])
         if self._worker_table.ready(message):
             self._listener.tell(Severity.INFO, message.name, "registered", message.address)
 
-    def exited(self, message: WorkerExited) -> None:
+    def exited(self, host: ManagedHost, message: WorkerExited) -> None:
         """Take that a worker's process ended."""
+        if message.restart_in_s is not None:
+            self._stop_unknown(host, [message.name])
         expected = message.name not in self._worker_table.staying or message.kind == "stopped"
         self._worker_table.exited(message)
         if not expected:
@@ -128,8 +138,19 @@ class WorkerActions:
     def _send_start(self, host: ManagedHost, specs: list[WorkerSpec], address: str) -> bool:
         return host.send(StartWorkers(tuple(specs), host.scheduler_address, address))
 
+    def _stop_unwanted(self, host: ManagedHost, names: Iterable[str]) -> None:
+        """Have an agent that is met stop what it should have stopped before."""
+        if unwanted := tuple(name for name in names if self._worker_table.unwanted(name)):
+            host.send(StopWorkers(unwanted, GRACE_S))
+
+    def _stop_unknown(self, host: ManagedHost, names: Iterable[str]) -> None:
+        """Have an agent stop what it reports and should not have, however it came to have it."""
+        if unknown := tuple(name for name in names if name not in self._worker_table):
+            host.send(StopWorkers(unknown, GRACE_S))
+
     def _stop(self, names: Iterable[str]) -> None:
         for host, there in self._by_host(names).items():
+            self._worker_table.stop(there)
             if not self._hosts[host].send(StopWorkers(there, GRACE_S)):
                 self._worker_table.forget(there)
             for name in there:

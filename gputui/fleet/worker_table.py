@@ -28,6 +28,8 @@ class Worker:
     restarts: int = 0
     reason: str = ""
     seen_device_uuid: str | None = None
+    stopped: bool = False
+    """Whether its agent was asked to stop it; the message may be lost with its connection."""
     starting_since: float = 0.0
     """When it was asked for or forked, by the monotonic clock."""
 
@@ -43,6 +45,11 @@ class WorkerTable:
 
     def __contains__(self, name: object) -> bool:
         return name in self._workers
+
+    def unwanted(self, name: str) -> bool:
+        """Return whether an agent that has a worker of this name is to stop it."""
+        worker = self._workers.get(name)
+        return worker is None or worker.stopped
 
     @property
     def staying(self) -> dict[str, str]:
@@ -116,6 +123,7 @@ class WorkerTable:
             self._by_host.setdefault(spec.host, {})[spec.name] = worker
             self._in_state[worker.state] += 1
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
+        worker.stopped = False
         self._become(worker, WorkerState.STARTING if sent else WorkerState.WANTED)
 
     def give_up(self, name: str, reason: str) -> None:
@@ -123,6 +131,11 @@ class WorkerTable:
         worker = self._workers[name]
         worker.reason = reason
         self._become(worker, WorkerState.PARKED)
+
+    def stop(self, names: Iterable[str]) -> None:
+        """Note that the agent was asked to stop workers."""
+        for name in names:
+            self._workers[name].stopped = True
 
     def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
         """Note that workers are on their way out, or stay after all."""
@@ -159,6 +172,9 @@ class WorkerTable:
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
                 worker.pid, worker.restarts = found.pid, found.restarts
+                if worker.pid is None and worker.state.up:
+                    worker.address = None
+                    self._become(worker, WorkerState.CRASHED)
         missing = tuple(
             name for name in self.of_host(host) if name not in running and not self.given_up(name)
         )

@@ -123,7 +123,8 @@ class RunningWorker:
     """A worker that an agent already has when a head connects again."""
 
     name: str
-    pid: int
+    pid: int | None
+    """None while it is between two processes: one ended, and the next is due or being forked."""
     restarts: int
 
 

@@ -60,6 +60,27 @@ async def test_a_head_that_comes_back_within_the_lease_finds_its_workers(
     await driver.nothing_left()
 
 
+async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(
+    driver: Driver, scheduler: Any
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    pid = driver.started().pid
+    forkserver = parent_of(pid)
+    os.kill(pid, signal.SIGKILL)
+    await driver.wait_for(WorkerExited)
+    os.kill(forkserver, signal.SIGSTOP)
+    driver.cut()
+    facts = await driver.connect()
+    assert [(each.name, each.pid) for each in facts.running] == [("host:cpu0", None)]
+    driver.send(StopWorkers(("host:cpu0",), 1.0))
+    driver.send(Ping(7))
+    await driver.wait_for(Pong, lambda pong: pong.number == 7)
+    os.kill(forkserver, signal.SIGCONT)
+    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
+    await driver.shut_down()
+
+
 async def test_without_a_head_everything_ends_with_the_lease(
     tmp_path: Path, driver: Driver, scheduler: Any
 ) -> None:

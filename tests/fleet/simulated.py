@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gputui.agent.versions import installed
 from gputui.errors import HeadError
@@ -66,8 +66,10 @@ class MemoryStream:
         return self._chunks.popleft()
 
     def write(self, data: bytes) -> None:
-        for line in data.splitlines(keepends=True):
-            self._agent.take(decode(line, ToAgent))
+        """Reach the agent, unless the connection is cut: then nobody says so."""
+        if self._agent.hears(self):
+            for line in data.splitlines(keepends=True):
+                self._agent.take(decode(line, ToAgent))
 
     def say(self, data: bytes) -> None:
         self._chunks.append(data)
@@ -93,6 +95,8 @@ class SimulatedAgent:
         self.number, self.gpus = number, gpus
         self.workers: dict[str, RunningWorker] = {}
         self.taken: list[ToAgent] = []
+        self.coming_back: dict[str, RunningWorker] = {}
+        """Those that ended, and are started again right after the next `Facts`."""
         self.registers = True
         self.reachable = True
         self.packages: tuple[tuple[str, str], ...] = PACKAGES
@@ -103,6 +107,9 @@ class SimulatedAgent:
     def connect(self) -> MemoryStream:
         self._stream = MemoryStream(self)
         return self._stream
+
+    def hears(self, stream: MemoryStream) -> bool:
+        return self._stream is stream
 
     def let_go(self, stream: MemoryStream) -> None:
         if self._stream is stream:
@@ -124,10 +131,18 @@ class SimulatedAgent:
     def end(self) -> None:
         """End the agent, with its workers."""
         self.workers.clear()
+        self.coming_back.clear()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.ended = 0
             stream.say(b"")
+
+    def close_workers(self) -> None:
+        """End the workers as a scheduler does that lost them; all come back by themselves."""
+        for name, worker in self.workers.items():
+            again = replace(worker, pid=worker.pid + 1, restarts=worker.restarts + 1)
+            self.coming_back[name] = again
+        self.workers.clear()
 
     def take(self, message: ToAgent) -> None:
         self.taken.append(message)
@@ -135,6 +150,8 @@ class SimulatedAgent:
             case Configure(host=host):
                 self.say(self.facts(host))
                 self.say(Telemetry(time.time(), HostReading(), self.devices(host), ()))
+                for name in list(self.coming_back):
+                    self.start(name, None)
             case Reach(host, port):
                 self.say(Reached(host, port, ""))
             case Ping(number):
@@ -151,7 +168,8 @@ class SimulatedAgent:
 
     def start(self, name: str, device_uuid: str | None) -> None:
         if name not in self.workers:
-            self.workers[name] = RunningWorker(name, 1000 + len(self.taken), 0)
+            new = RunningWorker(name, 1000 + len(self.taken), 0)
+            self.workers[name] = self.coming_back.pop(name, new)
         worker = self.workers[name]
         self.say(WorkerStarted(name, worker.pid, worker.restarts))
         if self.registers:

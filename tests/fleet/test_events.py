@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass, replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gputui.fleet import desired
@@ -47,6 +47,17 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Close:
+    """A host is out of reach until the end, and its workers end; its agent has them come back."""
+
+    host: str
+
+    def happen(self, one: SimulatedFleet) -> None:
+        Part(self.host).happen(one)
+        one.agent(self.host).close_workers()
+
+
+@dataclass(frozen=True)
 class Crash:
     """A worker ends, and its agent starts it again."""
 
@@ -80,12 +91,13 @@ class Wait:
         return
 
 
-Event = Cut | Die | Part | Crash | Scale | Wait
+Event = Cut | Die | Part | Close | Crash | Scale | Wait
 hosts = st.sampled_from(HOSTS)
 events = st.one_of(
     hosts.map(Cut),
     hosts.map(Die),
     hosts.map(Part),
+    hosts.map(Close),
     hosts.map(Crash),
     st.integers(0, 8).map(Scale),
     st.sampled_from([0.0, 0.02, 2 * LEASE_S]).map(Wait),
@@ -120,6 +132,8 @@ def pids(one: SimulatedFleet) -> dict[str, int]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.lists(events, max_size=8))
+@example([Scale(4), Close("h2"), Wait(2 * LEASE_S)])
+@example([Scale(4), Cut("h0"), Scale(2)])
 def test_events_in_any_order_end_in_what_is_wanted(happening: list[Event]) -> None:
     async def run() -> None:
         one, _ = await live(happening)

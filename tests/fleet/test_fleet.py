@@ -52,6 +52,7 @@ async def test_what_workers_printed_before_is_sent_once_however_often_a_host_rec
     one = begin()
     await one.up(2)
     one.fleet.follow_logs(True)
+    await one.until(one.followed)
     for times in (2, 3):
         one.agent().cut()
         await one.until(lambda times=times: len(one.followed()) == times)
