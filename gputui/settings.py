@@ -63,7 +63,7 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     8786
     >>> parse_settings({"leese": 30})
     Traceback (most recent call last):
-    gputui.errors.UsageError: setting gputui.leese: there is none; there are lease, stage-timeout, \
+    gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
 idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
     """
     values: dict[str, Any] = {}
@@ -75,7 +75,7 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
                 problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
             continue
         if key not in KEYS:
-            problems.append(f"setting gputui.{key}: there is none; there are {', '.join(KEYS)}")
+            problems.append(f"setting gputui.{key}: unknown; settings are {', '.join(KEYS)}")
             continue
         field, kind = KEYS[key]
         try:

@@ -1,1 +1,1 @@
-"""Reaching the hosts: SSH, packing the agent, wanted against running, doctor, bootstrap."""
+"""Reaching the hosts: SSH, packing the agent, desired against actual, doctor, bootstrap."""

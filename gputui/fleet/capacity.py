@@ -35,7 +35,7 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
 
 
 def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the host that has a GPU of this one, and that in words; None where none has."""
+    """Return the host that has a GPU of this one, and a message; None where none has."""
     for device in chosen_devices(host, facts):
         owner = owners.get(device.uuid, host.name)
         if owner != host.name:

@@ -26,7 +26,7 @@ CLOCK_REFUSED_S = 86400.0
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a host cannot be used, and the line that mends it."""
+    """Why a host cannot be used, and the hint."""
 
     check: str
     """python, versions, gpus, cupy or clock."""
@@ -46,7 +46,7 @@ def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Prob
 
 
 def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ...]:
-    """Return what a person should know of a host that can be used.
+    """Return the warnings about a host that can be used.
 
     What its driver says does not matter where the hosts file wants no GPU of it.
     """
@@ -193,9 +193,9 @@ def used_by_others(device: DeviceReading) -> bool:
 
 
 def _occupied(device: DeviceReading) -> str:
-    """Return who uses a GPU, in words."""
+    """Describe who uses a GPU."""
     users = ", ".join(
-        f"{process.command or 'a process'} of {process.user or 'somebody'} (pid {process.pid})"
+        f"{process.command or 'a process'} of {process.user or 'unknown user'} (pid {process.pid})"
         for process in device.processes
         if process.owner is Owner.OTHER
     )

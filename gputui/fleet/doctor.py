@@ -1,6 +1,6 @@
 """What is wrong with hosts: every check on each, by the same path that a cluster takes.
 
-All hosts are reached at once; an agent is started on each that does nothing but tell its facts
+All hosts are reached at once; an agent is started on each that only reports its facts
 and try a port here, and is ended.
 """
 

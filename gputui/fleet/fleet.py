@@ -162,7 +162,7 @@ class Fleet:
         return await self._members.stop(grace_s)
 
     def host_changed(self, host: ManagedHost) -> None:
-        """Take note of another state: a host that is ready gets workers, a lost one loses them."""
+        """Handle another state: a host that is ready gets workers, a lost one loses them."""
         if not self._members.belongs(host):
             return
         if self._last_states.get(host.name) is not host.state:
@@ -187,7 +187,7 @@ class Fleet:
         return self._members.overreach(host, message)
 
     def message_received(self, host: ManagedHost, message: FromAgent) -> None:
-        """Take a message of an agent."""
+        """Handle a message of an agent."""
         match message:
             case Telemetry():
                 self._worker_actions.read(host, message)
@@ -210,11 +210,11 @@ class Fleet:
         self._listener.fleet_changed()
 
     async def ask(self, host: ManagedHost, question: Question) -> str | None:
-        """Ask a person."""
+        """Ask a user."""
         return await self._listener.ask(host.name, question)
 
     def reconcile(self) -> Changes:
-        """Have started what is wanted and does not run, and stopped what runs and is not."""
+        """Start what is desired and does not run, and stop what runs and is not."""
         changes = self.preview(self.desired)
         if changes.starts:
             self._worker_actions.start(changes.starts, self._addresses())
@@ -280,7 +280,7 @@ class Fleet:
             self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
     def _tell_state(self, host: ManagedHost) -> None:
-        """Record what a person would want to know of a host's state."""
+        """Record a host's state where it is worth knowing."""
         status = host.status
         severity = {
             HostState.READY: Severity.INFO,

@@ -34,20 +34,20 @@ class HostListener(Protocol):
     """What the fleet does when something happens on a host."""
 
     def host_changed(self, host: "ManagedHost") -> None:
-        """Take note of another state, reason or warning, or that the lease is over."""
+        """Note another state, reason or warning, or that the lease is over."""
 
     def overreach(self, host: "ManagedHost", message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""
 
     def message_received(self, host: "ManagedHost", message: FromAgent) -> None:
-        """Take a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
+        """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
 
     async def ask(self, host: "ManagedHost", question: Question) -> str | None:
-        """Ask a person; None for no, or where there is nobody."""
+        """Ask a user; None for no, or without a user to ask."""
 
 
 class ManagedHost:
-    """A host and the way to its agent."""
+    """A host and the connection to its agent."""
 
     def __init__(
         self, host: Host, settings: FleetSettings, opener: Opener, listener: HostListener
@@ -75,7 +75,7 @@ class ManagedHost:
 
     @property
     def state(self) -> HostState:
-        """Where it is on its way."""
+        """Its state."""
         return self.record.state
 
     @property
@@ -111,7 +111,7 @@ class ManagedHost:
         self._task = asyncio.create_task(self._live(), name=f"host {self.name}")
 
     def scheduler_listens(self, port: int, address: str | None = None) -> None:
-        """Take where the scheduler is; a host waits for that in `reaching`.
+        """Set the scheduler's address; a host waits for that in `reaching`.
 
         `address` is where every host reaches it; None is each host's own way to this machine.
         """
@@ -146,7 +146,7 @@ class ManagedHost:
         return bool(done) if sent else not self.was_ready
 
     def made_ready(self) -> None:
-        """Take note that workers can be started."""
+        """Note that workers can be started."""
         self.was_ready, self._losses = True, 0
         self.record.become(HostState.READY)
 
@@ -173,7 +173,7 @@ class ManagedHost:
             except HostError as error:
                 await self._after(error)
             except Exception as error:
-                logger.exception("%s: reaching it failed in a way that was not foreseen", self.name)
+                logger.exception("%s: reaching it failed unexpectedly", self.name)
                 words = f"{type(error).__name__}: {error}"
                 await self._after(HostError(self.name, self.state, words))
 
@@ -234,7 +234,7 @@ class ManagedHost:
         return await self._listener.ask(self, question)
 
     def _entered(self, state: HostState, reason: str = "") -> None:
-        """Show a stage of the first way in; a later one is all `reconnecting`."""
+        """Show a stage of the first connection; a later one is all `reconnecting`."""
         if not self.was_ready:
             self.record.become(state, reason)
 

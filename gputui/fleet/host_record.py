@@ -36,7 +36,7 @@ class HostRecord:
 
     @property
     def state(self) -> HostState:
-        """Where the host is on its way."""
+        """The host's state."""
         return self._status.state
 
     @property
@@ -59,16 +59,16 @@ class HostRecord:
         )
 
     def meet(self, facts: Facts) -> None:
-        """Take what the agent says of its host."""
+        """Set what the agent reports of its host."""
         self.facts, self._shown = facts, None
         self.capacity = capacity(self.host, facts, self._settings)
 
     def read(self, telemetry: Telemetry) -> None:
-        """Take what the agent read last."""
+        """Set what the agent read last."""
         self.telemetry, self._shown = telemetry, None
 
     def reached(self, local_address: str, far_address: str) -> None:
-        """Take the two ends of its connection."""
+        """Set the two ends of its connection."""
         self.local_address, self.far_address, self._shown = local_address, far_address, None
 
     def become(

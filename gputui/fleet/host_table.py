@@ -65,7 +65,7 @@ class HostTable(Mapping[str, ManagedHost]):
 
     @property
     def coming(self) -> bool:
-        """Whether any is on its first way into the cluster."""
+        """Whether any is connecting for the first time."""
         return any(status.state in ON_THE_WAY for status in self.statuses)
 
     def belongs(self, host: ManagedHost) -> bool:

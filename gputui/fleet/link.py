@@ -1,4 +1,4 @@
-"""The channel to one agent, over whatever carries the bytes of its relay.
+"""The channel to one agent, over any stream that carries the bytes of its relay.
 
 What a login shell prints before the stream's marker is skipped. `LocalStream` is the relay as
 a child of this process; the one over SSH is in `ssh/connection.py`.
@@ -43,7 +43,7 @@ class AgentLink(Channel[ToAgent, FromAgent]):
 
     @property
     def last_log_lines(self) -> tuple[str, ...]:
-        """What the other end said in place of messages, for a person to read."""
+        """What the other end printed in place of messages."""
         return (*self.banner, *self.stream.stderr_tail)[-STDERR_LINES:]
 
 

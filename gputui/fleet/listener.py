@@ -8,10 +8,10 @@ from gputui.snapshot import Severity
 
 
 class FleetListener(Protocol):
-    """Hears of what happens in the fleet, and reaches scheduler and people for it."""
+    """Called for what happens in the fleet; reaches the scheduler and the user for it."""
 
     def fleet_changed(self) -> None:
-        """Some state is another now."""
+        """A state has changed."""
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Record an event."""
@@ -23,7 +23,7 @@ class FleetListener(Protocol):
         """Workers printed something."""
 
     async def ask(self, host: str, question: Question) -> str | None:
-        """Ask a person; None for no."""
+        """Ask a user; None for no."""
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Have the scheduler move what workers hold; returns those that could leave.

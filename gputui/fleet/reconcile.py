@@ -53,7 +53,7 @@ def decide(actual: Actual, desired: Desired) -> Changes:
 
 
 def free_slots(actual: Actual) -> tuple[WorkerSpec, ...]:
-    """Return every worker that could run now, whatever is desired."""
+    """Return every worker that could run now, desired or not."""
     return tuple(_slots(actual, host_quotas(actual, Desired())))
 
 

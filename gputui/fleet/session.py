@@ -1,6 +1,6 @@
 """One link to an agent: its host is made ready over it, then it is read and pinged to its end.
 
-probing → reaching → ready, and silent while nothing is heard. What happens goes to the host's
+probing → reaching → ready, and silent while no message comes. What happens goes to the host's
 record and to a listener; the end is always a HostError, which says why.
 """
 
@@ -40,18 +40,18 @@ class SessionListener(Protocol):
         """Return (address, port) of the scheduler as the host reaches it, once it is known."""
 
     def made_ready(self) -> None:
-        """Take note that workers can be started."""
+        """Note that workers can be started."""
 
     def overreach(self, message: FromAgent) -> str:
         """Return what the agent may not say, because it is another host's; "" for all else."""
 
     def received(self, message: FromAgent) -> None:
-        """Take a message that is no answer to a session."""
+        """Handle a message that is no answer to a session."""
 
 
 @dataclass(slots=True)
 class Session:
-    """One attempt's hold on an agent."""
+    """One connection to an agent."""
 
     host: Host
     settings: FleetSettings
@@ -123,7 +123,7 @@ class Session:
             raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
 
     async def _read(self) -> NoReturn:
-        """Take the agent's messages until the stream ends."""
+        """Handle the agent's messages until the stream ends."""
         link = self.opened.link
         try:
             while (message := await link.receive()) is not None:
@@ -170,7 +170,7 @@ class Session:
         number = 0
         while (quiet_s := time.monotonic() - self.heard_at) < silence_s + interval_s:
             if quiet_s >= silence_s and record.state is HostState.READY:
-                record.become(HostState.SILENT, f"nothing heard for {quiet_s:.0f} s")
+                record.become(HostState.SILENT, f"no message for {quiet_s:.0f} s")
             elif quiet_s < silence_s and record.state is HostState.SILENT:
                 record.become(HostState.READY)
             number += 1
@@ -178,7 +178,7 @@ class Session:
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
             too_long_s = await _oversleep(wait_s)
             self.heard_at = min(self.heard_at + too_long_s, time.monotonic())
-        raise self.stages.error(f"nothing heard for {quiet_s:.0f} s", transient=True)
+        raise self.stages.error(f"no message for {quiet_s:.0f} s", transient=True)
 
 
 async def _oversleep(wait_s: float) -> float:

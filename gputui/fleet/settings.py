@@ -44,9 +44,9 @@ class FleetSettings:
     scheduler_port: int = 0
     """The port that the scheduler is to listen on; 0 is any."""
     busy: str = "warn"
-    """What to do about a GPU that somebody else uses: warn, skip or refuse."""
+    """What to do about a GPU that others use: warn, skip or refuse."""
     cpu_fallback: bool = False
-    """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    """Whether a host without a GPU may run CPU workers without `gpus=none`."""
     environ: tuple[tuple[str, str], ...] = ()
     """What workers find in their environment; a host's own `env.X=` comes over it."""
     temporary_directory: str | None = None

@@ -1,6 +1,6 @@
-"""The stages a host passes on its way to ready, each with a bound that pauses for a person.
+"""The stages a host passes on its way to ready, each with a bound that pauses for a question.
 
-Whoever works through stages enters each with the words for running out of time; entering one
+Each stage is entered with the message for running out of time; entering one
 is what changes the host's state.
 """
 
@@ -16,7 +16,7 @@ from gputui.snapshot import HostState
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What only a person can answer while a host is being reached."""
+    """What only a user can answer while a host is being reached."""
 
     kind: str
     """host-key, password or passphrase, as in `protocol.frontend.Asked`."""
@@ -25,11 +25,11 @@ class Question:
 
 
 Ask = Callable[[Question], Awaitable[str | None]]
-"""Asks a person; None for no, or where there is nobody to ask."""
+"""Asks a user; None for no, or without a user to ask."""
 
 
 Entered = Callable[[HostState, str], None]
-"""Hears of a stage, and of what is done in it, "" for nothing in particular."""
+"""Called with a stage and the step in it, "" for no step in particular."""
 
 
 class Stages:
@@ -77,7 +77,7 @@ class Stages:
             self._timeout.reschedule(now + self._bound_s)
 
     async def ask(self, question: Question) -> str | None:
-        """Ask a person; the time that takes does not count."""
+        """Ask a user; the time that takes does not count."""
         with self.pause():
             return await self._ask(replace(question, text=safe(question.text)))
 

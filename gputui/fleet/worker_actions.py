@@ -1,4 +1,4 @@
-"""Starts workers through the agents of their hosts, and lets them go without losing a result.
+"""Start workers through the agents of their hosts, and retire them without losing a result.
 
 The fleet decides which; the worker table keeps what becomes of them.
 """
@@ -23,7 +23,7 @@ from gputui.protocol.agent import (
 from gputui.snapshot import HostState, Severity
 
 GRACE_S = 3.0
-"""What a worker that is stopped may take to say goodbye."""
+"""How long a stopping worker may take to leave the scheduler."""
 
 
 class WorkerActions:
@@ -48,7 +48,7 @@ class WorkerActions:
                 self._worker_table.start(spec, sent=sent)
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Stop workers once they gave up what they hold; returns those that could not."""
+        """Stop workers once their results have moved; returns those that could not."""
         self._worker_table.retiring(names)
         registered = self._worker_table.registered(names)
         left = set(names) - set(registered)
@@ -68,7 +68,7 @@ class WorkerActions:
         return kept
 
     def restart(self, names: Collection[str], addresses: Mapping[str, str]) -> None:
-        """End workers and start them again; those that were given up are only started."""
+        """Restart workers; those that were given up are only started."""
         given_up = [name for name in names if self._worker_table.given_up(name)]
         for host, there in self._by_host(set(names) - set(given_up)).items():
             self._hosts[host].send(RestartWorkers(there))
@@ -93,7 +93,7 @@ class WorkerActions:
                 self._listener.tell(Severity.ERROR, name, "lost", why)
 
     def meet(self, host: ManagedHost, facts: Facts) -> None:
-        """Compare what an agent has, new or met again, with what it should have."""
+        """Compare the workers that an agent has with those it should have."""
         self._stop_unwanted(host, [worker.name for worker in facts.running])
         for name in self._worker_table.restarted(facts):
             self._listener.worker_restarted(name)
@@ -101,7 +101,7 @@ class WorkerActions:
             self._listener.remove(gone, f"their agent on {host.name} has them no more")
 
     def catch_up(self, host: ManagedHost, address: str) -> None:
-        """Have an agent that was met again tell how its workers are now."""
+        """Record the workers of an agent that connected again."""
         table = self._worker_table
         names = [name for name in table.of_host(host.name) if not table.unwanted(name)]
         there = [table.spec(name) for name in names if not table.given_up(name)]
@@ -113,19 +113,19 @@ class WorkerActions:
         self._stop_unknown(host, [worker.name for worker in telemetry.workers])
 
     def started(self, host: ManagedHost, message: WorkerStarted) -> None:
-        """Take that a process was forked."""
+        """Handle a process that was forked."""
         self._stop_unknown(host, [message.name])
         if self._worker_table.started(message):
             self._listener.worker_restarted(message.name)
 
     def ready(self, host: ManagedHost, message: WorkerReady) -> None:
-        """Take that a worker registered."""
+        """Handle a worker that registered."""
         self._stop_unknown(host, [message.name])
         if self._worker_table.ready(message):
             self._listener.tell(Severity.INFO, message.name, "registered", message.address)
 
     def exited(self, host: ManagedHost, message: WorkerExited) -> None:
-        """Take that a worker's process ended."""
+        """Handle the end of a worker's process."""
         if message.restart_in_s is not None:
             self._stop_unknown(host, [message.name])
         expected = message.name not in self._worker_table.staying or message.kind == "stopped"

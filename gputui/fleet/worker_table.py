@@ -1,4 +1,4 @@
-"""The workers of a cluster: what agents and the scheduler tell of each, joined by its name.
+"""The workers of a cluster: what agents and the scheduler report of each, joined by its name.
 
 The one owner of that truth. Agents' messages change a worker's state; the scheduler's counts and
 the agents' telemetry are looked up when a status is asked for.
@@ -53,7 +53,7 @@ class WorkerTable:
 
     @property
     def staying(self) -> dict[str, str]:
-        """Worker → its host, of those that are not on their way out."""
+        """Worker → its host, of those that are not being stopped."""
         return {
             name: worker.spec.host
             for name, worker in self._workers.items()
@@ -62,7 +62,7 @@ class WorkerTable:
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Those that are on their way out."""
+        """Those that are being stopped."""
         return frozenset(self._in(WorkerState.RETIRING))
 
     @property
@@ -82,7 +82,7 @@ class WorkerTable:
 
     @property
     def ranked(self) -> tuple[str, ...]:
-        """Those that stay, first the one that is cheapest to give up."""
+        """Those that stay, the cheapest to stop first."""
         return tuple(sorted(self.staying, key=self._worth))
 
     def late(self, bound_s: float) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class WorkerTable:
             self._workers[name].stopped = True
 
     def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
-        """Note that workers are on their way out, or stay after all."""
+        """Note that workers are being stopped, or stay after all."""
         for name in names:
             if (worker := self._workers.get(name)) is not None:
                 self._become(worker, WorkerState.RETIRING if on else WorkerState.REGISTERED)
@@ -167,7 +167,7 @@ class WorkerTable:
         )
 
     def facts(self, host: str, facts: Facts) -> tuple[str, ...]:
-        """Take what an agent has when it is met; returns workers that it has not any more."""
+        """Compare with an agent that connects; returns the workers that it no longer has."""
         running = {worker.name: worker for worker in facts.running}
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
@@ -182,7 +182,7 @@ class WorkerTable:
         return missing
 
     def started(self, message: WorkerStarted) -> bool:
-        """Take that a process was forked; returns whether it is one that was started again."""
+        """Note that a process was forked; returns whether it is one that was started again."""
         worker = self._workers.get(message.name)
         if worker is None:
             return False
@@ -194,7 +194,7 @@ class WorkerTable:
         return again
 
     def ready(self, message: WorkerReady) -> bool:
-        """Take that a worker registered, or its GPU; returns whether it just came up."""
+        """Note that a worker registered, or its GPU; returns whether it just came up."""
         worker = self._workers.get(message.name)
         if worker is None:
             return False
@@ -207,7 +207,7 @@ class WorkerTable:
         return True
 
     def exited(self, message: WorkerExited) -> None:
-        """Take that a worker's process ended; it is forgotten unless it crashed."""
+        """Note that a worker's process ended; it is forgotten unless it crashed."""
         worker = self._workers.get(message.name)
         if worker is None:
             return
@@ -242,7 +242,7 @@ class WorkerTable:
         return [name for name, worker in self._workers.items() if worker.state is state]
 
     def _worth(self, name: str) -> tuple[bool, int, int, int]:
-        """Return what giving a worker up would cost: least for one that is not up."""
+        """Return the cost of stopping a worker: least for one that is not up."""
         counts = self._counts.get(name)
         if counts is None:
             return (self._workers[name].state.up, 0, 0, 0)
@@ -287,7 +287,7 @@ def _status(
 
 
 def _why_silent(worker: Worker, silent_s: float, *, stopped: bool) -> str:
-    """Return in words how a worker that registered does not answer."""
+    """Describe how a registered worker does not answer."""
     if stopped:
         return (
             f"its process is stopped: kill -CONT {worker.pid} on {worker.spec.host} lets it go on"

@@ -1,4 +1,4 @@
-"""Alarms into the event log: what began to call for a person, and what no longer does.
+"""Alarms into the event log: those that begin, and those that end.
 
 Looked for every few seconds, watched or not, so that a person who attaches later sees what
 happened. What is an event of a host or a worker itself (silent, parked) is not recorded twice.
@@ -76,7 +76,7 @@ def described(kind: AlarmKind, slot: Slot | None) -> str:
         AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),
         AlarmKind.ECC: f"{device.ecc_errors} uncorrected",
         AlarmKind.FOREIGN: "; ".join(
-            f"{process.user or 'somebody'}: {process.command or process.pid}"
+            f"{process.user or 'unknown user'}: {process.command or process.pid}"
             for process in device.processes
             if process.owner is Owner.OTHER
         ),

@@ -1,8 +1,8 @@
 """The head of one cluster: it holds fleet, scheduler, runs, events and frontends together.
 
-`run` brings the cluster up, keeps it until it is to end, and leaves nothing. It hears of changes
+`run` brings the cluster up, keeps it until it is to end, and leaves nothing. It learns of changes
 as the listener of its parts, and never waits for any of them: a busy scheduler, a dead host or a
-slow frontend hold up nobody else.
+slow frontend delays nothing else.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ class Head:
             if self.server.frontends or self.runs.under_way or self._has_clients():
                 used_at = time.monotonic()
             if time.monotonic() - used_at > limit_s:
-                self.stop(f"nobody has used it for {limit_s:g} s")
+                self.stop(f"unused for {limit_s:g} s")
                 return
             await asyncio.sleep(min(1.0, limit_s / 4))
 
@@ -230,7 +230,7 @@ class Head:
         return counts is not None and bool(counts.clients)
 
     def scheduler_listens(self, port: int, *, again: bool) -> None:
-        """Let hosts and frontends know where it is."""
+        """Send its address to hosts and frontends."""
         self.fleet.scheduler_listens(port)
         self._publish()
         for frontend in self.server.frontends:
@@ -252,7 +252,7 @@ class Head:
                 self.fleet.want(desired.scale(self.fleet.desired, then))
 
     def workers_retired(self, names: tuple[str, ...]) -> None:
-        """Leave alone what a Dask client had retired, until somebody asks for it again."""
+        """Leave stopped what a Dask client retired, until it is requested again."""
         self.tell(Severity.INFO, "cluster", "scaled", f"a Dask client retired {', '.join(names)}")
         self.fleet.want(desired.retire(self.fleet.desired, names))
 
@@ -282,7 +282,7 @@ class Head:
         return self._ending.result().reason if self._ending.done() else ""
 
     def fleet_changed(self) -> None:
-        """Let everybody who waits for a change look again."""
+        """Wake everything that waits for a change."""
         self._came_up = self._came_up or self.fleet.worker_table.up_count > 0
         self._change.set()
         self._change = asyncio.Event()
@@ -302,11 +302,11 @@ class Head:
         self.logs.printed(lines)
 
     async def ask(self, host: str, question: Question) -> str | None:
-        """Ask the person at a screen."""
+        """Ask the user at a screen."""
         return await self.questions.ask(host, question)
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Have the scheduler move what workers hold."""
+        """Have the scheduler move the workers' results."""
         return await self.scheduler_runner.process.retire(names)
 
     def remove(self, names: tuple[str, ...], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Questions that only a person can answer, brought to every screen that is attached.
+"""Questions that only a user can answer, sent to every attached screen.
 
 The first answer counts, and the question is then withdrawn from the others. Where no screen is
 attached or on its way, the answer is no.
@@ -44,7 +44,7 @@ class Questions:
             )
 
     def take(self, answer: Answer) -> None:
-        """Take a person's answer; one that comes too late is let be."""
+        """Take a user's answer; one that comes too late is ignored."""
         if answer.question in self._open:
             _, waiting = self._open[answer.question]
             if not waiting.done():

@@ -195,7 +195,7 @@ def _stop(head: "Head", request: Stop, session: Session) -> Reply:
 
 
 def _lacking(head: "Head", request: Scale, wanted: Desired) -> str:
-    """Say what cannot be had of the number wanted."""
+    """Say how much of the requested number does not fit."""
     changes = head.fleet.preview(wanted)
     there = [
         name

@@ -1,4 +1,4 @@
-"""The head's hold on its child, the scheduler: start it, hear its counts, know when it is busy or
+"""The head's side of its child, the scheduler: start it, read its counts, know when it is busy or
 why it died.
 
 The process is started before its certificate is made, because its imports take most of a start.

@@ -1,6 +1,6 @@
 """NumPy and CuPy by one code path: what tasks ask about where their arrays live.
 
-A task is told the backend by name; `xp = array_module(backend)` then has `xp.arange`, `xp.linalg`
+A task gets the backend by name; `xp = array_module(backend)` then has `xp.arange`, `xp.linalg`
 and the like of either library.
 """
 

@@ -62,7 +62,7 @@ class Conclusion:
     """(n, n); None where only s was asked for."""
 
     def answer(self) -> tuple[bool, Any, Any]:
-        """Return what whoever asked needs: (final, s, vt)."""
+        """Return what the caller needs: (final, s, vt)."""
         return self.final, self.s, self.vt
 
 

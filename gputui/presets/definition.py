@@ -65,7 +65,7 @@ class Parameter:
 
     @property
     def bounds(self) -> str:
-        """What it accepts, in words.
+        """Describe what it accepts.
 
         >>> Parameter("rows", int, 10, "", minimum=1, unit="rows").bounds
         'an integer of at least 1'
@@ -274,7 +274,7 @@ class Preset:
 
     @property
     def offers(self) -> str:
-        """What comes of it, in words, each with the option that asks for it."""
+        """Describe its outputs, each with the option that asks for it."""
         arrays = f"the array{'s' * (len(self.arrays) > 1)} {', '.join(self.arrays)} (--save)"
         figure = ["a figure (--figure)"] * self.draws
         return ", ".join(["its result (also with --json)", *figure, *[arrays] * bool(self.arrays)])

@@ -96,7 +96,7 @@ def _device() -> tuple[str, str, int]:
 
 
 def _free_in_rmm() -> int:
-    """Return the bytes that RMM's pool holds and nobody uses, where this worker has one."""
+    """Return the unused bytes in RMM's pool, where this worker has one."""
     if "rmm" not in sys.modules:
         return 0
     from rmm import mr

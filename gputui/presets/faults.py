@@ -1,7 +1,7 @@
 """What went wrong in a run → one error that says what to change.
 
-Tasks fail with whatever their libraries raise, on machines that have other libraries than this
-one; so CuPy's errors are told by their names and words, never imported. A note on an error
+Tasks fail with what their libraries raise, on machines that have other libraries than this
+one; so CuPy's errors are recognized by name and text, never imported. A note on an error
 says where it was raised.
 """
 

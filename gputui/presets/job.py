@@ -43,7 +43,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One worker of a run, with what it told of itself."""
+    """One worker of a run, with what it reported of itself."""
 
     name: str
     address: str
@@ -116,7 +116,7 @@ class Job:
     ) -> list[Any]:
         """Run a function once on every worker and return the results in the workers' order.
 
-        Where a worker is lost meanwhile, another one runs its task.
+        If a worker is lost, another one runs its task.
         """
         futures = [self.on(each, function, *arguments) for each in self.workers]
         return self.results(futures, stage)
@@ -151,7 +151,7 @@ class Job:
         Raises:
             RunError: the cluster has lost the tasks.
             RunCancelledError: the run was cancelled.
-            Exception: whatever the first task that failed raised.
+            Exception: what the first failed task raised.
         """
         try:
             self._wait(futures, stage)

@@ -59,7 +59,7 @@ def compute(job: Job) -> Outcome:
 
 
 def _result(values: Any, what: str) -> dict[str, Any]:
-    """Return the value, or the first few of many beside their number."""
+    """Return the value, or the first few of many and their number."""
     if values.ndim == 0:
         return {what: float(values)}
     return {what: [float(each) for each in values[:10]], "length": len(values)}

@@ -3,7 +3,7 @@
 x is cut into fixed logical tiles of 1,024 × 1,024, each with a random stream of its own, and a
 task does many of them: so a seed gives the same sum, to the last bit, on any number of workers
 and however the tiles are shared out. Every number of x is drawn; the mean of all of them comes
-out beside the strided sum and shows it. On CuPy one kernel draws (Philox 4x32-10
+out next to the strided sum and shows it. On CuPy one kernel draws (Philox 4x32-10
 and Box–Muller, in double precision), adds and sums in registers; NumPy draws other numbers.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
@@ -49,7 +49,7 @@ def compute(job: Job) -> Outcome:
 
 
 def _result(size: int, strided: float, everything: float, elapsed_s: float) -> dict[str, Any]:
-    """Return the sum beside what statistics expect of it."""
+    """Return the sum, and what statistics expect of it."""
     chosen = math.ceil(size / 2) ** 2
     expected = chosen * (MEAN + 1)
     return {

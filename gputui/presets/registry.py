@@ -1,7 +1,7 @@
 """Finds presets by name: built in, from the entry points `gputui.presets`, or in a file.
 
 A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`. A
-file may import what lies beside it, as a script may; `gputui.run.execution` gives that to the
+file may import modules next to it, as a script may; `gputui.run.execution` gives that to the
 workers.
 """
 
@@ -45,7 +45,7 @@ def get(name: str) -> Preset:
     """Return the preset of this name.
 
     Raises:
-        PresetError: there is none, or its file or package does not import.
+        PresetError: it is not found, or its file or package does not import.
     """
     if name in BUILT_IN:
         module = importlib.import_module(f"gputui.presets.{name.replace('-', '_')}")
@@ -178,7 +178,7 @@ def _import_file(path: Path) -> ModuleType:
     """Import a file and forget its module's name, so that its functions travel by value.
 
     Pickle would name a function of a known module, and no worker could import this one. The
-    modules beside it are found from now on, also by an `import` inside its functions.
+    modules next to it are found from now on, also by an `import` inside its functions.
     """
     spec = importlib.util.spec_from_file_location(f"gputui_preset_{path.stem}", path)
     if spec is None or spec.loader is None:

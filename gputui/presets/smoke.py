@@ -1,7 +1,7 @@
 """Adds two arrays on every worker's own device, and says which device that was.
 
 The shortest way to see that each worker computes, that what it computes is right, and that it
-sits on the GPU it was pinned to: the UUID of the device that its CUDA context is on, beside the
+sits on the GPU it was pinned to: the UUID of the device that its CUDA context is on, next to the
 one it was given.
 """
 
@@ -29,7 +29,7 @@ def compute(job: Job) -> Outcome:
 
 
 def add(backend: str, size: int) -> dict[str, Any]:
-    """Return the check of a + b, and the device by UUID; None where there is none."""
+    """Return the check of a + b, and the device's UUID; None on a CPU."""
     xp = array_module(backend)
     a, b = xp.arange(size, dtype="int64"), xp.full(size, 2, dtype="int64")
     is_right = int((a + b).sum()) == size * (size - 1) // 2 + 2 * size

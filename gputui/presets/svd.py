@@ -70,7 +70,7 @@ def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
 
 
 def _fits(job: Job) -> bool:
-    """Whether a drawn part may stay on its device between the passes, beside u."""
+    """Whether a drawn part may stay on its device between the passes, together with u."""
     tall, wide = _shape(job.parameters)
     part_bytes = 8 * wide * math.ceil(tall / job.machine.threads)
     return part_bytes <= HELD_SHARE / 2 * job.machine.smallest_bytes

@@ -1,4 +1,4 @@
-"""Which workers a run uses, and what each of them has; or why there is none that it can use.
+"""Which workers a run uses, and what each of them has; or why it can use none.
 
 Called by `gputui.run.execution` before anything of a preset starts. A preset for GPUs runs on
 workers that carry the Dask resource `GPU`; where none does (a cluster that others set up), on all
@@ -97,7 +97,7 @@ def refuse_without_gpu(
         names = listed([str(chosen[address]["name"]) for address in lacking])
         why = "; ".join(sorted(set(lacking.values())))
         raise ClusterError(
-            f"{preset.name} with --backend cupy needs a GPU, and there is none for {names}: {why}\n"
+            f"{preset.name} with --backend cupy needs a GPU, but {names} cannot use one: {why}\n"
             "  choose the CPU with --backend numpy, or hosts that have GPUs"
         )
 

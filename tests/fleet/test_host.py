@@ -53,7 +53,7 @@ async def test_a_silent_agent_is_silent_and_then_reconnecting(reaching: Reaching
     listener = reaching.listeners["localhost"]
     await listener.until(lambda: S.RECONNECTING in listener.states)
     assert listener.states[-3:] == [S.READY, S.SILENT, S.RECONNECTING]
-    assert "nothing heard" in host.status.reason
+    assert "no message" in host.status.reason
 
 
 async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(reaching: Reaching) -> None:

@@ -375,5 +375,5 @@ def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
 def test_a_wrong_setting_ends_the_screen_in_words(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open(HERE, env={**gputui.env, "DASK_GPUTUI__LEESE": "3"})
     assert screen.exit_status == 2
-    assert "setting gputui.leese: there is none" in screen.everything
+    assert "setting gputui.leese: unknown" in screen.everything
     assert "Traceback" not in screen.everything

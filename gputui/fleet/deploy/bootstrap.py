@@ -1,6 +1,6 @@
-"""Makes hosts ready: an environment of their own there with the very versions of this one.
+"""Make hosts ready: an environment of their own there with exactly the versions of this one.
 
-It lies in ~/.local/share/gputui/env, where a host without python= is looked at after this
+It is in ~/.local/share/gputui/env, where a host without python= is looked at after this
 interpreter's path; nothing else on a host is changed.
 """
 
@@ -79,7 +79,7 @@ def read_source(lock: Path | None, wheels: Path | None, index: str, host_setting
 def describe(
     hosts: Iterable[Host], settings: FleetSettings, source: Source = NOTHING_SPECIAL
 ) -> str:
-    """Return what `bootstrap` is about to do, in words."""
+    """Describe what `bootstrap` is about to do."""
     hosts = tuple(hosts)
     names = ", ".join(host.name for host in hosts if not host.is_local) or "no host"
     lines = [
@@ -155,7 +155,7 @@ async def _prepare(
 async def _follow(
     host: Host, settings: FleetSettings, link: AgentLink, tell: Tell, source: Source
 ) -> Outcome:
-    """Send the script, and pass on what it tells until its end."""
+    """Send the script, and pass on its reports until its end."""
     wanted = settings.versions.python
     order = {
         "version": wanted,
@@ -207,7 +207,7 @@ def _described(wheel: Path) -> dict[str, object]:
 
 
 def _parsed(line: bytes) -> dict[str, str]:
-    """Return what a line of the script tells; nothing for what a login shell printed."""
+    """Return the report in a line of the script; {} for what a login shell printed."""
     try:
         said = json.loads(line)
     except ValueError:

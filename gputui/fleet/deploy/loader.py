@@ -1,4 +1,4 @@
-"""Runs on a host, sent there on stdin: chooses the interpreter and starts the packed agent in it.
+"""Run on a host, sent there on stdin: chooses the interpreter and starts the packed agent in it.
 
 Reads one JSON line, the order; prints one line, the greeting; takes the pack on stdin where the
 cache does not have it by its hash; becomes the relay. It must run on any Python 3.6 or later, to
@@ -100,7 +100,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.lstat().st_uid != os.getuid():
-        raise OSError("it belongs to somebody else")
+        raise OSError("it belongs to another user")
     handle, temporary = tempfile.mkstemp(dir=str(folder), prefix=".agent-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -113,7 +113,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
 
 def folders() -> "tuple[Path, Path]":
-    """Return where the pack may lie, the user's cache first."""
+    """Return the folders for the pack, the user's cache first."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     temporary = os.environ.get("TMPDIR") or "/tmp"
     return Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"
@@ -137,7 +137,7 @@ def read_line() -> bytes:
 
 
 def read_exactly(size: int) -> bytes:
-    """Return that many bytes of stdin, and tell of each piece of them that has come."""
+    """Return that many bytes of stdin, and report each piece of them that has come."""
     parts = []
     taken = told = 0
     while taken < size:

@@ -44,7 +44,7 @@ class Pack:
 
     data: bytes
     path: Path
-    """Where it lies on this machine: a host without SSH starts it from there."""
+    """Its path on this machine: a host without SSH starts it from there."""
 
     @property
     def hash(self) -> str:

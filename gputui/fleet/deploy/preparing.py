@@ -152,7 +152,7 @@ def make(environment: Path, version: str, uv: "str | None") -> None:
 
 
 def interpreter(version: str) -> str:
-    """Return the path of a Python of that minor version; "" where there is none."""
+    """Return the path of a Python of that minor version; "" if not found."""
     for name in (sys.executable, "python" + version, "python3"):
         path = shutil.which(name)
         if path and version_of(Path(path)) == version:
@@ -183,7 +183,7 @@ def cupy(version: str) -> "list[str]":
 
 
 def run(command: "list[str]", environ: "dict[str, str]") -> int:
-    """Run a command, telling every line it prints; returns its exit status."""
+    """Run a command, reporting every line it prints; returns its exit status."""
     process = subprocess.Popen(
         command,
         env=environ,
@@ -203,7 +203,7 @@ def say(**what: Any) -> None:
 
 
 def fail(why: str, hint: str = "") -> NoReturn:
-    """Tell why it cannot be done, and end."""
+    """Report why it cannot be done, and exit."""
     say(failed=why, hint=hint)
     raise SystemExit(1)
 

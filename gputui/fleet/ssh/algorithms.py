@@ -15,7 +15,7 @@ WITHOUT_MAC = ("chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com", "aes25
 
 
 def options(allowed: Algorithms, keys: HostKeys) -> dict[str, Sequence[str]]:
-    """Return asyncssh's options; raises ValueError, by name, where none that is allowed is had."""
+    """Return asyncssh's options; raises ValueError, by name, where no allowed one is available."""
     chosen = {
         "kex_algs": _had("KexAlgorithms", allowed.kex, _names(get_kex_algs)),
         "encryption_algs": _had("Ciphers", allowed.ciphers, _names(get_encryption_algs)),
@@ -40,7 +40,7 @@ def _names(listed: object) -> frozenset[str]:
 
 
 def _had(option: str, allowed: Iterable[str], had: frozenset[str]) -> tuple[str, ...]:
-    """Return what is both allowed and had; () where the configuration does not say."""
+    """Return what is both allowed and available; () where the configuration does not say."""
     allowed = tuple(allowed)
     both = tuple(name for name in allowed if name in had)
     if allowed and not both:

@@ -35,7 +35,7 @@ class Here:
     user: str
     uid: int
     home: str
-    """The home of the user's passwd entry, which ssh uses whatever $HOME says."""
+    """The home of the user's passwd entry, which ssh uses in place of $HOME."""
     hostname: str
     environ: Mapping[str, str]
 

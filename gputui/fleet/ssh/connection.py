@@ -30,7 +30,7 @@ class Connection:
         )
         """Where the host reaches this machine; behind a jump host, where that one does.
 
-        "" behind a ProxyCommand, where only the host can tell.
+        "" behind a ProxyCommand, where only the host knows.
         """
         self.far_address = "" if through else _address(connection.get_extra_info("peername"))
         """Where others reach the host; "" behind a jump host or proxy, where only it knows."""

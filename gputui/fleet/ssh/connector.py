@@ -2,7 +2,7 @@
 
 What the user's configuration says is evaluated by ssh (`evaluation.py`), and asyncssh is given
 all of it explicitly, so that it reads no file by itself. Hosts that share a jump host share one
-connection to it. Every failure is a HostError in words (`refusals.py`). Imported when the first
+connection to it. Every failure is a HostError (`refusals.py`). Imported when the first
 host needs it.
 """
 
@@ -34,7 +34,7 @@ from gputui.hosts import Host
 from gputui.snapshot import HostState
 
 EVALUATED_AT_ONCE = 8
-"""The hosts of a large fleet are asked ssh about in turn, and none runs out of time meanwhile."""
+"""The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 HANDSHAKES = 4
@@ -82,7 +82,7 @@ class Connector:
                 await (await task).connection.close()
 
     async def _connect(self, target: "Target", jump: JumpHost | None, stages: Stages) -> Connection:
-        """Connect, again after a person accepted an unknown host key."""
+        """Connect, again after the user accepted an unknown host key."""
         configuration = target.configuration
         if configuration.not_honoured:
             raise stages.error(*refusals.not_honoured(configuration))
@@ -140,7 +140,7 @@ class Connector:
         said: Sequence[str] | None,
         stages: Stages,
     ) -> HostError:
-        """Return a failed handshake in words; `said` is what a ProxyCommand wrote on stderr."""
+        """Describe a failed handshake; `said` is what a ProxyCommand wrote on stderr."""
         if isinstance(error, asyncssh.PermissionDenied):
             problems = {
                 path: problem
@@ -195,7 +195,7 @@ class Connector:
     async def _settle_host_key(
         self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error
     ) -> None:
-        """Accept a host key that was not, or raise HostError where that is not to be."""
+        """Accept the host key of a failed login, or raise HostError."""
         verdict = keys.verdict
         if keys.offered is None or verdict in (None, Verdict.KNOWN):
             raise stages.error(*refusals.invalid_host_key(keys, error)) from error

@@ -10,7 +10,7 @@ LOOPBACK = "127.0.0.1"
 async def forward_socket(connection: Connection, path: str, there: str) -> None:
     """Have a Unix socket at `path` here lead to the one at `there`.
 
-    Raises OSError where the server does not forward it, or nobody listens there.
+    Raises OSError where the server does not forward it, or nothing listens there.
     """
     try:
         _, writer = await connection.ssh.open_unix_connection(there, encoding=None)
@@ -23,17 +23,17 @@ async def forward_socket(connection: Connection, path: str, there: str) -> None:
 async def forward_port(connection: Connection, host: str, port: int) -> int:
     """Return a port of the loopback address here that leads to a port as the other machine sees it.
 
-    Raises OSError where none can be had.
+    Raises OSError where no port is available.
     """
     listener = await connection.ssh.forward_local_port(LOOPBACK, 0, host, port)
     return int(listener.get_port())
 
 
 def keep_alive(connection: Connection, interval_s: float, count: int) -> None:
-    """Notice the end of a connection of which no word comes: `count` unanswered questions."""
+    """Notice a silent connection: it ends after `count` unanswered keepalives."""
     connection.ssh.set_keepalive(interval_s, count)
 
 
 def is_lost(connection: Connection) -> bool:
-    """Whether the connection is closed, by whom ever."""
+    """Whether the connection is closed, by either end."""
     return bool(connection.ssh.is_closed())

@@ -25,7 +25,7 @@ CERTIFICATE = "-cert-v01@openssh.com"
 
 
 class Verdict(Enum):
-    """What is to be thought of a key that a server showed."""
+    """The verdict on a key that a server showed."""
 
     KNOWN = auto()
     NEW = auto()
@@ -91,13 +91,13 @@ class HostKeys:
         return tuple(sorted(wanted, key=lambda name: not _is_of(name, kinds)))
 
     def judge(self, key: asyncssh.SSHKey) -> Verdict:
-        """Return what is to be thought of a plain key, and keep both."""
+        """Return the verdict on a plain key, and keep both."""
         self.offered, self.authority_offered = key, False
         self.verdict = self._judge(key.public_data)
         return self.verdict
 
     def judge_authority(self, key: asyncssh.SSHKey) -> Verdict:
-        """Return what is to be thought of the authority that signed a certificate."""
+        """Return the verdict on the authority that signed a certificate."""
         self.offered, self.authority_offered, blob = key, True, key.public_data
         if self._is_revoked(blob):
             self.verdict = Verdict.REVOKED
@@ -180,7 +180,7 @@ class HostKeys:
 
     @property
     def strict(self) -> Strict:
-        """What becomes of a key that is not known."""
+        """What to do with an unknown key."""
         return self.policy.strict
 
 

@@ -99,7 +99,7 @@ class Identities:
         return offered
 
     async def open(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
-        """Return the private key of a file; raises ValueError where nobody opens it."""
+        """Return the private key of a file; raises ValueError without its passphrase."""
         if file.private:
             return file.private
         task = self._opened.get(file.path)
@@ -125,7 +125,7 @@ class Identities:
                 self.problems.pop(file.path, None)
                 return key
             self.problems[file.path] = "its passphrase was wrong"
-        self.problems.setdefault(file.path, "nobody gave its passphrase")
+        self.problems.setdefault(file.path, "no passphrase was given")
         raise ValueError(self.problems[file.path])
 
     def _read(self, paths: Iterable[str]) -> list[KeyFile]:
@@ -162,7 +162,7 @@ def read_key_file(path: str) -> KeyFile:
 
 
 def _public(path: str, data: bytes) -> asyncssh.SSHKey:
-    """Return the public part of an encrypted key: beside it, or in its own head."""
+    """Return the public part of an encrypted key: from its .pub file, or its own header."""
     with contextlib.suppress(*NOT_A_KEY):
         return asyncssh.read_public_key(f"{path}.pub")
     if found := OPENSSH_KEY.search(data):

@@ -12,7 +12,7 @@ from gputui.fleet.stages import Question, Stages
 
 
 class Login(asyncssh.SSHClient):
-    """Answers asyncssh's questions during a handshake, asking a person where only one can."""
+    """Answers asyncssh's questions during a handshake, asking the user where necessary."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class Login(asyncssh.SSHClient):
 
     @property
     def heard_version(self) -> bool:
-        """Whether the server has said that it speaks SSH."""
+        """Whether the server has sent its SSH version."""
         connection = self._connection
         return connection is not None and bool(connection.get_extra_info("server_version"))
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """Take hold of the connection."""
+        """Keep the connection."""
         self._connection = conn
 
     def validate_host_public_key(
@@ -74,7 +74,7 @@ class Login(asyncssh.SSHClient):
         return await self._password(f"Password of {self.name}")
 
     async def kbdint_auth_requested(self) -> str | None:
-        """Agree to be asked whatever the server asks."""
+        """Accept keyboard-interactive questions."""
         self._stages.progress()
         return "" if self.passwords and self._how.prompts else None
 

@@ -1,4 +1,4 @@
-"""What went wrong on the way to a host, in words, each with what puts it right."""
+"""The messages for what goes wrong while connecting to a host, each with its hint."""
 
 import errno
 import shlex
@@ -19,7 +19,7 @@ CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?
 
 
 def was_dropped(error: Exception) -> bool:
-    """Return whether the server hung up before it said anything of SSH, as past MaxStartups."""
+    """Return whether the server closed before it sent its SSH version, as past MaxStartups."""
     return isinstance(error, ConnectionResetError | BrokenPipeError | asyncssh.ConnectionLost)
 
 
@@ -43,7 +43,7 @@ def login(
     again: tuple[str, ...],
     problems: Mapping[str, str],
 ) -> Words:
-    """Return that a host let nobody in with what was offered; `problems` are those of keys."""
+    """Return that a host refused every login that was offered; `problems` are those of keys."""
     doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
     if configuration.authentication.gssapi:
         doubts.append("GSSAPIAuthentication was tried only if the gssapi package is installed")
@@ -103,7 +103,7 @@ def key_exchange(where: str, said: str) -> Words:
 
 
 def host_key_question(keys: HostKeys) -> str:
-    """Return what a person is asked about an unknown host key."""
+    """Return the question about an unknown host key."""
     file = f", and write it to {keys.policy.user_files[0]}" if keys.policy.user_files else ""
     return (
         f"The host key of {keys.name} is not known. Its fingerprint is {keys.fingerprint()}. "
@@ -112,7 +112,7 @@ def host_key_question(keys: HostKeys) -> str:
 
 
 def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
-    """Return the refusal of a key that nobody accepted."""
+    """Return the refusal of a key that was not accepted."""
     command = shlex.join(("ssh", "-o", "StrictHostKeyChecking=accept-new", *again, "true"))
     return (
         f"the host key of {keys.name} is not known: {keys.fingerprint()}",

@@ -70,7 +70,7 @@ async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
             found = error
         except UnicodeError:
             found = socket.gaierror(socket.EAI_NONAME, "not a name that DNS allows")
-        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(settle, found)
 
     threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()

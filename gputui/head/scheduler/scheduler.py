@@ -102,7 +102,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         return taken
 
     def valid_workers(self, ts: Any) -> set[Any] | None:
-        """Forget a wish for workers that are all gone; what the task needs of any still counts.
+        """Drop a restriction to workers that are all gone; what the task needs of any still counts.
 
         distributed 2026.8 forgets with it the resources that a task with `allow_other_workers`
         needs, and where no other worker is there at that moment it leaves the task waiting for
