@@ -83,7 +83,8 @@ def _load_distributed() -> None:
     finally:
         gc.enable()
     # The head reports a lost connection more clearly than the client's traceback.
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    for part in ("client", "batched"):
+        logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
 
 
 async def _compute(preset_run: PresetRun, ongoing: OngoingRun) -> RunEnd:
