@@ -1,6 +1,6 @@
 """gputui: from a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
 
-`GPUCluster` starts one, `connect` takes hold of one that runs; both are loaded when first used,
+`GPUCluster` starts one, `connect` attaches to one that runs; both are loaded when first used,
 so that `import gputui` costs nothing.
 """
 

@@ -72,7 +72,7 @@ class NameLock:
             raise HeadError(f"{self._path}: {error.strerror}") from error
 
     def release(self) -> None:
-        """Remove the connection file, and let the name go."""
+        """Remove the connection file, and release the name."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -121,7 +121,7 @@ at most 100 bytes, and no dot in front
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Be the only one that looks or starts; raises HeadError where that does not come about."""
+    """Be the only process that looks or starts; raises HeadError if it gets no turn."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + TURN_S
     try:

@@ -1,4 +1,4 @@
-"""Dask's settings in a gputui cluster: a person's own, over gputui's, over Dask's defaults.
+"""Dask's settings in a gputui cluster: the user's own, over gputui's, over Dask's defaults.
 
 `given_json` is what the process that starts a cluster was given: YAML files, the environment and
 `dask.config.set`. It reaches the scheduler and every worker as text, and `apply` makes it hold

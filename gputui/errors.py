@@ -127,7 +127,7 @@ class RunError(GputuiError):
 
 
 class ProtocolError(GputuiError):
-    """A line on one of the links that is not a message of this version."""
+    """A line on a channel that is not a message of this version."""
 
 
 class DevicesError(GputuiError):

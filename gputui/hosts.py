@@ -22,7 +22,7 @@ class Host:
     """One machine, as a line of the hosts file asks for it."""
 
     name: str
-    """As people wrote it, without user and port: the host part of its workers' names.
+    """As it was written, without user and port: the host part of its workers' names.
 
     Two ports of one name, as a gateway forwards them, are two hosts: theirs have the port.
     """

@@ -1,4 +1,4 @@
-"""Text that a host, a person or a program wrote, made fit for a terminal, a log or a prompt. Pure.
+"""Text that a host, a user or a program wrote, made safe for a terminal, a log or a prompt. Pure.
 
 What a terminal would obey or what would reorder a line becomes a visible character.
 """

@@ -12,7 +12,7 @@ from gputui.readings import UNREAD, DeviceReading, HostReading
 
 
 class HostState(StrEnum):
-    """Where a host is on its way into the cluster; the first six in this order."""
+    """The states of a host; the first six in this order."""
 
     RESOLVING = "resolving"
     CONNECTING = "connecting"
@@ -94,7 +94,7 @@ class RunState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One host: where it is on its way, why, and what its agent reads."""
+    """One host: its state, the reason, and what its agent reads."""
 
     name: str
     state: HostState
@@ -137,7 +137,7 @@ class WorkerStatus:
     in_memory: int | None = None
     managed_bytes: int | None = None
     device_managed_bytes: int | None = None
-    """Bytes of results that lie on the device."""
+    """Bytes of results on the device."""
     spilled_bytes: int | None = None
     restarts: int = 0
     nthreads: int = 1
@@ -245,7 +245,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """An attached frontend, and where it is: what another person needs to know of it."""
+    """An attached frontend, and where it is, for other users to see."""
 
     frontend: str
     """screen, run, python or command."""

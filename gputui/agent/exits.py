@@ -64,7 +64,7 @@ def explain(
 
 
 def _sized(size_bytes: int) -> str:
-    """Return a memory limit for people.
+    """Return a memory limit with its unit.
 
     >>> _sized(400 * 2**20), _sized(3 * 2**29)
     ('400 MiB', '1.5 GiB')

@@ -27,7 +27,7 @@ FIRST_LINE_BYTES = 2**20
 
 
 def relay() -> int:
-    """Carry the link of one head; returns when either end closes."""
+    """Carry the channel of one head; returns when either end closes."""
     out = os.dup(1)
     os.dup2(2, 1)
     _write(out, MARKER + b"\n")

@@ -1,4 +1,4 @@
-"""HOSTS, as people give it: a file, stdin, or the text itself → what a cluster is made of."""
+"""HOSTS, as it is given: a file, stdin, or the text itself → what a cluster is made of."""
 
 from dataclasses import dataclass
 

@@ -19,7 +19,7 @@ MEANT = {
     "help": "gputui --help",
     "version": "gputui --version",
 }
-"""What people type who guess → what they mean; else it would be looked for as a host."""
+"""Common guesses → the right command; else they would be taken for hosts."""
 
 
 class CommandOrHosts(click.Group):
@@ -82,13 +82,13 @@ def starting_options(command: Any) -> Any:
         click.option(
             "--name",
             callback=_checked_name,
-            help="What the cluster is called; the hosts file's stem else.",
+            help="Name of the cluster.  [default: the hosts file's stem]",
         ),
         click.option(
             "--workers",
             type=click.IntRange(1),
             metavar="N",
-            help="How many workers; else as many as the hosts give.",
+            help="Number of workers.  [default: as many as the hosts give]",
         ),
         click.option(
             "--busy",

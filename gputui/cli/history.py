@@ -11,7 +11,7 @@ from gputui.presets.plain import json_text
 from gputui.run import RunRecord, find, has_plotext, recorded, shown, text
 
 SHOWN = 30
-"""Runs that are listed for people; `--json` has them all."""
+"""Runs that are listed as text; `--json` has them all."""
 
 
 def list_runs(as_json: bool) -> int:
@@ -62,7 +62,7 @@ def _parts(record: RunRecord) -> list[str]:
 
 
 def facts(record: RunRecord) -> dict[str, Any]:
-    """Return all but the result of a run, for people; "" for what there is not."""
+    """Return all but the result of a run, as text; "" for what is missing."""
     kept = record.result
     stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))

@@ -77,7 +77,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
         return await HeadLink.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
-        """Return what opens what a person chose in place of this machine."""
+        """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
             return _demo_link(Shape.parse(FIRST_DEMO), 0)
         if kind in ("ssh", "file"):

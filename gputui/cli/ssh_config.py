@@ -1,4 +1,4 @@
-"""The hosts that a person's SSH configuration names, for ticking; connecting is asyncssh's."""
+"""The hosts that the user's SSH configuration names, to choose from; asyncssh connects."""
 
 from pathlib import Path
 

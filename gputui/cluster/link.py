@@ -1,4 +1,4 @@
-"""A frontend's hold on a head: requests and their answers, and what the head sends unasked.
+"""A frontend's link to a head: requests and their answers, and what the head sends unasked.
 
 A channel over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
 holds no truth of its own.
@@ -62,7 +62,7 @@ class Elsewhere(Protocol):
         """Return how it is reached now."""
 
     async def close(self) -> None:
-        """Give up the way to it."""
+        """Close the connection to it."""
 
 
 class HeadLink:
@@ -189,7 +189,7 @@ class HeadLink:
             self._end(HeadError(reason or self._why_gone))
 
     def _reading_failed(self, name: str, error: Exception) -> None:
-        """Let everybody who waits know; `_read` ended with it."""
+        """Fail everything that waits; `_read` ended with it."""
         self._why_gone = f"{name} failed: {words(error)}"
 
     def _take(self, message: ToFrontend) -> None:

@@ -1,4 +1,4 @@
-"""What people give for hosts → the text of a hosts file, and where it came from.
+"""What is given for hosts → the text of a hosts file, and where it came from.
 
 The one place that decides between a file and a text, for the command line and for Python.
 """

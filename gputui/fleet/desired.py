@@ -1,4 +1,4 @@
-"""How many workers people want, and where: each request makes another `Desired` of the last one.
+"""How many workers are desired, and where: each request makes another `Desired` of the last one.
 
 Pure; `reconcile.decide` says what a `Desired` starts and stops.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What people asked for."""
+    """What was requested."""
 
     workers: int | None = None
     """How many in all; None is as many as the hosts give."""
@@ -70,6 +70,6 @@ def add(desired: Desired, names: Iterable[str]) -> Desired:
 
 
 def keep(desired: Desired, names: Iterable[str]) -> Desired:
-    """Leave these running for what they hold."""
+    """Leave these running for the results they hold."""
     names = frozenset(names)
     return replace(desired, kept=desired.kept | names, held_back=desired.held_back - names)

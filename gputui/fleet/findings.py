@@ -49,7 +49,7 @@ class Finding:
 
 
 def report(findings: Iterable[Finding]) -> str:
-    """Return the findings as a table for people, a hint under what needs one.
+    """Return the findings as a table of text, a hint under what needs one.
 
     >>> print(report([Finding("gpu-a", "connect", Verdict.GOOD, "10.0.0.5"),
     ...               Finding("gpu-a", "python", Verdict.BAD, "no Python there", "install it")]))
@@ -88,7 +88,7 @@ def reached(host: Host, facts: Facts, address: str) -> Iterator[Finding]:
 
 
 def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding]:
-    """Yield what a host's facts say: versions, GPUs, CuPy, other people, disk."""
+    """Yield what a host's facts say: versions, GPUs, CuPy, other users, disk."""
     problems = {problem.check: problem for problem in checks.problems(host, facts, settings)}
     for check, good in _good(host, facts):
         problem = problems.get(check)

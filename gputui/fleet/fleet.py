@@ -1,7 +1,7 @@
 """The hosts of a cluster and their workers: desired against actual, and what turns one into the
 other.
 
-Hosts report, the scheduler counts, people ask; each time `reconcile` compares and has agents
+Hosts report, the scheduler counts, users request; each time `reconcile` compares and has agents
 start workers, or has the scheduler retire some and their agents stop them. Called by the head
 only; nothing here knows of frontends.
 """

@@ -101,7 +101,7 @@ class WorkerActions:
             self._listener.remove(gone, f"their agent on {host.name} has them no more")
 
     def catch_up(self, host: ManagedHost, address: str) -> None:
-        """Record the workers of an agent that connected again."""
+        """Have an agent that connected again report its workers."""
         table = self._worker_table
         names = [name for name in table.of_host(host.name) if not table.unwanted(name)]
         there = [table.spec(name) for name in names if not table.given_up(name)]
@@ -109,7 +109,7 @@ class WorkerActions:
             self._send_start(host, there, address)
 
     def read(self, host: ManagedHost, telemetry: Telemetry) -> None:
-        """Stop workers that an agent reads and nobody wants."""
+        """Stop workers that an agent reports and that are not desired."""
         self._stop_unknown(host, [worker.name for worker in telemetry.workers])
 
     def started(self, host: ManagedHost, message: WorkerStarted) -> None:

@@ -167,7 +167,7 @@ class WorkerTable:
         )
 
     def facts(self, host: str, facts: Facts) -> tuple[str, ...]:
-        """Compare with an agent that connects; returns the workers that it no longer has."""
+        """Set the workers of an agent that connects; returns those that it no longer has."""
         running = {worker.name: worker for worker in facts.running}
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
@@ -296,7 +296,7 @@ def _why_silent(worker: Worker, silent_s: float, *, stopped: bool) -> str:
 
 
 def _state(worker: Worker, counts: WorkerCounts | None) -> WorkerState:
-    """Return the state as people see it: what a worker that is up does now."""
+    """Return the state to show: what a worker that is up does now."""
     if not worker.state.up or counts is None:
         return worker.state
     if counts.status == "paused":

@@ -1,6 +1,6 @@
 """Alarms into the event log: those that begin, and those that end.
 
-Looked for every few seconds, watched or not, so that a person who attaches later sees what
+Looked for every few seconds, attached or not, so that a screen that attaches later shows what
 happened. What is an event of a host or a worker itself (silent, parked) is not recorded twice.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gputui.head.head import Head
 
 INTERVAL_S = 2.0
-TOLD_ANYWAY = frozenset({AlarmKind.SILENT, AlarmKind.PARKED})
+RECORDED_ELSEWHERE = frozenset({AlarmKind.SILENT, AlarmKind.PARKED})
 
 
 class AlarmWatch:
@@ -26,7 +26,7 @@ class AlarmWatch:
     def __init__(self, head: "Head") -> None:
         self._head = head
         self._alarms = Alarms()
-        self._told: set[tuple[str, AlarmKind]] = set()
+        self._recorded: set[tuple[str, AlarmKind]] = set()
 
     async def run(self) -> None:
         """Check for alarms until cancelled."""
@@ -39,14 +39,14 @@ class AlarmWatch:
         slots = {slot.key: slot for slot in slots_of(snapshot)}
         self._alarms.look(snapshot, slots.values())
         raised = {(alarm.subject, alarm.kind) for alarm in self._alarms}
-        for subject, kind in sorted(raised - self._told):
-            if kind not in TOLD_ANYWAY:
+        for subject, kind in sorted(raised - self._recorded):
+            if kind not in RECORDED_ELSEWHERE:
                 severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
                 self._head.tell(severity, subject, "alarm", described(kind, slots.get(subject)))
-        for subject, kind in sorted(self._told - raised):
-            if kind not in TOLD_ANYWAY:
+        for subject, kind in sorted(self._recorded - raised):
+            if kind not in RECORDED_ELSEWHERE:
                 self._head.tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
-        self._told = raised
+        self._recorded = raised
 
     def _snapshot(self) -> Snapshot:
         head = self._head

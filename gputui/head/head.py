@@ -77,8 +77,8 @@ class Head:
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
-        self._claim = NameLock(config.name, config.cluster_id, numbered=config.numbered)
-        self.name = self._claim.name
+        self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
+        self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
         self.event_log = EventLog(self._event_told)
         self.questions = Questions(self.server.broadcast, self._someone_there)
@@ -190,7 +190,7 @@ class Head:
             if stopped.failed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._met.wait(), MEETING_S)
-            self._claim.release()
+            self._name_lock.release()
             await self.server.close(stopped)
 
     async def _end_parts(self) -> None:
@@ -341,7 +341,7 @@ class Head:
 
     def _publish(self) -> None:
         """Write what others may know into the connection file."""
-        self._claim.publish(
+        self._name_lock.publish(
             ConnectionFile(
                 name=self.name,
                 cluster_id=self.cluster_id,

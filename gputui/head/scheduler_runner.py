@@ -1,4 +1,4 @@
-"""Keeps a scheduler running: a new one on the same port where one died, as far as that helps.
+"""Keep a scheduler running: a new one on the same port where one died, as far as that helps.
 
 A cluster that ends with its starter ends with its scheduler, too: results are lost then, and
 pending requests fail with the reason.

@@ -252,13 +252,13 @@ class Preset:
     check: Callable[[Mapping[str, Any]], None] | None = None
     """Raises PresetError where parameters do not go together."""
     units: Mapping[str, str] = field(default_factory=dict)
-    """Key of the result → its unit, for people."""
+    """Key of the result → its unit, as shown."""
     arrays: tuple[str, ...] = ()
     """Names of the arrays in its outcome: what `--save DIR` writes, as `NAME.npy`."""
     draws: bool = False
     """Whether its outcome has a figure, for `--figure`."""
     folder: str = ""
-    """Where its file lies, of one that comes from a file: filled in when that is found."""
+    """The path of its file, of one that comes from a file: filled in when that is found."""
 
     def __post_init__(self) -> None:
         """Raise PresetError where a comma is missing, and a tuple of one is none."""

@@ -40,7 +40,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def sized(size_bytes: float) -> str:
-    """Return a size for people.
+    """Return a size with its unit.
 
     >>> sized(12_025_908_428), sized(2_000_000)
     ('11.2 GiB', '1.9 MiB')

@@ -1,4 +1,4 @@
-"""What a running preset holds: the workers it may use, and the ways to give them work.
+"""What a running preset holds: the workers it may use, and how to give them work.
 
 Everything goes through `submit`, `each_worker` and `compute`, so that a preset need not think of
 which workers have a GPU, of progress, of Ctrl-C, or of a worker that is lost on the way: its

@@ -32,7 +32,7 @@ def ignore_working_directory() -> None:
 def own_environment() -> dict[str, str]:
     """Return what `own_python` needs in its environment: gputui is found, and no folder of tasks.
 
-    An empty or relative entry of PYTHONPATH is the working directory, or lies in it.
+    An empty or relative entry of PYTHONPATH is the working directory, or is in it.
     """
     own = [] if _is_installed(PACKAGE_PARENT) else [PACKAGE_PARENT]
     path = dict.fromkeys([*_given(), *own])

@@ -1,4 +1,4 @@
-"""Every message between two processes, once, and the only way in which they travel.
+"""Every message between two processes, once, and the channel that carries them.
 
 `frontend` (screen, `--run`, Python), `agent`, `scheduler`, `starter` and `forkserver` hold the
 messages of one connection, named by the peer, and which way each goes (`ToAgent`, `FromAgent`). A

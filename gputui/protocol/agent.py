@@ -1,4 +1,4 @@
-"""Head ↔ agent: configure a host, run workers on it, and hear what its devices and workers do.
+"""Head ↔ agent: configure a host, run workers on it, and report on its devices and workers.
 
 An agent's stream begins with `MARKER`; then the head says `Configure`, and the agent answers
 with its `Facts`.
@@ -18,7 +18,7 @@ MARKER = b"gputui-agent-stream-1"
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """The first message on every agent link; a reconnecting head sends it again."""
+    """The first message on every agent channel; a reconnecting head sends it again."""
 
     version: int
     cluster_id: str
@@ -57,7 +57,7 @@ class StartWorkers:
     scheduler_address: str
     """`tls://host:port`, as this host reaches it."""
     listen_host: str
-    """The address that the workers listen on and tell the others."""
+    """The address that the workers listen on and announce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class StopWorkers:
 
 @dataclass(frozen=True, slots=True)
 class RestartWorkers:
-    """End and start these anew, parked ones included."""
+    """Restart these, those in a crash loop included."""
 
     names: tuple[str, ...]
 
@@ -221,7 +221,7 @@ class WorkerExited:
     kind: str
     """stopped, crashed, memory-limit, oom-killer, cuda-error, import-error, signal."""
     reason: str
-    """In words, with what to do where that is known."""
+    """Why, with the hint where one is known."""
     exit_code: int | None
     signal: int | None
     log_tail: tuple[str, ...]
@@ -233,7 +233,7 @@ class WorkerExited:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something a person should know of a host, not tied to a worker."""
+    """A problem of a host, not of one worker."""
 
     text: str
 

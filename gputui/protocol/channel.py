@@ -1,4 +1,4 @@
-"""One channel for every connection: messages to and from a peer, over whatever carries bytes.
+"""One channel for every connection: messages to and from a peer, over any stream.
 
 A channel frames, decodes and sends. What arrives is one JSON line a message, checked by the codec
 and bounded in length and, where wanted, in rate. What is sent waits in a queue that `send` never
@@ -46,7 +46,7 @@ MAX_FLOODS = 1000
 """Messages that may be left out, and wait."""
 
 LONG_LINE_BYTES = 2**20
-"""A line of so much is decoded in a thread, so that the loop goes on meanwhile."""
+"""A line of so much is decoded in a thread, so that the loop does not wait."""
 
 LINES_AT_ONCE = 64
 """After so many lines that were there already, other tasks get a turn."""
@@ -194,7 +194,7 @@ class Channel(Generic[Sent, Received]):
             self._idle.set()
 
     def _sending_failed(self, name: str, error: Exception) -> None:
-        """Hang up: a message that cannot be encoded is a mistake of ours, not a lost message."""
+        """Disconnect: a message that cannot be encoded is a mistake of ours, not a lost message."""
         self._end(f"{type(error).__name__}: {error}")
 
     def _end(self, reason: str, *, abort: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Frontend ↔ head: a person's or a program's requests, and what a cluster does meanwhile.
+"""Frontend ↔ head: a user's or a program's requests, and what happens in a cluster.
 
 A frontend says `Attach` and is `Attached`, or `Refused`. Every `Request` carries a number, which
 its answer has, too: a `Reply`, or `Refused`.
@@ -122,7 +122,7 @@ class StartRun:
 
 @dataclass(frozen=True, slots=True)
 class CancelRun:
-    """Cancel a run, whoever started it."""
+    """Cancel a run of any frontend."""
 
     request: int
     id: str
@@ -130,7 +130,7 @@ class CancelRun:
 
 @dataclass(frozen=True, slots=True)
 class ReportRun:
-    """A `--run` tells how its run goes; the head keeps and shows it."""
+    """A `--run` reports its run; the head keeps and shows it."""
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
@@ -161,7 +161,7 @@ class SubscribeLogs:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer to `Asked`; None for no."""
+    """A user's answer to `Asked`; None for no."""
 
     question: int
     text: str | None
@@ -169,7 +169,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop the cluster; the head closes the link when everything is gone."""
+    """Stop the cluster; the head closes the channel when everything is gone."""
 
     request: int
 
@@ -268,7 +268,7 @@ class EventHappened:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question for a person: a host key, a password, a passphrase."""
+    """A question for a user: a host key, a password, a passphrase."""
 
     question: int
     host: str
@@ -289,12 +289,12 @@ class Previewed:
     """Worker names."""
     stops: tuple[str, ...]
     text: str
-    """In words: what moves, what is lost, what cannot be done."""
+    """What moves, what is lost, what cannot be done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The workers that are up, and what failed on the way: refused hosts, parked workers."""
+    """The workers that are up, and what failed: hosts, and workers in a crash loop."""
 
     request: int
     workers: tuple[str, ...]
@@ -314,7 +314,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Somebody cancelled the run that this frontend reports."""
+    """The run that this frontend reports was cancelled."""
 
     id: str
 

@@ -43,7 +43,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """Reckon how many workers do the work in this time; None is as Dask is configured."""
+    """Estimate how many workers do the work in this time; None is as Dask is configured."""
 
     target_duration_s: float | None
 

@@ -1,4 +1,4 @@
-"""Messages that go over more than one link."""
+"""Messages of more than one channel."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self

@@ -15,7 +15,7 @@ class ConfigureHead:
     numbered: bool = False
     """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
     cluster_id: str = ""
-    """What its processes carry as GPUTUI_CLUSTER; whoever starts the head makes it."""
+    """What its processes carry as GPUTUI_CLUSTER; the starter makes it."""
     starter_pid: int = 0
     """The process that starts the head."""
     hosts_source: str = ""
@@ -25,16 +25,16 @@ class ConfigureHead:
     stays: bool = False
     """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False
-    """Whether a person's screen is about to attach: questions then wait for it."""
+    """Whether a screen is about to attach: questions then wait for it."""
     idle_timeout_s: float | None = None
-    """End when nobody was attached and nothing ran for so long; None is never."""
+    """End after so long with no frontend attached and nothing running; None is never."""
     lease_s: float = 10.0
-    """How long workers live on without word of the head; pings go out five times as often."""
+    """How long workers live without a message of the head; pings go out five times as often."""
     stage_timeout_s: float = 10.0
     busy: str = "warn"
-    """What to do about a GPU that somebody else uses: warn, skip or refuse."""
+    """What to do about a GPU that others use: warn, skip or refuse."""
     cpu_fallback: bool = False
-    """Whether a host without a GPU may run CPU workers though nobody wrote `gpus=none`."""
+    """Whether a host without a GPU may run CPU workers without `gpus=none`."""
     scheduler_host: str | None = None
     """Where hosts reach this machine; None is the local end of each SSH connection."""
     scheduler_port: int = 0

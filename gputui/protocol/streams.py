@@ -1,4 +1,4 @@
-"""Bytes both ways, whatever carries them: what a channel stands on.
+"""Streams of bytes in both directions, over any transport, for channels.
 
 `SocketStream` is an asyncio reader and writer (Unix socket, pipes); `memory_streams` gives two
 ends in one process, with the same bounds as a socket.
@@ -17,7 +17,7 @@ CLOSE_S = 1.0
 
 
 class ByteStream(Protocol):
-    """Two ways of bytes."""
+    """A stream of bytes in both directions."""
 
     async def read(self) -> bytes:
         """Return some bytes; b"" at the end, however it came about."""
@@ -44,7 +44,7 @@ class SocketStream:
         writer: asyncio.StreamWriter,
         source: asyncio.BaseTransport | None = None,
     ) -> None:
-        """Take both ways; `source` is what the reader reads where that is another pipe."""
+        """Use both directions; `source` is what the reader reads where that is another pipe."""
         self._reader = reader
         self._writer = writer
         self._source = source
@@ -105,7 +105,7 @@ class SocketStream:
 
 
 class MemoryStream:
-    """One end of two ways in this process; `memory_streams` makes both."""
+    """One end of a stream within this process; `memory_streams` makes both."""
 
     def __init__(self) -> None:
         self.peer: MemoryStream

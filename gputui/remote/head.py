@@ -50,7 +50,7 @@ FORWARD_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteName:
-    """A cluster on another machine, as people write it: `user@login:NAME`."""
+    """A cluster on another machine, as it is written: `user@login:NAME`."""
 
     login: str
     name: str
@@ -238,5 +238,5 @@ def _sweep(folder: Path) -> None:
 
 
 async def nobody(question: Question) -> str | None:
-    """Answer no question: there is no person to ask."""
+    """Answer no question: no user is there to ask."""
     return None

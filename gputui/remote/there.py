@@ -54,7 +54,7 @@ def is_locked(descriptor: int) -> bool:
 
 
 def folders() -> List[Path]:  # noqa: UP006
-    """Return where connection files may lie; a login by SSH may lack what a desktop sets."""
+    """Return the folders for connection files; a login by SSH may lack what a desktop sets."""
     user = str(os.getuid())
     runtime = [os.environ.get("XDG_RUNTIME_DIR", ""), "/run/user/" + user]
     found = [Path(each, "gputui") for each in runtime if each]
@@ -93,7 +93,7 @@ def own_command() -> Optional[str]:  # noqa: UP045
 
 
 def end_with_stdin(process: "subprocess.Popen[bytes]") -> None:
-    """Interrupt the start when the one who ordered it is gone."""
+    """Interrupt the start when its client is gone."""
     while os.read(0, 4096):
         continue
     process.terminate()

@@ -19,7 +19,7 @@ def save_arrays(
     """Write each array as `NAME.npy` and return the files.
 
     Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory:
-    `fetch` computes a block where it lies. A file that could not be finished is removed, and so
+    `fetch` computes a block where it is. A file that could not be finished is removed, and so
     is a new folder without any.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Files that a run writes where people asked for them: no link is followed, so that no one who may
+"""Files that a run writes where asked: no link is followed, so that no one who may
 write into that folder chooses what is overwritten."""
 
 import errno

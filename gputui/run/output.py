@@ -68,7 +68,7 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
 def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
     """Write the files, the arrays first, and yield each; raises GputuiError.
 
-    `fetch` computes where blocks lie.
+    `fetch` computes where the blocks are.
     """
     if output.save:
         yield from run.save_arrays(output.save, result.arrays, fetch)

@@ -79,7 +79,7 @@ class Recording:
 
 
 def _traceback(error: BaseException | None) -> list[str]:
-    """Return where what lies behind an error was raised, in lines of a log."""
+    """Return where the cause of an error was raised, in lines of a log."""
     cause = error.__cause__ if error is not None else None
     if cause is None:
         return []

@@ -73,7 +73,7 @@ class RunRecord:
 
     @property
     def folder(self) -> Path:
-        """Where its record, log and saved arrays lie."""
+        """The folder of its record, log and saved arrays."""
         return runs_dir() / self.id
 
     @property

@@ -13,7 +13,7 @@ class RunRequest:
     """The preset or the script, as it was typed."""
     parameters: Mapping[str, Any]
     given: tuple[tuple[str, str], ...]
-    """The parameters as they were typed, for the head and for people."""
+    """The parameters as they were typed, for the head and for display."""
     backend: str
     hosts: str
     """As they were given, for the record."""

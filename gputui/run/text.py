@@ -1,4 +1,4 @@
-"""A result → lines for people: one line a value, tables for lists of rows, long lists cut."""
+"""A result → lines of text: one line a value, tables for lists of rows, long lists cut."""
 
 import math
 import textwrap
@@ -19,7 +19,7 @@ PREFIXED = frozenset({"B", "B/s", "FLOP/s", "/s"})
 
 
 def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
-    """Return a result as people read it.
+    """Return a result as text.
 
     >>> print(text({"sum": 2.5, "numbers_per_s": 3_000_000}, {"numbers_per_s": "/s"}))
     sum            2.5

@@ -50,7 +50,7 @@ def use_pool(share: float, make_room: Callable[[], bool]) -> int:
 
 
 def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:
-    """Make a pool that takes memory which others can map the default one, which people know."""
+    """Make a pool that takes memory which others can map CuPy's default one."""
     pool = cupy.cuda.MemoryPool(_from_driver)
     pool.set_limit(size=limit)
     cupy._default_memory_pool = pool

@@ -19,7 +19,7 @@ from distributed.protocol.serialize import deserialize, serialize
 from distributed.spill import SpillBuffer
 
 DEVICE_LIBRARIES = frozenset({"cupy", "cupyx", "cudf", "torch"})
-"""Whose values lie on the device, and can be moved off it and back."""
+"""Types of values that are on the device, and can be moved off it and back."""
 
 
 def device_bytes(value: object) -> int:

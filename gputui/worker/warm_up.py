@@ -12,7 +12,7 @@ DTYPES = ("float64", "float32")
 
 
 def steps() -> Iterator[Callable[[], object]]:
-    """Yield what people's arrays do first; each takes up to a second where nothing is cached."""
+    """Yield what most programs do first; each takes up to a second where nothing is cached."""
     import cupy
 
     for dtype in DTYPES:

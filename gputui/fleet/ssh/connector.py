@@ -212,7 +212,7 @@ class Connector:
         keys.accept()
 
     async def _is_known_to_command(self, target: "Target", keys: HostKeys) -> bool:
-        """Ask KnownHostsCommand about the very key that the server showed."""
+        """Ask KnownHostsCommand about the key that the server showed."""
         assert keys.offered
         lines = await lines_of(target.configuration, "HOSTNAME", keys)
         return keys.take(lines)

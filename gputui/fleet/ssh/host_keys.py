@@ -52,7 +52,7 @@ class HostKeys:
     offered: asyncssh.SSHKey | None = None
     """That key; the authority's where a certificate was shown."""
     accepted: set[bytes] = field(default_factory=set)
-    """Keys that a person, or StrictHostKeyChecking, has accepted for this connection."""
+    """Keys that the user, or StrictHostKeyChecking, has accepted for this connection."""
     overlooked: bool = False
     """Whether StrictHostKeyChecking=no has taken a key that is not the known one."""
     authority_offered: bool = False

@@ -70,7 +70,7 @@ class Login(asyncssh.SSHClient):
         return await self._identities.keys(self._how, self._agent, self._stages) or None
 
     async def password_auth_requested(self) -> str | None:
-        """Ask a person for the password."""
+        """Ask the user for the password."""
         return await self._password(f"Password of {self.name}")
 
     async def kbdint_auth_requested(self) -> str | None:
@@ -81,7 +81,7 @@ class Login(asyncssh.SSHClient):
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> list[str] | None:
-        """Pass the server's questions on to a person, with the host's name before each."""
+        """Pass the server's questions on to the user, with the host's name before each."""
         answers = []
         for prompt, echo in prompts:
             answer = await self._password(f"{self.name}: {prompt.strip()}", secret=not echo)

@@ -1,4 +1,4 @@
-"""Questions to the person at the terminal, for commands without a screen."""
+"""Questions to the user at the terminal, for commands without a screen."""
 
 import asyncio
 import getpass
