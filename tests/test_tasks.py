@@ -25,7 +25,6 @@ NOT_YET = {
     "fleet/ssh/connection.py": 1,
     "fleet/ssh/connector.py": 1,
     "fleet/ssh/identities.py": 1,
-    "fleet/ssh/proxy.py": 1,
     "head/head.py": 1,
     "worker/transfers/comm.py": 1,
     "worker/worker.py": 2,
