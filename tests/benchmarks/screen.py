@@ -29,7 +29,7 @@ from tests.benchmarks.watched import Watched
 
 STARTS = 7
 WINDOWS = 3
-KEYS = 60
+KEYS = 40
 SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """

@@ -2,6 +2,11 @@
 
 What shows nothing (modes, questions to the terminal, titles, the clipboard) passes as it is. After
 anything else nothing on the terminal is taken for granted, and the next frame sends every cell.
+
+What that saves, two screens of one cluster of 64 GPUs in 12 s (10 s at 80×24), GPU rows and heat
+map, Textual 8.2.8: at 120×40 0.8 and 1.0 kB/s where Textual alone sends 15.4 and 6.3; at 80×24 0.3
+and 0.3 for 5.0 and 3.0. It takes 0.1 % of a core. `tests/tui/test_differ.py` fails when Textual
+writes what is not read here.
 """
 
 import re
