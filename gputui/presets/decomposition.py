@@ -52,6 +52,8 @@ class Decomposition:
     """(k, cols) in host memory, or a Dask array."""
     method: str = ""
     passes: int | None = None
+    errors: Any = None
+    """(k,) ‖x v − s u‖ of each estimate: a singular value of x lies within that of s."""
 
 
 def decompose_tsqr(job: Job, x: Any, vectors: bool) -> Decomposition:
@@ -84,11 +86,15 @@ def decompose_randomized(job: Job, x: Any, k: int, vectors: bool) -> Decompositi
         y = x @ z
     q, _ = da.linalg.tsqr(y)
     small_u, s, vt = da.linalg.svd((q.T @ x).rechunk((width, x.shape[1])))
+    u = q @ small_u
+    rest = x @ vt.T - u * s
+    both = da.concatenate([s[:k], da.sqrt((rest * rest).sum(axis=0))[:k]])
     if not vectors:
-        return Decomposition(job.compute(_local(s))[:k], method="randomized")
-    u, s, vt = job.persist((q @ small_u, s, vt), "randomized")
-    s, vt = job.compute(_local(s)), job.compute(_local(vt))
-    return Decomposition(s[:k], u[:, :k], vt[:k], method="randomized")
+        both = job.compute(_local(both), "randomized")
+        return Decomposition(both[:k], method="randomized", errors=both[k:])
+    u, vt, both = job.persist((u, vt, both), "randomized")
+    both, vt = job.compute(_local(both)), job.compute(_local(vt))
+    return Decomposition(both[:k], u[:, :k], vt[:k], "randomized", errors=both[k:])
 
 
 def _projected(block: Any, seed: int, width: int) -> Any:

@@ -3,7 +3,8 @@
 The data are `numpy.random.default_rng(seed).random((rows, cols))`, whatever the workers and the
 chunks. Methods (in `decomposition.py`): `tsqr` is Dask's `da.linalg.svd`; `gram` is repeated
 Cholesky-QR on a few large blocks, left for tsqr where it does not reach orthogonal vectors;
-`randomized` finds the first `k` only by random projection; `auto` takes gram.
+`randomized` estimates the first `k` only, by random projection, each with its error: a singular
+value of the matrix lies within that of it; `auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
@@ -48,14 +49,22 @@ def compute(job: Job) -> Outcome:
         raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
     result = {
         "singular_values": [float(value) for value in found.s[: job["top"]]],
-        "condition": float(found.s[0] / found.s[-1]) if found.s[-1] > 0 else None,
+        "condition": _condition(found),
         "method": found.method,
     }
+    if found.errors is not None:
+        result["estimate_errors"] = [float(error) for error in found.errors[: job["top"]]]
     if found.passes is not None:
         result["passes"] = found.passes
     if job["check"]:
         result |= check(job, x, found)
-    return Outcome(result, _figure(found.s), _arrays(job, found) if wanted else {})
+    return Outcome(result, _figure(found), _arrays(job, found) if wanted else {})
+
+
+def _condition(found: Decomposition) -> float | None:
+    """Return the condition number; None where the smallest singular value is not known, or 0."""
+    known = found.errors is None and found.s[-1] > 0
+    return float(found.s[0] / found.s[-1]) if known else None
 
 
 def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
@@ -133,12 +142,13 @@ def _arrays(job: Job, found: Decomposition) -> dict[str, Any]:
     return {"u": v, "s": found.s, "v": found.u}
 
 
-def _figure(s: Any) -> Figure:
+def _figure(found: Decomposition) -> Figure:
     """Draw the singular values, a few hundred of them."""
+    s = found.s
     step = max(1, len(s) // 500)
     return Figure(
         kind="line",
-        title="singular values",
+        title="singular values" if found.errors is None else "estimated singular values",
         x_label="index",
         x=tuple(map(float, range(0, len(s), step))),
         y=tuple(map(float, s[::step])),

@@ -50,6 +50,17 @@ def test_randomized_finds_the_first_of_a_decaying_spectrum(execute: Any) -> None
     assert result["singular_values"][0] == pytest.approx(reference(2000, 60)[0], rel=1e-6)
 
 
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_randomized_says_how_far_its_estimates_may_be_off(execute: Any, vectors: str) -> None:
+    given = {"rows": 300, "cols": 60, "method": "randomized", "k": 4, "vectors": vectors}
+    result = execute("svd", **given).result
+    found, errors = np.array(result["singular_values"]), np.array(result["estimate_errors"])
+    nearest = abs(reference(300, 60)[:, None] - found).min(axis=0)
+    assert (nearest <= errors + 1e-12).all()
+    assert errors[0] < 1e-6 * found[0] < errors[-1] < found[-1]
+    assert result["condition"] is None
+
+
 def test_randomized_refuses_more_than_there_are(execute: Any) -> None:
     with pytest.raises(PresetError, match="must be at most the smaller of rows and cols, 5"):
         execute("svd", rows=9, cols=5, method="randomized", k=6)
