@@ -60,7 +60,8 @@ def make_orders(task: tuple[int, int, int, int]) -> Any:
     seed, rows, first, last = task
     shops, amounts = [np.empty(0, "i8")], [np.empty(0)]
     for piece in range(first, min(last, math.ceil(rows / PIECE))):
-        stream = np.random.default_rng([seed, piece])
+        own = np.random.SeedSequence(seed, spawn_key=(piece,))  # apart for seeds of any length
+        stream = np.random.default_rng(own)
         height = min(PIECE, rows - piece * PIECE)
         shops.append(stream.integers(0, SHOPS, PIECE)[:height])
         amounts.append(stream.integers(0, 1000, PIECE)[:height].astype("f8"))

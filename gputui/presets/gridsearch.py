@@ -59,14 +59,26 @@ def candidates(count: int) -> list[float]:
 def score(library: str, data: Data, folds: int, alpha: float, fold: int) -> float:
     """Return r² on one fold of one candidate fitted on the others."""
     x, y = make_data(data)
-    edges = [len(x) * i // folds for i in range(folds + 1)]
-    test = slice(edges[fold], edges[fold + 1])
-    train = [*range(edges[fold]), *range(edges[fold + 1], len(x))]
+    first, end = fold_rows(len(x), folds, fold)
+    test, train = slice(first, end), [*range(first), *range(end, len(x))]
     scaler, model = _estimators(library, alpha)
     model.fit(scaler.fit_transform(x[train]), y[train])
     predicted = model.predict(scaler.transform(x[test]))
     rest, spread = y[test] - predicted, y[test] - y[test].mean()
     return 1 - float((rest * rest).sum() / (spread * spread).sum())
+
+
+def fold_rows(rows: int, folds: int, fold: int) -> tuple[int, int]:
+    """Return the first row of a fold and the one after its last, as scikit-learn's KFold does.
+
+    The first folds are longer by one where the rows do not divide.
+
+    >>> [fold_rows(11, 3, fold) for fold in range(3)]
+    [(0, 4), (4, 8), (8, 11)]
+    """
+    length, longer = divmod(rows, folds)
+    first = fold * length + min(fold, longer)
+    return first, first + length + (fold < longer)
 
 
 def make_data(data: Data) -> tuple[Any, Any]:

@@ -1,8 +1,10 @@
 """Mean, sum, standard deviation, variance, minimum or maximum of a matrix, over any axis.
 
 The matrix is `numpy.random.default_rng(seed).random((rows, cols))`. It is reduced in fixed
-logical tiles of rows, whose results are joined in their order: a seed gives the same result, to
-the last bit, on any number of workers and with any number of tasks.
+logical tiles of rows, whose results are joined in their order: on one backend a seed gives the
+same result, to the last bit, on any number of workers and with any number of tasks. CuPy and NumPy
+reduce the same numbers in tiles of other sizes: their minimum and maximum agree bit for bit, the
+others up to rounding.
 
 Source for joining means and squares: T. F. Chan, G. H. Golub, R. J. LeVeque, "Updating formulae
 and a pairwise algorithm for computing sample variances", 1979.

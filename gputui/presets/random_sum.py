@@ -1,10 +1,11 @@
 """`(x + 1)[::2, ::2].sum()` of x normal(10, 1), 2 TB of it by default on GPUs, never held at once.
 
 x is cut into fixed logical tiles of 1,024 × 1,024, each with a random stream of its own, and a
-task does many of them: so a seed gives the same sum, to the last bit, on any number of workers
-and however the tiles are shared out. Every number of x is drawn; the mean of all of them comes
-out next to the strided sum and shows it. On CuPy one kernel draws (Philox 4x32-10
-and Box–Muller, in double precision), adds and sums in registers; NumPy draws other numbers.
+task does many of them: so on one backend a seed gives the same sum, to the last bit, on any number
+of workers and however the tiles are shared out. Every number of x is drawn; the mean of all of
+them comes out next to the strided sum and shows it. On CuPy one kernel draws (Philox 4x32-10 and
+Box–Muller, in double precision), adds and sums in registers. NumPy draws other numbers (SFC64):
+the sums of the two backends agree as two samples do, not bit for bit.
 
 Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
 1, 2, 3", SC11, for Philox and its constants.

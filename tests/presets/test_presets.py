@@ -67,10 +67,20 @@ def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitio
     np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
 
 
-def test_gridsearch_finds_what_scikit_learn_finds(execute: Any) -> None:
-    result = execute("gridsearch", rows=400, cols=8, candidates=5, folds=4, seed=3).result
+@pytest.mark.parametrize(("seed", "piece"), [(2**32, 0), (2**32 + 7, 0)])
+def test_orders_of_large_seeds_are_not_those_of_small_ones(seed: int, piece: int) -> None:
+    """As a list, [2**32 s + r, p] is the entropy [r, s, p]: that of the list [r, s] for piece 0."""
+    low, high = seed % 2**32, seed // 2**32
+    found = dataframe.make_orders((seed, 10**6, piece, piece + 1))
+    other = dataframe.make_orders((low, 10**6, high, high + 1))
+    assert not found.equals(other)
+
+
+@pytest.mark.parametrize("rows", [400, 403])
+def test_gridsearch_finds_what_scikit_learn_finds(execute: Any, rows: int) -> None:
+    result = execute("gridsearch", rows=rows, cols=8, candidates=5, folds=4, seed=3).result
     alphas = gridsearch.candidates(5)
-    x, y = gridsearch.make_data((3, 400, 8))
+    x, y = gridsearch.make_data((3, rows, 8))
     search = GridSearchCV(
         make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": alphas}, cv=KFold(4)
     ).fit(x, y)
