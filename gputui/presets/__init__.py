@@ -10,14 +10,17 @@ workers it may use) and returns an `Outcome` (a result, and perhaps a figure and
     def compute(job: Job) -> Outcome:  # runs where you sit
         tasks = job.map(partial(norm, job.backend, job["size"]), range(job["count"]))
         norms = job.results(tasks, "norms")
-        ...
+        figure = Figure("line", "norms", x=tuple(range(len(norms))), y=tuple(norms))
         return Outcome({"largest": max(norms), "norms": norms}, figure)
 
     def norm(backend: str, size: int, seed: int) -> float:  # on a worker, its GPU for itself
         xp = array_module(backend)  # CuPy there, NumPy on a CPU
         return float(xp.linalg.norm(xp.random.default_rng(seed).random((size, size))))
 
-`gputui presets new mine` writes the whole of it, with its test. What it stands on:
+    PARAMETERS = Parameter("count", int, 8, "matrices"), Parameter("size", int, 1000, "rows")
+    PRESET = Preset("mine", "norms", PARAMETERS, compute, draws=True)
+
+`gputui presets new mine` writes it with an estimate of its memory and its test. What it stands on:
 
 **Work.** `job.map` and `job.submit` start tasks, whose arguments may be futures of others;
 `job.results` waits and returns what they came to. `job.on(worker, …)` and `job.each_worker` choose
