@@ -64,9 +64,9 @@ async def test_a_message_is_sent_as_one_line() -> None:
 
 
 def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:
-    before, quoted, after = remote.COMMAND.split("'")
-    assert (before, after) == ("exec sh -c ", "")
-    assert not set(quoted) & set("!\\\n")
+    before, start, between, find, after = remote.COMMAND.split("'")
+    assert (before, between, after) == ("exec sh -c ", " gputui ", "")
+    assert not set(start + find) & set("!\\\n")
 
 
 def test_an_interpreter_of_two_lines_is_not_sent() -> None:

@@ -36,7 +36,7 @@ def tmux() -> Iterator[Tmux]:
 def started(tmux: Tmux, gputui: Command) -> Window:
     """Return a terminal with a screen in which both workers are up."""
     screen = tmux.open(HERE, "--name", "lab", env=gputui.env)
-    screen.sees("workers 2/2", "localhost:cpu0", "localhost:cpu1")
+    screen.sees("workers 2/2", "cpu0", "cpu1")
     return screen
 
 
@@ -104,7 +104,7 @@ def test_a_lost_terminal_leaves_the_cluster_as_it_is(gputui: Command, tmux: Tmux
 def attached(gputui: Command) -> Emulated:
     """Return a terminal in which a screen on the only cluster shows its workers."""
     screen = Emulated.start(sys.executable, "-m", "gputui", "attach", env=gputui.env)
-    screen.sees("localhost:cpu0", "localhost:cpu1")
+    screen.sees("cpu0", "cpu1")
     return screen
 
 
@@ -163,7 +163,7 @@ def test_a_storm_of_sizes_down_to_three_lines_is_weathered(lab: Command) -> None
     screen.resize(10, 3)
     screen.sees("2 GPUs")
     screen.resize(100, 30)
-    screen.sees("localhost:cpu0", "localhost:cpu1")
+    screen.sees("cpu0", "cpu1")
     screen.kill()
 
 
@@ -254,7 +254,7 @@ def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(lab: Command) 
 
 def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: Tmux) -> None:
     screen = tmux.open("attach", env=own_lab.env)
-    screen.sees("workers 2/2", "localhost:cpu1")
+    screen.sees("workers 2/2", "cpu1")
     screen.type("jR")
     screen.sees("Restart localhost:cpu0?")
     answer(screen, "y", "Restart localhost:cpu0?")
@@ -277,7 +277,7 @@ def test_without_a_terminal_it_says_so_and_points_to_run(gputui: Command) -> Non
 
 def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", env={**gputui.env, "NO_COLOR": "1"})
-    screen.sees("node-01:gpu0", "SIMULATED")
+    screen.sees("node-01", "gpu0", "SIMULATED")
     screen.press("C-p")
     screen.sees("what to do")
     codes = re.findall(r"\x1b\[([\d;]*)m", tmux.run("capture-pane", "-e", "-p", "-t", screen.name))
@@ -287,7 +287,7 @@ def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
 
 def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", "--ascii", env=gputui.env)
-    screen.sees("node-01:gpu0")
+    screen.sees("node-01", "gpu0")
     for view in "23456":
         screen.press(view)
         screen.sees("SIMULATED")
@@ -300,7 +300,7 @@ def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> Non
     screens = [tmux.open("--demo", "2x2", "--seed", "7", env=gputui.env) for _ in range(2)]
     seen = []
     for screen in screens:
-        screen.sees("node-01:gpu0")
+        screen.sees("node-01", "gpu0")
         screen.press("j", "Enter")
         seen.append(screen.finds(r"GPU-[0-9a-f-]{36}"))
     assert seen[0] == seen[1]
@@ -336,7 +336,7 @@ def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux
     hosts = gputui.folder / "lab.txt"
     hosts.write_text(HERE + "\n")
     screen = tmux.open(str(hosts), env=gputui.env)
-    screen.sees("workers 2/2", "localhost:cpu1")
+    screen.sees("workers 2/2", "cpu1")
     hosts.write_text(HERE.replace("workers=2", "workers=3") + "\n")
     screen.type(":reload")
     screen.press("Enter")

@@ -1,5 +1,6 @@
 """A cluster that was started and is not finished leaves nothing, whatever ends its starter."""
 
+import contextlib
 import json
 import os
 import signal
@@ -25,9 +26,16 @@ def part(name: str) -> Callable[[Command], object]:
     return lambda gputui: parts_of(cluster_of(gputui.pids()) or "none")[name]
 
 
+def imports(pid: int) -> bool:
+    """Return whether Python has begun to import: before that no code of ours can hear a signal."""
+    with contextlib.suppress(OSError):
+        return "lib-dynload" in Path(f"/proc/{pid}/maps").read_text()
+    return False
+
+
 MOMENTS: dict[str, Callable[[Command], object]] = {
     "at once": lambda gputui: True,
-    "reads": lambda gputui: any("gputui" in " ".join(command_of(p)) for p in gputui.pids()),
+    "imports": lambda gputui: any(map(imports, gputui.pids())),
     **{name: part(name) for name in PARTS if name != "relay"},
     "named": lambda gputui: [*gputui.runtime.glob("gputui/*.json")],
     "open": lambda gputui: [*gputui.runtime.glob("gputui/*.sock")],

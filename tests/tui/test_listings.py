@@ -72,7 +72,7 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         await pilot.press(*":sort rss", "enter")
         await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
         await pilot.press(*":sort warmth", "enter")
-        await sees(pilot, "sort-workers: sort by worker, state,")
+        await sees(pilot, "no column warmth; there are worker, state,")
 
 
 async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
