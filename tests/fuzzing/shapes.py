@@ -2,12 +2,15 @@
 
 import json
 import typing
+from array import array
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from gputui.protocol.codec import encode
+from gputui.protocol.frontend import HistoryTaken
+from gputui.series import METRICS, pack
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62)
@@ -25,6 +28,8 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
     plain = {str: TEXT, int: NUMBERS, float: REALS, bool: st.booleans(), type(None): st.none()}
     if hint in plain:
         return plain[hint]
+    if hint is HistoryTaken:
+        return st.builds(_history, TEXT, st.lists(TEXT, max_size=2), st.integers(0, 2), REALS)
     if is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return st.builds(
@@ -38,6 +43,12 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
     if typing.get_args(hint):
         return st.one_of(*map(value_of, typing.get_args(hint)))
     return st.sampled_from(hint)
+
+
+def _history(host: str, keys: list[str], rows: int, at: float) -> HistoryTaken:
+    """Return a history with as many values as it says; it refuses any other number."""
+    values = array("H", [0] * (2 * rows * len(keys) * len(METRICS)))
+    return HistoryTaken(host, tuple(keys), at, rows, at, rows, pack(values))
 
 
 def one_wrong(message: object) -> st.SearchStrategy[bytes]:
