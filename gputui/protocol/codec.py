@@ -182,6 +182,8 @@ def _maker(kind: Any) -> Decoder:
     That of a frozen one calls `object.__setattr__` for each field. A twin with the same slots that
     is not frozen is filled in a fifth of the time, and then given the class.
     """
+    if hasattr(kind, "__post_init__"):  # it checks what the fields' types do not say
+        return lambda values: kind(*values)
     twin = make_dataclass(kind.__name__, [field.name for field in fields(kind)], slots=True)
 
     def make(values: list[Any]) -> Any:

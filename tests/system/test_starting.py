@@ -26,16 +26,17 @@ def part(name: str) -> Callable[[Command], object]:
     return lambda gputui: parts_of(cluster_of(gputui.pids()) or "none")[name]
 
 
-def imports(pid: int) -> bool:
-    """Return whether Python has begun to import: before that no code of ours can hear a signal."""
+def listens(pid: int) -> bool:
+    """Return whether a process handles SIGTERM: before that no code of ours can hear a signal."""
     with contextlib.suppress(OSError):
-        return "lib-dynload" in Path(f"/proc/{pid}/maps").read_text()
+        status = Path(f"/proc/{pid}/status").read_text()
+        return bool(int(status.partition("SigCgt:")[2].split()[0], 16) & 1 << TERM - 1)
     return False
 
 
 MOMENTS: dict[str, Callable[[Command], object]] = {
     "at once": lambda gputui: True,
-    "imports": lambda gputui: any(map(imports, gputui.pids())),
+    "listens": lambda gputui: any(map(listens, gputui.pids())),
     **{name: part(name) for name in PARTS if name != "relay"},
     "named": lambda gputui: [*gputui.runtime.glob("gputui/*.json")],
     "open": lambda gputui: [*gputui.runtime.glob("gputui/*.sock")],
