@@ -12,6 +12,7 @@ from typing import Any
 import distributed
 
 from gputui.plan import WorkerSpec
+from gputui.process.search_path import own_environment
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     MARKER,
@@ -41,6 +42,7 @@ class Driver:
         self.lease_s = lease_s
         self.env = {
             **os.environ,
+            **own_environment(),
             "XDG_RUNTIME_DIR": "",
             "TMPDIR": str(folder),
             "GPUTUI_CLUSTER": self.cluster_id,

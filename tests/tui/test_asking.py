@@ -116,7 +116,7 @@ async def test_a_question_that_was_put_off_is_asked_again_on_request() -> None:
 async def test_keys_typed_behind_that_of_a_view_are_for_the_view() -> None:
     on = Still(snapshot(host("h", device(0), device(1)), workers=(worker(0), worker(1))))
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu1")
+        await sees(pilot, " gpu1 ")
         for key in "2", "j":
             on.app.post_message(Key(key, key))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("h:gpu1",))

@@ -2,7 +2,7 @@
 
 from gputui.protocol.frontend import SubscribeLogs
 from tests.tui.build import device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, sees_not
+from tests.tui.still import Still, seen, sees, sees_not, until
 
 HOSTS = (host("h", device(0), device(1)),)
 WORKERS = (worker(0), worker(1))
@@ -16,11 +16,11 @@ def still(lines: int = 0) -> Still:
     return screen
 
 
-async def test_lines_are_asked_for_when_the_view_is_first_seen() -> None:
+async def test_lines_are_asked_for_once_by_the_first_that_shows_them() -> None:
     screen = still()
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "h:gpu0")
-        assert screen.link.sent == []
+        await sees(pilot, "h:gpu0")  # the GPU in full, with the end of its worker's log
+        await until(pilot, lambda: screen.link.sent == [SubscribeLogs(True)])
         await pilot.press("4")
         await sees(pilot, "no lines yet")
         assert screen.link.sent == [SubscribeLogs(True)]

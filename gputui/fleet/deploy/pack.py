@@ -23,7 +23,7 @@ import gputui
 from gputui.errors import FolderError
 from gputui.folders import cache_folders, own_folder, read_own_file
 
-LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "tui"})
+LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "remote", "tui"})
 """What stays at home: the rest is the agent, and what tasks import (presets, run, cluster)."""
 
 UNCHECKED_HASH = (1).to_bytes(4, "little")

@@ -59,7 +59,7 @@ FLEET_COMMANDS = (
     ),
     Command(
         "metric",
-        "Go through what the heat shows: utilisation, memory, power, temperature, last task",
+        "Colour the heat by utilisation, memory, power, temperature, last task",
         lambda v, _: v.next_metric(),
         ("m",),
         "fleet",
