@@ -124,8 +124,10 @@ class Workers:
             worker.stopping, worker.again = True, None
             worker.cancel_restart()
             worker.ask_to_end()
-            if worker.pid is None and not worker.forking:
+            if worker.pid is None and not worker.forking:  # between two processes
                 self._workers.pop(worker.spec.name, None)
+                self._tell_exit(worker, 0, explain(0, (), stopped=True), None)
+                worker.output.close()
         return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
 
     async def _see_end(self, ending: list[WorkerProcess], grace_s: float) -> None:

@@ -2,7 +2,12 @@
 
 import os
 import signal
+from typing import NoReturn
 
+import pytest
+
+from gputui.errors import HostError
+from gputui.hosts import Host
 from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import LOCAL, Reaching
@@ -56,12 +61,21 @@ async def test_a_silent_agent_is_silent_and_then_reconnecting(reaching: Reaching
     assert "no message" in host.status.reason
 
 
-async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(reaching: Reaching) -> None:
+async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(
+    reaching: Reaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reaching.configure(lease_s=0.2, ping_interval_s=0.1, reconnect_s=(60.0,))
     host = await reaching.end(reaching.begin_local())
     assert host.facts
-    os.kill(host.facts.agent_pid, signal.SIGKILL)
-    await reaching.listeners["localhost"].until(lambda: host.lease_over)
+
+    async def no_way(host: Host, stages: object) -> NoReturn:
+        raise HostError(host.name, S.PROBING, "no way there", transient=True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reaching.shared, "open", no_way)
+        os.kill(host.facts.agent_pid, signal.SIGKILL)
+        listener = reaching.listeners["localhost"]
+        await listener.until(lambda: host.lease_over and host.state is S.RECONNECTING)
     host.retry()
     assert (await reaching.end(host)).state is S.READY
     assert not host.lease_over
