@@ -281,14 +281,14 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             ) from None
 
     async def _until_up(self, n_workers: int) -> None:
-        """Return when the scheduler has so many; the head knows whether more will come."""
+        """Return when the scheduler has so many that stay; the head knows which, and what comes."""
         while True:
-            with contextlib.suppress(OSError):
-                self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
-                if len(_up(self.scheduler_info)) >= n_workers:
-                    return
             settled = await self._head.request(AwaitWorkers(0, n_workers))
             assert isinstance(settled, Settled)
+            with contextlib.suppress(OSError):
+                self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+                if len(_up(self.scheduler_info) & {*settled.workers}) >= n_workers:
+                    return
             check_enough(settled, n_workers)
             await asyncio.sleep(LOOK_S)
 
@@ -335,9 +335,9 @@ def seconds(text: float | str | None) -> float | None:
     return None if text is None else float(parse_timedelta(text, default="s"))
 
 
-def _up(info: dict[str, Any]) -> list[str]:
+def _up(info: dict[str, Any]) -> set[str]:
     """Return the workers that the scheduler gives tasks."""
-    return [each["name"] for each in info["workers"].values() if each["status"] == "running"]
+    return {each["name"] for each in info["workers"].values() if each["status"] == "running"}
 
 
 async def _watch_head(
