@@ -1,16 +1,17 @@
 """gputui: from a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
 
-`GPUCluster` starts one, `connect` attaches to one that runs; both are loaded when first used,
-so that `import gputui` costs nothing.
+`GPUCluster` starts one, `connect` attaches to one that runs, `send_modules` gives one the modules
+of a folder. They are loaded when first used, so that `import gputui` costs nothing.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gputui.cluster import GPUCluster, connect
+    from gputui.run.script.sending import send_modules
 
 __version__ = "0.2.0"
-__all__ = ["GPUCluster", "__version__", "connect"]
+__all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,4 +19,8 @@ def __getattr__(name: str) -> Any:
         from gputui import cluster
 
         return getattr(cluster, name)
+    if name == "send_modules":
+        from gputui.run.script.sending import send_modules
+
+        return send_modules
     raise AttributeError(f"module 'gputui' has no attribute {name!r}")

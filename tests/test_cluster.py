@@ -1,6 +1,7 @@
 """`GPUCluster` and `connect`, with Dask's own client and real workers of this machine."""
 
 import asyncio
+import importlib
 import os
 import signal
 import subprocess
@@ -164,3 +165,34 @@ def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not a text in UTF-8"):
         read_hosts(path)
+
+
+def test_a_task_that_a_worker_cannot_load_raises_why_and_ends_no_worker(runtime: Path) -> None:
+    folder = runtime / "unknown to the cluster"
+    folder.mkdir()
+    (folder / "of_the_client.py").write_text("def double(x):\n    return 2 * x\n")
+
+    def find(folder: str) -> None:
+        sys.path.append(folder)
+
+    with GPUCluster(TWO_WORKERS) as cluster, Client(cluster) as client:
+        pids = client.run(os.getpid)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(folder))
+            double = importlib.import_module("of_the_client").double
+            client.run_on_scheduler(find, str(folder))
+            with pytest.raises(ModuleNotFoundError, match="of_the_client") as raised:
+                client.submit(double, 4).result(timeout=30)
+            assert "gputui.send_modules" in raised.value.__notes__[0]
+            assert client.run(os.getpid) == pids
+            gputui.send_modules(client, folder)
+            assert client.submit(double, 5).result(timeout=30) == 10
+
+
+def test_modules_are_sent_from_folders_only(runtime: Path) -> None:
+    with (
+        GPUCluster(TWO_WORKERS) as cluster,
+        Client(cluster) as client,
+        pytest.raises(UsageError, match="nowhere: there is no such folder"),
+    ):
+        gputui.send_modules(client, runtime / "nowhere")

@@ -206,7 +206,7 @@ def _send_modules(client: distributed.Client, preset: Preset) -> None:
     if preset.folder:
         from gputui.run.script.sending import send_modules
 
-        client.sync(send_modules, client, Path(preset.folder))
+        send_modules(client, preset.folder)
 
 
 def _reported(

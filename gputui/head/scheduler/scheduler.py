@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
@@ -13,6 +14,7 @@ from gputui import tls
 from gputui.errors import UsageError
 from gputui.head.scheduler import dashboard
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler, RetiredByClient
+from gputui.sent_task import SentTask
 from gputui.snapshot import TaskSpan
 
 MAX_SPANS = 1_000
@@ -80,8 +82,13 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
         return {address: "OK" if how == "removed" else how for address, how in said.items()}
 
     def identity(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return Dask's answer; clients restart workers only where something starts them again."""
+        """Return Dask's answer with what clients expect of every scheduler.
+
+        They restart workers only where something starts them again, and ask for the port of the
+        dashboard without asking whether there is one (distributed 2026.8, `Client.dashboard_link`).
+        """
         found: dict[str, Any] = super().identity(*args, **kwargs)
+        found["services"].setdefault("dashboard", 0)
         for worker in found["workers"].values():
             worker["nanny"] = worker["nanny"] or "gputui's agent"
         return found
@@ -113,6 +120,12 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
             ts.worker_restrictions, ts.loose_restrictions = None, False
         valid: set[Any] | None = super().valid_workers(ts)
         return valid
+
+    def _task_to_msg(self, ts: Any) -> dict[str, Any]:
+        """Return Dask's message; where a worker cannot load the task, the task fails."""
+        message: dict[str, Any] = super()._task_to_msg(ts)
+        message["run_spec"] = ToPickle(SentTask(ts.run_spec))
+        return message
 
     def handle_task_finished(
         self, key: Any, worker: str, stimulus_id: str, *, startstops: Any = (), **message: Any

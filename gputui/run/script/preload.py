@@ -13,7 +13,7 @@ from distributed import Client
 
 from gputui.errors import ExitCode, UsageError
 from gputui.run.script.handover import taken
-from gputui.run.script.sending import send_modules
+from gputui.run.script.sending import send
 
 
 async def dask_setup(client: Client) -> None:
@@ -22,7 +22,7 @@ async def dask_setup(client: Client) -> None:
     if handover is None:
         return
     try:
-        await send_modules(client, Path(handover.folder))
+        await send(client, Path(handover.folder))
     except (UsageError, ImportError) as error:
         sys.stdout.flush()
         print(f"gputui: {error}", file=sys.stderr, flush=True)

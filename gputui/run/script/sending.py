@@ -105,12 +105,21 @@ def clash(names: list[str], modules: Modules, others: Modules) -> str:
     )
 
 
-async def send_modules(client: Client, folder: Path) -> None:
-    """Give the modules in a folder to a cluster; those in use here are the last to be left out.
+def send_modules(client: Client, folder: str | Path) -> Any:
+    """Give the modules in a folder to a cluster: to its scheduler, and to the workers of all hosts.
 
-    Raises UsageError where another client has given it others of the same names.
+    Workers that come later get them, too, for as long as the client is connected; sending again
+    replaces them. Returns an awaitable where the client is asynchronous. Raises UsageError where
+    there is no such folder, or another client has given the cluster others of the same names.
     """
-    modules = modules_in(folder, first=sys.modules.keys())
+    return client.sync(send, client, Path(folder))
+
+
+async def send(client: Client, folder: Path) -> None:
+    """Give the modules in a folder to a cluster; those in use here are the last to be left out."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such folder")
+    modules = modules_in(folder.absolute(), first=sys.modules.keys())
     if modules.left_out:
         text = f"{modules.left_out:,} modules in {folder} are too large to be sent along"
         print(f"gputui: {text}", file=sys.stderr)
