@@ -71,6 +71,15 @@ def test_it_is_a_cluster_of_dasks_with_what_notebooks_look_at(standing: Standing
     assert "GPU workers" in cluster._repr_html_()
 
 
+def test_a_client_made_by_hand_shows_itself_without_a_dashboard(standing: Standing) -> None:
+    cluster, _ = standing
+    with Client(
+        cluster.scheduler_address, security=cluster.security, set_as_default=False
+    ) as client:
+        assert client.dashboard_link == "http://127.0.0.1:0/status"
+        assert cluster.scheduler_address in client._repr_html_()
+
+
 def test_its_logs_and_clients_are_found_through_it(standing: Standing) -> None:
     cluster, client = standing
     assert set(cluster.get_logs()) == {"Cluster", "Scheduler", *cluster.scheduler_info["workers"]}
