@@ -7,6 +7,7 @@ the TLS material goes over the socket. A field that another version writes is pa
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,8 @@ from gputui.errors import HeadError, UsageError
 from gputui.folders import runtime_folder, scheduler_scratch_folder
 
 MAX_NAME_BYTES = 100
+ROOM_BYTES = 8192
+"""What a file takes from the start, so that a disk that fills up later does not cut it."""
 TURN_S = 5.0
 """How long a look at the files, or a start, waits for its turn."""
 
@@ -58,15 +61,19 @@ class NameLock:
             _sweep(folder)
             self.name, self._path, self._descriptor = _first_free(folder, names)
         # What is to be swept should this process be killed before it says more.
-        self.publish(
-            ConnectionFile(self.name, cluster_id, os.getpid(), "", time.time(), __version__)
-        )
+        started = ConnectionFile(self.name, cluster_id, os.getpid(), "", time.time(), __version__)
+        try:
+            self.publish(started)
+        except HeadError:
+            self.release()
+            raise
 
     def publish(self, connection_file: ConnectionFile) -> None:
         """Write the connection file; raises HeadError where the disk does not take it."""
-        data = json.dumps(asdict(connection_file)).encode()
+        data = json.dumps(asdict(connection_file)).encode().ljust(ROOM_BYTES)
         try:
-            os.pwrite(self._descriptor, data, 0)
+            if os.pwrite(self._descriptor, data, 0) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.ftruncate(self._descriptor, len(data))
         except OSError as error:
             raise HeadError(f"{self._path}: {error.strerror}") from error

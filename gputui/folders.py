@@ -5,9 +5,12 @@ mode are checked on the open descriptor, so that nobody can swap it in between. 
 used, the next is tried; when none can, the error names each with its reason.
 """
 
+import contextlib
+import glob
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,6 +20,9 @@ MAX_SOCKET_PATH_BYTES = 107
 """Source: unix(7), without the NUL at the end."""
 
 LONGEST_SOCKET_NAME = "/agent-0123456789abcdef.sock"
+
+DRAFT_S = 3600.0
+"""A draft of a file that is older was left by a process that was killed."""
 
 
 def runtime_folder() -> Path:
@@ -95,6 +101,32 @@ def read_own_file(path: Path) -> bytes:
             raise OSError(0, f"{path} may be written by others")
         os.utime(descriptor)
         return file.read()
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file, 0600, in place of the one that is there; raises OSError, and leaves that one.
+
+    A reader sees one or the other as a whole, after a loss of power too.
+    """
+    prefix = f".{path.name}."
+    _sweep_drafts(path.parent, prefix)
+    descriptor, draft = tempfile.mkstemp(prefix=prefix, dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)  # else the new name may outlive what was written
+        Path(draft).replace(path)
+    except OSError:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def _sweep_drafts(folder: Path, prefix: str) -> None:
+    for draft in folder.glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_S:
+                draft.unlink()
 
 
 def _temporary() -> Path:

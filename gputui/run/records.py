@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gputui.errors import UsageError
+from gputui.folders import write_whole
 from gputui.presets.plain import json_text
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.snapshot import RunState
@@ -144,18 +145,7 @@ def write(record: RunRecord) -> None:
     """Write a record as a whole, into a folder of its own; raises OSError."""
     record.folder.parent.mkdir(parents=True, exist_ok=True)
     record.folder.mkdir(mode=0o700, exist_ok=True)
-    path = record.folder / FILE
-    draft = path.with_suffix(".new")
-    draft.touch(0o600)
-    try:
-        with draft.open("w") as file:
-            file.write(json_text(asdict(record), indent=1))
-            file.flush()
-            os.fsync(file.fileno())  # else a rename may outlive what was written, at power loss
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
+    write_whole(record.folder / FILE, json_text(asdict(record), indent=1).encode())
 
 
 def reserve(record: RunRecord) -> None:

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gputui.folders import write_whole
+
 DEMO_FILE = "demo.json"
 
 
@@ -59,9 +61,7 @@ def _texts(known: Mapping[object, object]) -> dict[str, str]:
 def save(path: Path, preferences: Preferences) -> None:
     """Remember these in place of what was there; raises OSError."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(json.dumps(asdict(preferences)), encoding="utf-8")
-    fresh.replace(path)
+    write_whole(path, json.dumps(asdict(preferences)).encode())
 
 
 class Remembered:

@@ -10,9 +10,7 @@ import hashlib
 import importlib.util
 import io
 import marshal
-import os
 import stat
-import tempfile
 import time
 import zipfile
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from pathlib import Path
 
 import gputui
 from gputui.errors import FolderError
-from gputui.folders import cache_folders, own_folder, read_own_file
+from gputui.folders import cache_folders, own_folder, read_own_file, write_whole
 
 LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "remote", "tui"})
 """What stays at home: the rest is the agent, and what tasks import (presets, run, cluster)."""
@@ -130,18 +128,16 @@ def _write(name: str, data: bytes) -> Pack:
     for folder in cache_folders():
         try:
             _sweep(own_folder(folder))
-            handle, temporary = tempfile.mkstemp(dir=folder, prefix=".pack-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            return Pack(data, Path(temporary).rename(folder / name))
+            write_whole(folder / name, data)
+            return Pack(data, folder / name)
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
     raise FolderError(f"no folder to keep the agent in: {'; '.join(problems)}")
 
 
 def _sweep(folder: Path) -> None:
-    """Remove packs that no start has read for long."""
-    for path in folder.glob("pack-*.pyz"):
+    """Remove packs, and drafts of them, that no start has read for long."""
+    for path in folder.glob("*pack-*.pyz*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > KEPT_S:
                 path.unlink()

@@ -8,6 +8,7 @@ made again (`settle` in `connector.py`).
 
 import base64
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -168,9 +169,12 @@ class HostKeys:
         line = " ".join((name, *key)) + "\n"
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "rb+") as file:
-            if file.seek(0, os.SEEK_END) and _last_byte(file.fileno()) != b"\n":
+            size = file.seek(0, os.SEEK_END)
+            if size and os.pread(handle, 1, size - 1) != b"\n":
                 line = "\n" + line
-            os.write(file.fileno(), line.encode())
+            if os.write(handle, line.encode()) < len(line):
+                os.ftruncate(handle, size)  # half a key would be another key
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def fingerprint(self) -> str:
         """Return the offered key's kind and fingerprint: `ED25519 SHA256:…`."""
@@ -225,7 +229,3 @@ def _lines(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         with contextlib.suppress(OSError):
             yield from Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
-
-
-def _last_byte(handle: int) -> bytes:
-    return os.pread(handle, 1, os.fstat(handle).st_size - 1)
