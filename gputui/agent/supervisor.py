@@ -24,8 +24,8 @@ from gputui.agent.lease import Lease
 from gputui.agent.place import Place
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
-from gputui.process.child import last_lines_of
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans
+from gputui.process.log import StderrLog
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
@@ -71,11 +71,11 @@ def supervise(configure: Configure, place: Place, listener: socket.socket, scrat
     """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    with (scratch / LOG).open("wb") as log:
-        os.dup2(log.fileno(), 2)
+    log = StderrLog(scratch / LOG)
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(Supervisor(configure, environ, scratch, place).serve(listener))
+        supervisor = Supervisor(configure, environ, scratch, place, log)
+        loop.run_until_complete(supervisor.serve(listener))
     finally:
         listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
@@ -86,11 +86,17 @@ class Supervisor:
     """The agent of one host."""
 
     def __init__(
-        self, configure: Configure, environ: dict[str, str], scratch: Path, place: Place
+        self,
+        configure: Configure,
+        environ: dict[str, str],
+        scratch: Path,
+        place: Place,
+        log: StderrLog,
     ) -> None:
         self._configure = configure
         self._environ = environ
         self._scratch = scratch
+        self._log = log
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
@@ -113,6 +119,7 @@ class Supervisor:
         self._lasting.start(self._end_with_lease(), "the lease")
         self._lasting.start(self._workers.run_forkserver(), "starting workers")
         self._lasting.start(self._keep("telemetry", partial(self._tell_readings, reader)), "")
+        self._lasting.start(self._keep("its log", self._log.keep_small), "")
         self._lasting.start(self._keep("memory limits", self._workers.keep_limits), "")
         try:
             await self._over.wait()
@@ -275,7 +282,7 @@ class Supervisor:
 
     def _end(self, reason: str) -> None:
         """Note why the agent ends; its log is removed before it has ended."""
-        self._ending = AgentEnding(reason, last_lines_of(self._scratch / LOG))
+        self._ending = AgentEnding(reason, self._log.tail())
 
     async def _part(self) -> None:
         """Report why the agent ends unasked, and close the head's channel."""

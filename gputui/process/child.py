@@ -16,7 +16,6 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
 from gputui.protocol.streams import SocketStream
@@ -212,16 +211,6 @@ class LastLines:
                 self._said(text)
         if not data:
             self.close()
-
-
-def last_lines_of(path: Path, count: int = LOG_LINES) -> tuple[str, ...]:
-    """Return the last lines of a log file; none where it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - count * LINE_BYTES))
-            return tuple(file.read().decode("utf-8", "replace").splitlines()[-count:])
-    except OSError:
-        return ()
 
 
 def ending(status: int) -> str:

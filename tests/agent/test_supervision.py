@@ -47,6 +47,17 @@ def fails(self, pids):
 TelemetryReader.read = fails
 """
 
+FLOOD_BYTES = 2_000_000
+FLOOD = f"""
+from gputui.agent.gpu.telemetry import TelemetryReader
+import os
+read = TelemetryReader.read
+def complains(self, pids):
+    os.write(2, b"x" * {FLOOD_BYTES})
+    return read(self, pids)
+TelemetryReader.read = complains
+"""
+
 FAILING_LEASE = """
 from gputui.agent.lease import Lease
 import asyncio
@@ -91,6 +102,23 @@ async def test_an_agent_that_cannot_go_on_says_why_with_the_end_of_its_log(
     assert "ZeroDivisionError: of ours" in ending.log_tail[-1]
     await driver.end_of_stream()
     await driver.nothing_left()
+
+
+async def test_the_log_of_an_agent_that_never_stops_complaining_stays_small(
+    driver: Driver, tmp_path: Path
+) -> None:
+    inject(driver, tmp_path, FLOOD)
+    await driver.connect()
+    (log,) = tmp_path.glob("gputui-*/agent.log")
+    first = log.stat().st_ino
+    for _ in range(BOUND_S):
+        await driver.wait_for(Telemetry)
+        kept = list(log.parent.glob("agent.log*"))
+        if first not in {path.stat().st_ino for path in kept}:
+            break
+    assert first not in {path.stat().st_ino for path in kept}, "it is never given up"
+    assert sum(path.stat().st_size for path in kept) < 4 * FLOOD_BYTES
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 
 async def test_a_scratch_folder_that_is_gone_is_made_again(
