@@ -25,7 +25,6 @@ from gputui.connection_file import ConnectionFile, parse
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import interpreters_for
-from gputui.fleet.ssh.forwarding import forward_port, forward_socket, is_lost, keep_alive
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.hosts import Host, parse_hosts
@@ -138,7 +137,7 @@ class RemoteHead:
         return Reached(socket, self._host.name, self._forward, self._hint(cluster))
 
     async def _connected(self) -> "Connection":
-        if self._connection is not None and not is_lost(self._connection):
+        if self._connection is not None and not self._connection.is_lost:
             return self._connection
         from gputui.fleet.ssh.connector import Connector
 
@@ -149,7 +148,7 @@ class RemoteHead:
         )
         connector = Connector(self._settings.ssh_config)
         self._connection = await connector.connect(self._host, stages)
-        keep_alive(self._connection, KEEPALIVE_S, KEEPALIVES)
+        self._connection.keep_alive(KEEPALIVE_S, KEEPALIVES)
         return self._connection
 
     async def _close(self) -> None:
@@ -201,7 +200,8 @@ class RemoteHead:
             folder = runtime_folder()
             _sweep(folder)
             path = str(folder / f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock")
-            await forward_socket(await self._connected(), path, there)
+            connection = await self._connected()
+            await connection.forward_socket(path, there)
             self._sockets[there] = path
         return self._sockets[there]
 
@@ -215,7 +215,8 @@ class RemoteHead:
     async def _forwarded_address(self, address: str) -> str:
         parts = urlsplit(address)
         assert parts.hostname and parts.port
-        port = await forward_port(await self._connected(), parts.hostname, parts.port)
+        connection = await self._connected()
+        port = await connection.forward_port(parts.hostname, parts.port)
         return urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
 
     def _hint(self, cluster: ConnectionFile) -> str:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import asyncssh
 
 from gputui.fleet.link import READ_BYTES, STDERR_LINES
-from gputui.fleet.ssh.proxy import Proxy
+from gputui.fleet.ssh.sockets import Proxy
 
 CLOSE_S = 2.0
+LOOPBACK = "127.0.0.1"
 
 
 class Connection:
@@ -49,6 +50,35 @@ class Connection:
         except asyncssh.Error as error:
             raise ConnectionAbortedError(error.reason) from error
         return SshStream(process, self)
+
+    async def forward_socket(self, path: str, there: str) -> None:
+        """Have a Unix socket at `path` here lead to the one at `there`.
+
+        Raises OSError where the server does not forward it, or nothing listens there.
+        """
+        try:
+            _, writer = await self.ssh.open_unix_connection(there, encoding=None)
+            writer.close()
+            await self.ssh.forward_local_path(path, there)
+        except asyncssh.Error as error:
+            raise OSError(0, f"{there}: {error.reason}") from error
+
+    async def forward_port(self, host: str, port: int) -> int:
+        """Return a port of the loopback address here that leads to one that the other end sees.
+
+        Raises OSError where no port is available.
+        """
+        listener = await self.ssh.forward_local_port(LOOPBACK, 0, host, port)
+        return int(listener.get_port())
+
+    def keep_alive(self, interval_s: float, count: int) -> None:
+        """Notice a silent connection: it ends after `count` unanswered keepalives."""
+        self.ssh.set_keepalive(interval_s, count)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is closed, by either end."""
+        return bool(self.ssh.is_closed())
 
     async def close(self) -> None:
         """Close the connection."""

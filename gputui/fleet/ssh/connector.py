@@ -12,23 +12,26 @@ import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.algorithms import options as algorithm_options
 from gputui.fleet.ssh.configuration import SshConfiguration, Strict
 from gputui.fleet.ssh.connection import Connection
-from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, Evaluator
+from gputui.fleet.ssh.evaluation import (
+    ConfigurationError,
+    Destination,
+    Evaluator,
+    Route,
+    resolve_route,
+)
 from gputui.fleet.ssh.host_keys import HostKeys, Verdict
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.ssh.known_hosts_command import lines_of
 from gputui.fleet.ssh.login import Login
-from gputui.fleet.ssh.proxy import Proxy
-from gputui.fleet.ssh.route import Route, resolve_route
-from gputui.fleet.ssh.sockets import is_loopback, open_socket
+from gputui.fleet.ssh.options import options_for
+from gputui.fleet.ssh.sockets import Proxy, open_socket
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
@@ -171,7 +174,7 @@ class Connector:
         late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
         ours = proxy.socket if proxy else sock
-        options = _options(target.configuration, login, ours)
+        options = options_for(target.configuration, login, ours)
         if jump:
             options["tunnel"] = jump.connection.ssh
         try:
@@ -270,39 +273,6 @@ class Target:
     def again(self) -> tuple[str, ...]:
         """The arguments with which ssh reaches the same host."""
         return self.destination.arguments(self.file)
-
-
-def _options(
-    configuration: SshConfiguration, login: Login, sock: socket.socket | None
-) -> dict[str, Any]:
-    """Return what asyncssh is given, so that it reads nothing by itself."""
-    how, keys = configuration.authentication, login.keys
-    trusted = keys.policy.not_for_localhost and not keys.policy.alias and is_loopback(sock)
-    return {
-        "config": None,
-        "host": configuration.hostname,
-        "port": configuration.port,
-        "sock": sock,
-        "client_factory": lambda: login,
-        "username": configuration.user,
-        "known_hosts": None if trusted else keys.for_asyncssh,
-        "host_key_alias": keys.policy.alias or configuration.hostname,
-        "client_keys": None,
-        "public_key_auth": how.public_key,
-        "password_auth": how.password,
-        "kbdint_auth": how.keyboard_interactive,
-        "host_based_auth": False,
-        "gss_host": configuration.hostname if how.gssapi else None,
-        "preferred_auth": how.preferred or (),
-        "env": None,
-        "send_env": None,
-        "agent_forwarding": False,
-        "x11_forwarding": False,
-        "compression_algs": ["none"],
-        "login_timeout": 0,
-        "connect_timeout": None,
-        **algorithm_options(configuration.algorithms, keys),
-    }
 
 
 def _alive(task: "asyncio.Task[JumpHost]") -> bool:

@@ -1,8 +1,10 @@
-"""From a name to a connected TCP socket: all of its addresses, in their order, each in time."""
+"""From a name to a socket: of its addresses, in their order and each in time; or a ProxyCommand."""
 
 import asyncio
 import contextlib
 import ipaddress
+import os
+import signal
 import socket
 import threading
 from asyncio.staggered import staggered_race
@@ -12,10 +14,14 @@ from typing import Any
 from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.stages import Stages
+from gputui.process.child import Child
 from gputui.snapshot import HostState
 
 NEXT_ADDRESS_S = 2.0
 """How long an address is waited for before the next one of a name is tried as well."""
+
+PROXY_LINES_S = 0.5
+PROXY_GRACE_S = 1.0
 
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 """An answer of getaddrinfo."""
@@ -103,3 +109,34 @@ async def _connect(info: AddressInfo, source: Any) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+class Proxy:
+    """A running ProxyCommand: the user's shell runs it, as under ssh."""
+
+    def __init__(self, command: str) -> None:
+        """Start the command; raises OSError."""
+        ours, its = socket.socketpair()
+        with its:
+            try:
+                self._child = Child(
+                    [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"],
+                    stdin=its.fileno(),
+                    stdout=its.fileno(),
+                    own_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self.socket = ours
+        """Our end of its stdin and stdout."""
+
+    async def last_log_lines(self) -> tuple[str, ...]:
+        """Return what it said on stderr, once it has ended, or after a moment."""
+        await self._child.wait(PROXY_LINES_S)
+        return self._child.last_log_lines
+
+    async def close(self) -> None:
+        """End it with all that it started, with SIGHUP as ssh does; kill what stays."""
+        await self._child.end(PROXY_GRACE_S, signal.SIGHUP)

@@ -1,20 +1,60 @@
-"""What ssh allows of algorithms → what asyncssh is given: nothing that ssh itself would refuse."""
+"""What a configuration says → what asyncssh is given: nothing that ssh itself would refuse."""
 
+import socket
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import Any
 
 from asyncssh.encryption import get_encryption_algs
 from asyncssh.kex import get_kex_algs
 from asyncssh.mac import get_mac_algs
 from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
-from gputui.fleet.ssh.configuration import Algorithms
+from gputui.fleet.ssh.configuration import Algorithms, SshConfiguration
 from gputui.fleet.ssh.host_keys import HostKeys
+from gputui.fleet.ssh.login import Login
+from gputui.fleet.ssh.sockets import is_loopback
 
 WITHOUT_MAC = ("chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 
 
-def options(allowed: Algorithms, keys: HostKeys) -> dict[str, Sequence[str]]:
+def options_for(
+    configuration: SshConfiguration, login: Login, sock: socket.socket | None
+) -> dict[str, Any]:
+    """Return what asyncssh is given, so that it reads nothing by itself.
+
+    Raises ValueError, by name, where no allowed algorithm is available.
+    """
+    how, keys = configuration.authentication, login.keys
+    trusted = keys.policy.not_for_localhost and not keys.policy.alias and is_loopback(sock)
+    return {
+        "config": None,
+        "host": configuration.hostname,
+        "port": configuration.port,
+        "sock": sock,
+        "client_factory": lambda: login,
+        "username": configuration.user,
+        "known_hosts": None if trusted else keys.for_asyncssh,
+        "host_key_alias": keys.policy.alias or configuration.hostname,
+        "client_keys": None,
+        "public_key_auth": how.public_key,
+        "password_auth": how.password,
+        "kbdint_auth": how.keyboard_interactive,
+        "host_based_auth": False,
+        "gss_host": configuration.hostname if how.gssapi else None,
+        "preferred_auth": how.preferred or (),
+        "env": None,
+        "send_env": None,
+        "agent_forwarding": False,
+        "x11_forwarding": False,
+        "compression_algs": ["none"],
+        "login_timeout": 0,
+        "connect_timeout": None,
+        **_algorithms(configuration.algorithms, keys),
+    }
+
+
+def _algorithms(allowed: Algorithms, keys: HostKeys) -> dict[str, Sequence[str]]:
     """Return asyncssh's options; raises ValueError, by name, where no allowed one is available."""
     chosen = {
         "kex_algs": _had("KexAlgorithms", allowed.kex, _names(get_kex_algs)),
