@@ -16,6 +16,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 from gputui.protocol.streams import SocketStream
@@ -159,6 +160,32 @@ class Child:
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
         self._ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended, and what it wrote."""
+
+    status: int | None
+    """As of `Child`; None where it was killed for taking longer than its bound."""
+    output: str
+    last_log_lines: tuple[str, ...]
+
+
+async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
+    """Run a command to its end; raises OSError where it cannot be started.
+
+    Nothing of it is left after `bound_s`, nor where the caller gives it up.
+    """
+    with os.fdopen(os.memfd_create("output"), "rb") as output:
+        child = Child(command, stdout=output, own_session=True)
+        try:
+            status = await child.wait(bound_s)
+        finally:
+            await child.end(0, ask=None)
+        output.seek(0)
+        said = output.read().decode("utf-8", "replace")
+        return Ended(status, said, child.last_log_lines)
 
 
 class LastLines:

@@ -9,7 +9,7 @@ that a configuration asks for are meant for a person's own session, and are not 
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha1
@@ -79,6 +79,8 @@ class Authentication:
     password: bool
     keyboard_interactive: bool
     gssapi: bool
+    host_based: bool
+    """HostbasedAuthentication, which gputui does not have: a login that fails says so."""
     preferred: tuple[str, ...]
     """PreferredAuthentications; () is ssh's own order."""
     prompts: int
@@ -136,15 +138,7 @@ def parse(text: str, name: str, here: Here) -> SshConfiguration:
     said = _Said(text)
     hostname, port = said.word("hostname", name), int(said.word("port", str(SSH_PORT)))
     user, jump = said.word("user", here.user), said.word("proxyjump")
-    alias = said.word("hostkeyalias")
-    tokens = tokens_of(here, name, hostname, port, user, alias, jump)
-
-    def path(text: str) -> str:
-        return "" if text.lower() in ("", "none") else expand(text, tokens, here)
-
-    def paths(*texts: str) -> tuple[str, ...]:
-        return tuple(filter(None, map(path, texts)))
-
+    tokens = tokens_of(here, name, hostname, port, user, said.word("hostkeyalias"), jump)
     return SshConfiguration(
         name=name,
         hostname=hostname,
@@ -157,40 +151,56 @@ def parse(text: str, name: str, here: Here) -> SshConfiguration:
         proxy_command=_command(said.word("proxycommand"), tokens),
         connect_timeout_s=_seconds(said.word("connecttimeout")),
         environment=(*_sent(said, here), *_set(said)),
-        host_keys=HostKeyPolicy(
-            alias=alias,
-            strict=STRICT.get(said.word("stricthostkeychecking"), Strict.ASK),
-            user_files=paths(*_separate(said.word("userknownhostsfile"))),
-            system_files=paths(*_separate(said.word("globalknownhostsfile"))),
-            revoked=path(said.word("revokedhostkeys")),
-            command=_environment(_optional(said.word("knownhostscommand")), here),
-            hash_names=said.yes("hashknownhosts"),
-            not_for_localhost=said.yes("nohostauthenticationforlocalhost"),
-            required_rsa_bits=int(said.word("requiredrsasize", "1024")),
-        ),
-        algorithms=Algorithms(
-            kex=said.names("kexalgorithms"),
-            ciphers=said.names("ciphers"),
-            macs=said.names("macs"),
-            host_keys=said.names("hostkeyalgorithms"),
-            public_keys=said.names("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),
-            authorities=said.names("casignaturealgorithms"),
-        ),
-        authentication=Authentication(
-            public_key=said.word("pubkeyauthentication", "yes") not in NO,
-            password=said.yes("passwordauthentication", "yes"),
-            keyboard_interactive=said.yes(
-                "kbdinteractiveauthentication", "yes", older="challengeresponseauthentication"
-            ),
-            gssapi=said.yes("gssapiauthentication"),
-            preferred=said.names("preferredauthentications"),
-            prompts=0 if said.yes("batchmode") else int(said.word("numberofpasswordprompts", "3")),
-            identity_files=paths(*said.lines("identityfile")),
-            certificate_files=paths(*said.lines("certificatefile")),
-            identities_only=said.yes("identitiesonly"),
-            agent=_agent(said.word("identityagent", "SSH_AUTH_SOCK"), tokens, here),
-        ),
+        host_keys=_host_keys(said, tokens, here),
+        algorithms=_algorithms(said),
+        authentication=_authentication(said, tokens, here),
         not_honoured=tuple(_not_honoured(said)),
+    )
+
+
+def _host_keys(said: "_Said", tokens: Mapping[str, str], here: Here) -> HostKeyPolicy:
+    def paths(option: str) -> tuple[str, ...]:
+        return _paths(_separate(said.word(option)), tokens, here)
+
+    return HostKeyPolicy(
+        alias=said.word("hostkeyalias"),
+        strict=STRICT.get(said.word("stricthostkeychecking"), Strict.ASK),
+        user_files=paths("userknownhostsfile"),
+        system_files=paths("globalknownhostsfile"),
+        revoked="".join(_paths([said.word("revokedhostkeys")], tokens, here)),
+        command=_environment(_optional(said.word("knownhostscommand")), here),
+        hash_names=said.yes("hashknownhosts"),
+        not_for_localhost=said.yes("nohostauthenticationforlocalhost"),
+        required_rsa_bits=int(said.word("requiredrsasize", "1024")),
+    )
+
+
+def _algorithms(said: "_Said") -> Algorithms:
+    return Algorithms(
+        kex=said.names("kexalgorithms"),
+        ciphers=said.names("ciphers"),
+        macs=said.names("macs"),
+        host_keys=said.names("hostkeyalgorithms"),
+        public_keys=said.names("pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes"),
+        authorities=said.names("casignaturealgorithms"),
+    )
+
+
+def _authentication(said: "_Said", tokens: Mapping[str, str], here: Here) -> Authentication:
+    return Authentication(
+        public_key=said.word("pubkeyauthentication", "yes") not in NO,
+        password=said.yes("passwordauthentication", "yes"),
+        keyboard_interactive=said.yes(
+            "kbdinteractiveauthentication", "yes", older="challengeresponseauthentication"
+        ),
+        gssapi=said.yes("gssapiauthentication"),
+        host_based=said.yes("hostbasedauthentication"),
+        preferred=said.names("preferredauthentications"),
+        prompts=0 if said.yes("batchmode") else int(said.word("numberofpasswordprompts", "3")),
+        identity_files=_paths(said.lines("identityfile"), tokens, here),
+        certificate_files=_paths(said.lines("certificatefile"), tokens, here),
+        identities_only=said.yes("identitiesonly"),
+        agent=_agent(said.word("identityagent", "SSH_AUTH_SOCK"), tokens, here),
     )
 
 
@@ -274,6 +284,12 @@ def expand(text: str, tokens: Mapping[str, str], here: Here) -> str:
     if text == "~" or text.startswith("~/"):
         text = here.home + text[1:]
     return text
+
+
+def _paths(texts: Iterable[str], tokens: Mapping[str, str], here: Here) -> tuple[str, ...]:
+    """Return the paths that are given, expanded; `none` is no path."""
+    given = (text for text in texts if text.lower() not in ("", "none"))
+    return tuple(filter(None, (expand(text, tokens, here) for text in given)))
 
 
 def substitute(text: str, tokens: Mapping[str, str]) -> str:

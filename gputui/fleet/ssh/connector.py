@@ -28,7 +28,7 @@ from gputui.fleet.ssh.evaluation import (
 )
 from gputui.fleet.ssh.host_keys import HostKeys, Verdict
 from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.ssh.known_hosts_command import lines_of
+from gputui.fleet.ssh.key_commands import is_revoked, lines_of
 from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.options import options_for
 from gputui.fleet.ssh.sockets import Proxy, open_socket
@@ -40,8 +40,9 @@ EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
-HANDSHAKES = 4
-"""One to see a host key, one without certificates, one for KnownHostsCommand, and the one."""
+HANDSHAKES = 5
+"""To see a host key, once its revocation was looked up, without certificates, once
+KnownHostsCommand knows it, and the one."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
@@ -202,6 +203,14 @@ class Connector:
         verdict = keys.verdict
         if keys.offered is None or verdict in (None, Verdict.KNOWN):
             raise stages.error(*refusals.invalid_host_key(keys, error)) from error
+        if verdict is Verdict.UNCHECKED:
+            try:
+                keys.check(is_revoked=await is_revoked(keys.revocation_list, keys.shown))
+            except ValueError as problem:
+                raise stages.error(*refusals.configuration(problem, self._file)) from problem
+            if keys.verdict is Verdict.UNCHECKED:
+                return
+            raise stages.error(*refusals.refused_host_key(keys)) from error
         if keys.authority_offered and verdict is Verdict.NEW:
             keys.without_certificates = True
             return

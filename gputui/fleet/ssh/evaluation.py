@@ -5,7 +5,6 @@ takes (CanonicalizeHostname): it runs in a child, some at once, within its calle
 """
 
 import asyncio
-import contextlib
 import os
 import pwd
 import re
@@ -14,6 +13,7 @@ import socket
 from dataclasses import dataclass
 
 from gputui.fleet.ssh.configuration import Here, SshConfiguration, parse
+from gputui.process.child import ending, run
 
 
 class ConfigurationError(Exception):
@@ -54,8 +54,11 @@ class Evaluator:
             from gputui.fleet.ssh.fallback import read
 
             return await asyncio.to_thread(read, self._file, destination, here)
-        text = await _output(ssh, "-T", "-G", *destination.arguments(self._file))
-        return understood(text, destination.name, here)
+        ended = await run([ssh, "-T", "-G", *destination.arguments(self._file)])
+        if ended.status:
+            said = "; ".join(ended.last_log_lines)
+            raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
+        return understood(ended.output, destination.name, here)
 
 
 Route = tuple[SshConfiguration, ...]
@@ -110,31 +113,6 @@ def understood(text: str, name: str, here: Here) -> SshConfiguration:
         return parse(text, name, here)
     except ValueError as error:
         raise ConfigurationError(f"`ssh -G {name}` printed something unknown: {error}") from error
-
-
-async def _output(*command: str) -> str:
-    """Return what a command prints; raises ConfigurationError with what it said instead.
-
-    Nothing of it is left where it is given up: the caller has the bound.
-    """
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        output, problem = await process.communicate()
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, 9)
-            await process.wait()
-    if process.returncode:
-        said = problem.decode("utf-8", "replace").strip().splitlines()
-        raise ConfigurationError("; ".join(said) or f"`ssh -G` ended with {process.returncode}")
-    return output.decode("utf-8", "replace")
 
 
 def this_machine() -> Here:

@@ -18,9 +18,9 @@ SYSTEM_FILE = "/etc/ssh/ssh_config"
 WORDS = (
     "AddressFamily BatchMode BindAddress BindInterface CanonicalizeHostname CASignatureAlgorithms "
     "ChallengeResponseAuthentication Ciphers ConnectTimeout GlobalKnownHostsFile "
-    "GSSAPIAuthentication HashKnownHosts HostKeyAlgorithms HostKeyAlias IdentitiesOnly "
-    "IdentityAgent KbdInteractiveAuthentication KexAlgorithms KnownHostsCommand MACs "
-    "NoHostAuthenticationForLocalhost NumberOfPasswordPrompts PasswordAuthentication "
+    "GSSAPIAuthentication HashKnownHosts HostbasedAuthentication HostKeyAlgorithms HostKeyAlias "
+    "IdentitiesOnly IdentityAgent KbdInteractiveAuthentication KexAlgorithms KnownHostsCommand "
+    "MACs NoHostAuthenticationForLocalhost NumberOfPasswordPrompts PasswordAuthentication "
     "PKCS11Provider PreferredAuthentications ProxyCommand ProxyJump ProxyUseFdpass "
     "PubkeyAcceptedAlgorithms PubkeyAcceptedKeyTypes PubkeyAuthentication RequiredRSASize "
     "RevokedHostKeys StrictHostKeyChecking Tunnel UserKnownHostsFile"
@@ -47,6 +47,10 @@ DEFAULTS = {
 }
 """What OpenSSH 9.2 allows where nothing is configured, less what asyncssh does not have."""
 DEFAULTS["pubkeyacceptedalgorithms"] = DEFAULTS["hostkeyalgorithms"]
+DEFAULTS["casignaturealgorithms"] = (
+    "ssh-ed25519,ecdsa-sha2-nistp256,ecdsa-sha2-nistp384,ecdsa-sha2-nistp521,"
+    "rsa-sha2-512,rsa-sha2-256"
+)
 
 IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
 

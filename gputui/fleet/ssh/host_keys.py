@@ -34,6 +34,10 @@ class Verdict(Enum):
     REVOKED = auto()
     WEAK = auto()
     """An RSA key of fewer bits than RequiredRSASize."""
+    ILL_SIGNED = auto()
+    """A certificate that is signed in a way that CASignatureAlgorithms does not allow."""
+    UNCHECKED = auto()
+    """ssh-keygen must say first whether it is revoked."""
 
 
 @dataclass(slots=True)
@@ -48,6 +52,14 @@ class HostKeys:
     """What is known under the bare name: ssh takes a key from there for another port, too."""
     revoked: frozenset[bytes] = frozenset()
     """The keys of RevokedHostKeys."""
+    revocation_list: str = ""
+    """RevokedHostKeys where that is a binary list (KRL), which ssh-keygen is asked about."""
+    authorities: tuple[str, ...] = ()
+    """CASignatureAlgorithms; () allows all."""
+    shown: bytes = b""
+    """The key or certificate that the server showed, as it sent it."""
+    cleared: set[bytes] = field(default_factory=set)
+    """What the revocation list does not have."""
     verdict: Verdict | None = None
     """What became of the key that the server showed."""
     offered: asyncssh.SSHKey | None = None
@@ -65,15 +77,24 @@ class HostKeys:
     def of(cls, configuration: SshConfiguration, more: Iterable[str] = ()) -> "HostKeys":
         """Return what the files say, and `more` lines such as KnownHostsCommand prints.
 
-        Raises OSError where RevokedHostKeys cannot be read, ValueError where it is no list of keys.
+        Raises OSError where RevokedHostKeys cannot be read.
         """
         policy, alias = configuration.host_keys, configuration.host_keys.alias
         host = configuration.hostname.lower()
         name = alias or known_name(host, configuration.port)
         lines = [*more, *_lines((*policy.user_files, *policy.system_files))]
         bare = () if alias or configuration.port == SSH_PORT else tuple(entries(lines, host))
-        revoked = _revoked(policy.revoked) if policy.revoked else frozenset()
-        return cls(policy, name, tuple(entries(lines, name)), bare, revoked)
+        data = Path(policy.revoked).read_bytes() if policy.revoked else b""
+        is_list = data.startswith(KRL_MAGIC)
+        return cls(
+            policy,
+            name,
+            tuple(entries(lines, name)),
+            bare,
+            frozenset() if is_list else _revoked(data),
+            policy.revoked if is_list else "",
+            configuration.algorithms.authorities,
+        )
 
     @property
     def has_authority(self) -> bool:
@@ -93,14 +114,18 @@ class HostKeys:
 
     def judge(self, key: asyncssh.SSHKey) -> Verdict:
         """Return the verdict on a plain key, and keep both."""
-        self.offered, self.authority_offered = key, False
+        self.offered, self.authority_offered, self.shown = key, False, key.public_data
         self.verdict = self._judge(key.public_data)
         return self.verdict
 
     def judge_authority(self, key: asyncssh.SSHKey) -> Verdict:
-        """Return the verdict on the authority that signed a certificate."""
+        """Return the verdict on the authority that signed the certificate in `shown`."""
         self.offered, self.authority_offered, blob = key, True, key.public_data
-        if self._is_revoked(blob):
+        if self.authorities and self.signed_with not in self.authorities:
+            self.verdict = Verdict.ILL_SIGNED
+        elif self._is_unchecked():
+            self.verdict = Verdict.UNCHECKED
+        elif self._is_revoked(blob):
             self.verdict = Verdict.REVOKED
         elif (Marker.AUTHORITY, blob) in {(entry.marker, entry.blob) for entry in self.known}:
             self.verdict = Verdict.KNOWN
@@ -111,6 +136,8 @@ class HostKeys:
     def _judge(self, blob: bytes) -> Verdict:
         if 0 < _rsa_bits(blob) < self.policy.required_rsa_bits:
             return Verdict.WEAK
+        if self._is_unchecked():
+            return Verdict.UNCHECKED
         if blob in self.accepted:
             return Verdict.KNOWN
         if self._is_revoked(blob):
@@ -132,6 +159,26 @@ class HostKeys:
         marked = self.offered is not None and self.offered.public_data not in self.revoked
         takes = self.verdict is Verdict.CHANGED or (self.verdict is Verdict.REVOKED and marked)
         return self.policy.strict is Strict.NO and takes
+
+    @property
+    def signed_with(self) -> str:
+        """The algorithm of the signature, which ends a certificate after its authority's key."""
+        assert self.offered
+        key = self.offered.public_data
+        signature = self.shown.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
+        return signature[4 : 4 + int.from_bytes(signature[:4], "big")].decode("ascii", "replace")
+
+    def check(self, *, is_revoked: bool) -> None:
+        """Take note of what the revocation list says of what was shown."""
+        assert self.offered
+        if is_revoked:
+            self.revoked |= {self.offered.public_data}
+            self.verdict = Verdict.REVOKED
+        else:
+            self.cleared.add(self.shown)
+
+    def _is_unchecked(self) -> bool:
+        return bool(self.revocation_list) and self.shown not in self.cleared
 
     def _is_revoked(self, blob: bytes) -> bool:
         marked = {entry.blob for entry in self.known if entry.marker is Marker.REVOKED}
@@ -201,14 +248,8 @@ def _is_of(algorithm: str, kinds: Iterable[str]) -> bool:
     return algorithm in kinds or (algorithm.startswith("rsa-") and "ssh-rsa" in kinds)
 
 
-def _revoked(path: str) -> frozenset[bytes]:
-    """Return the keys of a RevokedHostKeys file."""
-    data = Path(path).read_bytes()
-    if data.startswith(KRL_MAGIC):
-        raise ValueError(
-            f"RevokedHostKeys {path} is a binary revocation list, which gputui does not read: "
-            "name a file of public keys"
-        )
+def _revoked(data: bytes) -> frozenset[bytes]:
+    """Return the keys of a RevokedHostKeys file with a public key on each line."""
     lines = data.decode("utf-8", "replace").splitlines()
     return frozenset(entry.blob for entry in entries((f"* {line}" for line in lines), "x"))
 

@@ -42,8 +42,18 @@ class Login(asyncssh.SSHClient):
         return connection is not None and bool(connection.get_extra_info("server_version"))
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """Keep the connection."""
+        """Keep the connection, and what the server will show.
+
+        asyncssh 2.24 says of a certificate only who signed it.
+        """
         self._connection = conn
+        validate = conn.validate_server_host_key
+
+        def shown(data: bytes) -> asyncssh.SSHKey:
+            self.keys.shown = data
+            return validate(data)
+
+        conn.validate_server_host_key = shown  # type: ignore[method-assign, assignment]
 
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey

@@ -45,6 +45,8 @@ def login(
 ) -> Words:
     """Return that a host refused every login that was offered; `problems` are those of keys."""
     doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
+    if configuration.authentication.host_based:
+        doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
     if configuration.authentication.gssapi:
         doubts.append("GSSAPIAuthentication was tried only if the gssapi package is installed")
     said = "; ".join((_plain(error.reason), *doubts))
@@ -126,9 +128,15 @@ def invalid_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
 
 
 def refused_host_key(keys: HostKeys) -> Words:
-    """Return the refusal of a key that is revoked, too short, or not the one that is known."""
+    """Return the refusal of a key that is revoked, weak, ill signed, or not the known one."""
     if keys.verdict is Verdict.REVOKED:
         return f"the host key of {keys.name} is revoked: {keys.fingerprint()}", ""
+    if keys.verdict is Verdict.ILL_SIGNED:
+        return (
+            f"the certificate of {keys.name} is signed with {keys.signed_with}, which "
+            "CASignatureAlgorithms does not allow",
+            "sign it again with one that is; or set CASignatureAlgorithms in ~/.ssh/config",
+        )
     if keys.verdict is Verdict.WEAK:
         least = keys.policy.required_rsa_bits
         return (

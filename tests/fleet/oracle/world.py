@@ -148,7 +148,8 @@ class World:
             _keygen("-t", "ed25519", "-f", self.folder / name)
         _keygen("-t", "rsa", "-b", "2048", "-f", self.folder / "host-r")
         certify = ("-s", self.folder / "ca", "-I", "c", "-h", "-n", "gpu-c")
-        _keygen(*certify, self.folder / "host-c.pub")
+        _keygen(*certify, "-z", "7", self.folder / "host-c.pub")
+        self._make_revocation_lists()
         for name in ("two", "certified"):
             _keygen(
                 "-s", self.folder / "user-ca", "-I", "u", "-n", "bob", self.keys / f"{name}.pub"
@@ -177,6 +178,16 @@ class World:
             "folder": str(self.folder),
             "agent": str(self.folder / "agent"),
         }
+
+    def _make_revocation_lists(self) -> None:
+        (self.folder / "serial").write_text("serial: 7\n")
+        _keygen("-k", "-f", self.folder / "krl-key", self.folder / "host-a.pub")
+        serial = ("-s", self.folder / "ca.pub", self.folder / "serial")
+        _keygen("-k", "-f", self.folder / "krl-serial", *serial)
+        whole = (self.folder / "krl-key").read_bytes()
+        (self.folder / "krl-cut").write_bytes(whole[: len(whole) // 2])
+        for path in self.folder.glob("krl-*"):
+            path.chmod(0o644)
 
     def _make_programs(self) -> None:
         programs = {

@@ -1,13 +1,14 @@
-"""KnownHostsCommand: a command of the user's that prints lines of known_hosts."""
+"""What commands say of host keys: KnownHostsCommand, and ssh-keygen of a list of revoked ones."""
 
-import asyncio
 import base64
 import shlex
+import tempfile
 
 from gputui.fleet.ssh.configuration import SshConfiguration, substitute, tokens_of
 from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.known_hosts import known_name
+from gputui.process.child import ending, run
 
 BOUND_S = 10.0
 
@@ -24,23 +25,33 @@ async def lines_of(
     tokens = _tokens(configuration, why, keys)
     words = [substitute(word, tokens) for word in shlex.split(command)]
     try:
-        process = await asyncio.create_subprocess_exec(
-            *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-        )
+        ended = await run(words, BOUND_S)
     except OSError as error:
         raise ValueError(f"KnownHostsCommand {words[0]}: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(BOUND_S):
-            output, _ = await process.communicate()
-    except TimeoutError:
-        raise ValueError(f"KnownHostsCommand {words[0]} took more than {BOUND_S:g} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise ValueError(f"KnownHostsCommand {words[0]} failed ({process.returncode})")
-    return output.decode("utf-8", "replace").splitlines()
+    if ended.status is None:
+        raise ValueError(f"KnownHostsCommand {words[0]} took more than {BOUND_S:g} s")
+    if ended.status:
+        raise ValueError(f"KnownHostsCommand {words[0]} {ending(ended.status)}")
+    return ended.output.splitlines()
+
+
+async def is_revoked(path: str, shown: bytes) -> bool:
+    """Ask ssh-keygen whether a revocation list (KRL) has a key or certificate.
+
+    Raises ValueError where it cannot say, as ssh then refuses the host. Source: ssh-keygen(1), -Q.
+    """
+    kind = shown[4 : 4 + int.from_bytes(shown[:4], "big")].decode("ascii", "replace")
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as key:
+        key.write(f"{kind} {base64.b64encode(shown).decode()}\n")
+        key.flush()
+        try:
+            ended = await run(["ssh-keygen", "-Q", "-f", path, key.name], BOUND_S)
+        except OSError as error:
+            raise ValueError(f"RevokedHostKeys {path}: ssh-keygen: {error.strerror}") from error
+    if ended.status in (0, 1):
+        return ended.status == 1
+    said = "; ".join(ended.last_log_lines) or f"ssh-keygen took more than {BOUND_S:g} s"
+    raise ValueError(f"RevokedHostKeys {path}: {said}")
 
 
 def _tokens(configuration: SshConfiguration, why: str, keys: HostKeys | None) -> dict[str, str]:
