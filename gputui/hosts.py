@@ -6,6 +6,7 @@ with `*` gives defaults for the lines after it. Called by the command line, the 
 """
 
 import ipaddress
+import itertools
 import math
 import re
 from collections import Counter
@@ -204,26 +205,42 @@ MAX_HOSTS_PER_RANGE = 10_000
 """A range past this is a slip of the finger, and expanding it would take the memory."""
 
 SPAN = r"(\d+)(?:-(\d+))?"
+BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def _expand(name: str) -> list[str]:
     """Expand the ranges of a name (ClusterShell's syntax), and check what comes out."""
     if _is_ip(name):
         return [name]
-    names = [name]
-    if "[" in name or "]" in name:
-        from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
-        if (size := _range_size(name)) > MAX_HOSTS_PER_RANGE:
-            raise UsageError(f"{name!r} names {size:,} hosts; at most {MAX_HOSTS_PER_RANGE:,}")
-        try:
-            names = [str(node) for node in NodeSet(name, resolver=RESOLVER_NOGROUP)]
-        except (NodeSetException, ValueError) as error:
-            raise UsageError(f"{name!r} is not a range of hosts, such as gpu[01-16]") from error
+    if (size := _range_size(name)) > MAX_HOSTS_PER_RANGE:
+        raise UsageError(f"{name!r} names {size:,} hosts; at most {MAX_HOSTS_PER_RANGE:,}")
+    names = _expanded(name) if "[" in name or "]" in name else [name]
     for each in names:
         if not re.fullmatch(r"[^\W_](?:[\w.-]*\w)?\.?", each) or len(each) > 253:
             raise UsageError(f"{each!r} is not a host name")
     return names
+
+
+def _expanded(name: str) -> list[str]:
+    """Return the names that ranges stand for.
+
+    >>> _expanded("r7[9-10]n[01-02]")
+    ['r79n01', 'r79n02', 'r710n01', 'r710n02']
+    """
+    from ClusterShell.RangeSet import RangeSet, RangeSetException
+
+    # ClusterShell 1.9's NodeSet takes r7[9-10] for r[79-710].
+    texts, insides = BRACKETS.split(name)[::2], BRACKETS.findall(name)
+    try:
+        ranges = [list(RangeSet(inside).striter()) for inside in insides]
+    except (RangeSetException, ValueError, AssertionError) as error:
+        raise UsageError(f"{name!r} is not a range of hosts, such as gpu[01-16]") from error
+    if not all(ranges) or "[" in "".join(texts) or "]" in "".join(texts):
+        raise UsageError(f"{name!r} is not a range of hosts, such as gpu[01-16]")
+    return [
+        "".join(map("".join, itertools.zip_longest(texts, chosen, fillvalue="")))
+        for chosen in itertools.product(*ranges)
+    ]
 
 
 def _range_size(name: str) -> int:
@@ -234,7 +251,7 @@ def _range_size(name: str) -> int:
     """
     spans = (
         sum(int(last or first) - int(first) + 1 for first, last in re.findall(SPAN, inside))
-        for inside in re.findall(r"\[([^\]]*)\]", name)
+        for inside in BRACKETS.findall(name)
     )
     return math.prod(max(span, 1) for span in spans)
 

@@ -58,6 +58,11 @@ def test_localhost_with_a_user_or_a_port_is_reached_by_ssh() -> None:
     assert not named("localhost:2222")["localhost"].is_local
 
 
+def test_digits_in_front_of_a_range_are_no_part_of_it() -> None:
+    assert list(named("node7[8-11]")) == ["node78", "node79", "node710", "node711"]
+    assert len(named(f"x{'7' * 80}[0-390]")) == 391
+
+
 @pytest.mark.parametrize("text", ["fe80::1", "[2001:db8::2]:22", "u@[::1]:2200", "10.0.0.7:22"])
 def test_addresses_are_hosts(text: str) -> None:
     assert len(parse_hosts(text)) == 1
