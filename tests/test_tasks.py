@@ -18,7 +18,6 @@ NOT_YET = {
     "run/preset_run.py": 1,
     "cli/interrupts.py": 1,
     "cluster/running.py": 4,
-    "demo/__main__.py": 1,
     "fleet/deploy/opening.py": 3,
     "fleet/host.py": 1,
     "fleet/session.py": 3,

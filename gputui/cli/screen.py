@@ -32,9 +32,9 @@ def show_demo(shape: "Shape", seed: int, look: Look) -> int:
 
 def _demo_link(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
     async def open_link() -> Any:
-        from gputui.demo import DemoLink
+        from gputui.demo import open_demo
 
-        return await DemoLink.open(shape, seed=seed, questions=False)
+        return await open_demo(shape, seed=seed, questions=False)
 
     return open_link
 

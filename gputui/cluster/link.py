@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.protocol import VERSION
@@ -30,7 +30,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import Refused
-from gputui.protocol.streams import SocketStream
+from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.tasks import Tasks, words
 
 if TYPE_CHECKING:
@@ -105,14 +105,19 @@ class HeadLink:
             stream = await SocketStream.connect(socket_path)
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
+        link = await cls.over(stream, frontend=frontend, snapshots=snapshots)
+        link.socket = socket_path
+        return link
+
+    @classmethod
+    async def over(cls, stream: ByteStream, *, frontend: str, snapshots: bool) -> Self:
+        """Attach to the head at the other end of a stream; raises HeadError."""
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
             channel.send(_attach(frontend, snapshots))
             answer = await channel.receive()
             if isinstance(answer, Attached) and answer.version == VERSION:
-                link = cls(channel, answer)
-                link.socket = socket_path
-                return link
+                return cls(channel, answer)
             if answer is None:
                 raise HeadError(GONE)
             raise OtherVersionError(_why_turned_away(answer))

@@ -1,11 +1,64 @@
-"""Simulated hosts, GPUs and tasks: `--demo`, the README's pictures, tests and benchmarks.
+"""Simulated hosts under the real head: `gputui --demo`, the README's pictures, tests, benchmarks.
 
-`Simulator` is a cluster as plain values: stepped by a clock that the caller passes, the same
-for the same seed, changed by the same requests as a real one. `DemoLink` shows it to a frontend as
-a head would; `python -m gputui.demo` serves it on a socket. Nothing here reaches any machine.
+The head, its fleet, events, alarms and requests are those of every cluster. What is simulated:
+the way to the hosts (`hosts.py`), their agents and GPUs (`agent.py`, `devices.py`), the scheduler
+with its tasks (`scheduler.py`, `work.py`), what runs (`runs.py`), and what goes wrong
+(`troubles.py`). `cluster.py` puts them together in one process, over channels in memory. Nothing
+here reaches any machine, or writes a file.
 """
 
-from gputui.demo.link import DemoLink
-from gputui.demo.simulator import Shape, Simulator
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["DemoLink", "Shape", "Simulator"]
+from gputui.errors import UsageError
+
+if TYPE_CHECKING:
+    from gputui.demo.cluster import DemoLink
+
+MOST_HOSTS, MOST_GPUS = 4096, 64
+"""Of a cluster, and of a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large a simulated cluster is.
+
+    >>> Shape.parse("125x8")
+    Shape(hosts=125, gpus_per_host=8)
+    """
+
+    hosts: int
+    gpus_per_host: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Read `HOSTSxGPUS`; raises UsageError where it is something else."""
+        numbers = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", text.lower())
+        if numbers:
+            shape = cls(int(numbers[1]), int(numbers[2]))
+            if 1 <= shape.hosts <= MOST_HOSTS and 1 <= shape.gpus_per_host <= MOST_GPUS:
+                return shape
+        raise UsageError(
+            f"--demo {text}: write HOSTSxGPUS, such as 125x8: "
+            f"1 to {MOST_HOSTS:,} hosts of 1 to {MOST_GPUS} GPUs"
+        )
+
+
+async def open_demo(
+    shape: Shape,
+    *,
+    seed: int = 0,
+    troubles: bool = True,
+    questions: bool = True,
+    pace: float = 1.0,
+) -> "DemoLink":
+    """Start a simulated cluster, which ends with the link that is returned.
+
+    With `troubles`, some hosts are refused, one asks about its key unless there are to be no
+    `questions`, and now and then a worker crashes, a host falls silent, a GPU is throttled.
+    Hosts and workers take `pace` times the usual time to come up; 0 is at once.
+    """
+    from gputui.demo.cluster import Demo
+
+    return await Demo(shape, seed, troubles=troubles, questions=questions, pace=pace).open()

@@ -2,21 +2,24 @@
 
 import random
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from gputui.demo.devices import Worker
-from gputui.demo.event_log import EventLog
+if TYPE_CHECKING:
+    from gputui.demo.agent import SimulatedWorker
+    from gputui.demo.scheduler import Working
+    from gputui.demo.work import StageCount
 
 LINES_A_SECOND = 12
 """At most, from all workers together."""
 
 
-def greeting(worker: Worker) -> tuple[str, ...]:
+def greeting(worker: "SimulatedWorker") -> tuple[str, ...]:
     """Return what a worker prints when it has registered."""
     return (
         f"distributed.worker - INFO -       Start worker at: {worker.address}",
         f"distributed.worker - INFO -          Worker name: {worker.name}",
         f"distributed.worker - INFO -               Memory: {worker.memory_limit_bytes >> 30} GiB",
-        f"gputui.worker - INFO - CUDA context on {worker.gpu.uuid}",
+        f"gputui.worker - INFO - CUDA context on {worker.seen_uuid}",
     )
 
 
@@ -29,29 +32,28 @@ def task_failure(prefix: str) -> tuple[str, ...]:
     )
 
 
-def last_log_lines(worker: Worker) -> tuple[str, ...]:
+def last_log_lines(worker: str) -> tuple[str, ...]:
     """Return what a worker prints before it is killed."""
     return (
         "distributed.worker.memory - WARNING - Unmanaged memory use is high. This may indicate"
         " a memory leak or the memory may not be released to the OS",
-        f"distributed.worker.memory - WARNING - Worker is at 97% memory usage. {worker.name}",
+        f"distributed.worker.memory - WARNING - Worker is at 97% memory usage. {worker}",
         "Killed",
     )
 
 
-def chat(workers: Iterable[Worker], rng: random.Random, event_log: EventLog, at: float) -> None:
+def chat(workers: Iterable["Working"], rng: random.Random) -> None:
     """Let some of the busy workers print a line or two."""
-    busy = [worker for worker in workers if worker.run is not None]
-    for number in range(min(LINES_A_SECOND, len(busy) // 2 + 1) if busy else 0):
-        worker = rng.choice(busy)
-        moment = at - 1 + (number + rng.random()) / LINES_A_SECOND
-        event_log.log(moment, worker.name, _lines(worker, rng))
+    busy = [working for working in workers if working.run is not None]
+    for _ in range(min(LINES_A_SECOND, len(busy) // 2 + 1) if busy else 0):
+        working = rng.choice(busy)
+        assert working.run is not None
+        lines = _lines(working.run.counts[working.stage], rng)
+        working.agent.print(working.worker.name, lines)
 
 
-def _lines(worker: Worker, rng: random.Random) -> tuple[str, ...]:
-    run = worker.run
-    assert run is not None
-    prefix = run.counts[worker.stage].stage.prefix
+def _lines(count: "StageCount", rng: random.Random) -> tuple[str, ...]:
+    prefix = count.stage.prefix
     dice = rng.random()
     if dice < 0.04:
         return (
@@ -66,8 +68,8 @@ def _lines(worker: Worker, rng: random.Random) -> tuple[str, ...]:
     if dice < 0.10:
         return (f"\x1b[32m[{prefix}]\x1b[0m chunk done",)
     if prefix == "train_step":
-        step = run.counts[worker.stage].finished
-        loss = 0.2 + 2.1 / (1 + step / 400) + rng.random() * 0.02
-        return (f"step {step:>6}  loss {loss:.4f}  {rng.uniform(310, 340):.0f} samples/s",)
-    seconds = rng.uniform(0.7, 1.3) * run.counts[worker.stage].stage.task_s
+        loss = 0.2 + 2.1 / (1 + count.finished / 400) + rng.random() * 0.02
+        samples = rng.uniform(310, 340)
+        return (f"step {count.finished:>6}  loss {loss:.4f}  {samples:.0f} samples/s",)
+    seconds = rng.uniform(0.7, 1.3) * count.stage.task_s
     return (f"{prefix}: block ({rng.randrange(500)}, 0) in {seconds:.2f} s",)

@@ -7,9 +7,9 @@ are those that a scheduler would report.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from gputui.snapshot import RunState, RunStatus, TaskGroupStatus
+from gputui.snapshot import TaskGroupStatus
 
 SECONDS = 75.0
 """How long a simulated run is meant to take, on however many workers there are."""
@@ -73,7 +73,7 @@ class StageCount:
 
 @dataclass(slots=True)
 class SimulatedRun:
-    """A run under way, and what it came to."""
+    """A run under way, counted by its tasks."""
 
     id: str
     preset: str
@@ -82,13 +82,8 @@ class SimulatedRun:
     counts: list[StageCount]
     fails_at: float | None = None
     """The share done at which it fails, for the one that is to."""
-    state: RunState = RunState.RUNNING
-    ended_at: float | None = None
-    summary: str = ""
-    result_json: str = ""
-    error_type: str = ""
-    restarts: int = 0
-    _groups: tuple[TaskGroupStatus, ...] = field(default=())
+    over: bool = False
+    """Whether its tasks are forgotten."""
 
     def take(self) -> int | None:
         """Return the deepest stage that has a task to run, and count one as started."""
@@ -141,10 +136,6 @@ class SimulatedRun:
         """Tasks that could run if there were a free worker."""
         return sum(max(0, self._available(i) - c.started) for i, c in enumerate(self.counts))
 
-    def end(self, state: RunState, at: float, summary: str, error_type: str = "") -> None:
-        """Come to an end; tasks still running are forgotten with it."""
-        self.state, self.ended_at, self.summary, self.error_type = state, at, summary, error_type
-
     def groups(self) -> tuple[TaskGroupStatus, ...]:
         """Return its stages as a scheduler would count them."""
         return tuple(self._group(index, count) for index, count in enumerate(self.counts))
@@ -167,25 +158,9 @@ class SimulatedRun:
             nbytes=in_memory * count.stage.result_bytes,
         )
 
-    def status(self) -> RunStatus:
-        """Return it as the head tells it to frontends."""
-        return RunStatus(
-            id=self.id,
-            preset=self.preset,
-            parameters=self.parameters,
-            state=self.state,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-            done=self.done,
-            total=self.total,
-            stage="" if self.state.ended else self._stage_name(),
-            summary=self.summary,
-            result_json=self.result_json,
-            restarts=self.restarts,
-            error_type=self.error_type,
-        )
-
-    def _stage_name(self) -> str:
+    @property
+    def stage(self) -> str:
+        """What it does now."""
         for count in self.counts:
             if count.finished < count.tasks:
                 return count.stage.prefix
@@ -198,19 +173,18 @@ def build_run(
     parameters: tuple[tuple[str, str], ...],
     started_at: float,
     workers: int,
-    fails_at: float | None = None,
 ) -> SimulatedRun:
     """Return a run with as many tasks as keep `workers` workers busy for about `SECONDS`."""
     counts = [
         StageCount(stage, max(1, round(max(1, workers) * SECONDS * stage.share / stage.task_s)))
         for stage in RECIPES.get(preset, GENERIC)
     ]
-    return SimulatedRun(run_id, preset, parameters, started_at, counts, fails_at)
+    return SimulatedRun(run_id, preset, parameters, started_at, counts)
 
 
 def result_of(run: SimulatedRun, at: float, workers: int) -> tuple[str, str]:
     """Return a finished run's one-line summary and its `--json` object."""
-    elapsed_s = round(at - run.started_at, 1)
+    elapsed_s = max(0.1, round(at - run.started_at, 1))
     result, summary = _result(run, elapsed_s)
     whole = {
         "preset": run.preset,
@@ -220,7 +194,7 @@ def result_of(run: SimulatedRun, at: float, workers: int) -> tuple[str, str]:
         "failed_hosts": [],
         "elapsed_s": elapsed_s,
         "result": result,
-        "restarts": run.restarts,
+        "restarts": 0,
         "version": "demo",
     }
     return summary, json.dumps(whole)

@@ -10,7 +10,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from gputui import __version__, dask_settings
 from gputui.connection_file import ConnectionFile, NameLock
@@ -30,12 +31,12 @@ from gputui.head.frontends import Frontends
 from gputui.head.history import History
 from gputui.head.logs import LogRelay
 from gputui.head.questions import Questions
-from gputui.head.runs import Runs
+from gputui.head.runs import Runs, StartChild, start_run
+from gputui.head.scheduler_process import StartScheduler, start_scheduler
 from gputui.head.scheduler_runner import SchedulerRunner
 from gputui.head.server import FrontendServer
 from gputui.head.view import View
 from gputui.hosts import parse_hosts
-from gputui.process.search_path import own_python
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
 from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
@@ -46,8 +47,6 @@ from gputui.snapshot import ClusterState, Event, Session, Severity
 from gputui.tasks import Tasks, words
 
 logger = logging.getLogger(__name__)
-
-SCHEDULER = tuple(own_python("gputui.head.scheduler"))
 
 AGAIN_S = 1.0
 """How long work that failed rests before it is begun again."""
@@ -63,26 +62,34 @@ class Head:
         config: ConfigureHead,
         *,
         opener: Opener | None = None,
-        scheduler: Sequence[str] = SCHEDULER,
+        scheduler: StartScheduler = start_scheduler,
+        run: StartChild = start_run,
+        simulated: bool = False,
     ) -> None:
         """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError.
 
-        Hosts are reached through `opener`, by default over SSH; `scheduler` is the command that
-        is the scheduler.
+        Hosts are reached through `opener`, by default over SSH; `scheduler` and `run` start the
+        scheduler and what a frontend asks to be run. A `simulated` cluster takes no name, opens no
+        socket and makes no certificate: its frontends come through `server.accept`.
         """
         self.config = config
+        self.simulated = simulated
         self.cluster_id = config.cluster_id
         self.started_at = time.time()
         self.adaptive: Adaptive | None = None
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
-        self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
-        self.name = self._name_lock.name
+        self.name = config.name
+        self._name_lock: NameLock | None = None
+        if not simulated:
+            self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
+            self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
         self.event_log = EventLog(self._event_told)
         self.questions = Questions(self.server.broadcast, self._someone_there)
-        self.runs = Runs(self.name, self.cluster_id, self.event_log, self.fleet_changed)
+        start_child = partial(run, self.name, self.cluster_id)
+        self.runs = Runs(start_child, self.event_log, self.fleet_changed)
         self.fleet = Fleet(
             _fleet_settings(config, self.cluster_id), Desired(config.workers), self, opener
         )
@@ -92,7 +99,7 @@ class Head:
             self.cluster_id,
             local_only=self.local_only,
             listener=self,
-            command=scheduler,
+            start=scheduler,
         )
         self.view = View(self, self.server)
         self.history = History(lambda: self.fleet.host_statuses)
@@ -162,7 +169,7 @@ class Head:
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
-        certificate = asyncio.create_task(asyncio.to_thread(make_certificate))
+        certificate = asyncio.create_task(self._make_certificate())
         await self.scheduler_runner.start()
         self.fleet.add_hosts(self._hosts)
         self._certificate = await certificate
@@ -174,8 +181,14 @@ class Head:
                 self.config.dask_config_json,
             )
         )
-        await self.server.open()
+        if not self.simulated:
+            await self.server.open()
         self._publish()
+
+    async def _make_certificate(self) -> Certificate:
+        if self.simulated:
+            return Certificate("", "")
+        return await asyncio.to_thread(make_certificate)
 
     async def _end(self, stopped: Stopped) -> None:
         """End agents, scheduler and runs at the same time, then tell the frontends.
@@ -190,7 +203,8 @@ class Head:
             if stopped.failed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._met.wait(), MEETING_S)
-            self._name_lock.release()
+            if self._name_lock is not None:
+                self._name_lock.release()
             await self.server.close(stopped)
 
     async def _end_parts(self) -> None:
@@ -341,6 +355,8 @@ class Head:
 
     def _publish(self) -> None:
         """Write what others may know into the connection file."""
+        if self._name_lock is None:
+            return
         self._name_lock.publish(
             ConnectionFile(
                 name=self.name,

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.head.event_log import EventLog
@@ -30,19 +31,58 @@ CANCEL_S = 10.0
 """How long a cancelled run may take before its processes are killed."""
 
 
+class RunChild(Protocol):
+    """What `Runs` needs of a run's process: a `Child`, or the demo's in its place."""
+
+    @property
+    def reason(self) -> str:
+        """How it ended."""
+
+    @property
+    def last_log_lines(self) -> tuple[str, ...]:
+        """The last lines that it wrote to stderr."""
+
+    async def wait(self) -> int | None:
+        """Return the exit status once it ended."""
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+
+    async def end(self, grace_s: float, ask: signal.Signals | None) -> int | None:
+        """Ask it to end, kill it after `grace_s`, and return its exit status."""
+
+
+StartChild = Callable[[str, str, StartRun, str], RunChild]
+"""Starts a run on the cluster of this name and id, with an id of its own."""
+
+
+def start_run(name: str, cluster_id: str, request: StartRun, id: str) -> Child:
+    """Start a run as a command attached to the cluster."""
+    command = [*own_python("gputui"), "--attach", name, "--run", request.preset]
+    for key, value in request.parameters:
+        command += ["-p", f"{key}={value}"]
+    return Child(
+        [*command, "--backend", request.backend, "--json"],
+        env={**os.environ, "GPUTUI_CLUSTER": cluster_id, RUN_VARIABLE: id},
+        own_session=True,
+    )
+
+
 class Runs:
     """All runs of one cluster, the newest last."""
 
     def __init__(
-        self, name: str, cluster_id: str, event_log: EventLog, changed: Callable[[], None]
+        self,
+        start_child: Callable[[StartRun, str], RunChild],
+        event_log: EventLog,
+        changed: Callable[[], None],
     ) -> None:
-        self._name = name
-        self._cluster_id = cluster_id
+        self._start_child = start_child
         self._event_log = event_log
         self._changed = changed
         self._runs: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, RunChild] = {}
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks(self._attending_failed)
 
@@ -96,15 +136,7 @@ class Runs:
     async def start(self, request: StartRun) -> str:
         """Start a preset as a command of its own, and return the run's id."""
         id = new_id(request.preset)
-        command = [*own_python("gputui"), "--attach", self._name, "--run", request.preset]
-        for key, value in request.parameters:
-            command += ["-p", f"{key}={value}"]
-        child = Child(
-            [*command, "--backend", request.backend, "--json"],
-            env={**os.environ, "GPUTUI_CLUSTER": self._cluster_id, RUN_VARIABLE: id},
-            own_session=True,
-        )
-        self._children[id] = child
+        child = self._children[id] = self._start_child(request, id)
         attending = self._tasks.start(self._attend(id, child), f"attending to run {id}")
         self._attending[id] = attending
         self._put(RunStatus(id, request.preset, request.parameters, RunState.STARTING, time.time()))
@@ -132,7 +164,7 @@ class Runs:
         await asyncio.gather(*(child.end(0.0, signal.SIGKILL) for child in children))
         await asyncio.gather(*attending, return_exceptions=True)
 
-    async def _attend(self, id: str, child: Child) -> None:
+    async def _attend(self, id: str, child: RunChild) -> None:
         """End a run with its command, with the last line of that as the reason."""
         await child.wait()
         self._children.pop(id, None)

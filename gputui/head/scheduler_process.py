@@ -11,13 +11,14 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.process.search_path import own_python
 from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
 from gputui.protocol.scheduler import (
     Aim,
@@ -32,6 +33,7 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.protocol.streams import ByteStream
 from gputui.snapshot import SchedulerState, SchedulerStatus
 from gputui.tasks import Tasks
 
@@ -40,6 +42,43 @@ logger = logging.getLogger(__name__)
 SSH_AGENT = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID"})
 BUSY_AFTER_S = 2.0
 STOP_S = 2.0
+
+
+class SchedulerChild(Protocol):
+    """What `SchedulerProcess` needs of the process: a `Child`, or the demo's in its place."""
+
+    pid: int
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status."""
+
+    @property
+    def reason(self) -> str:
+        """How it ended."""
+
+    async def stream(self) -> ByteStream:
+        """Return the stream of its messages."""
+
+    async def end(self, grace_s: float) -> int | None:
+        """End it, killed after `grace_s`."""
+
+
+StartScheduler = Callable[[str], SchedulerChild]
+"""Starts the scheduler of the cluster with this id."""
+
+
+def start_scheduler(
+    cluster_id: str, command: Sequence[str] = tuple(own_python("gputui.head.scheduler"))
+) -> Child:
+    """Start a scheduler as a child of this process."""
+    return Child(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(cluster_id),
+        said=lambda text: logger.info("scheduler: %s", text),
+    )
 
 
 class SchedulerListener(Protocol):
@@ -69,15 +108,15 @@ class SchedulerProcess:
         cluster_id: str,
         report_interval_s: float,
         listener: SchedulerListener,
-        command: Sequence[str],
+        start: StartScheduler,
     ) -> None:
         self.started: SchedulerStarted | None = None
         self.counts: Counts | None = None
         self._cluster_id = cluster_id
         self._interval_s = report_interval_s
         self._listener = listener
-        self._command = command
-        self._child: Child | None = None
+        self._start = start
+        self._child: SchedulerChild | None = None
         self._channel: Channel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
@@ -90,13 +129,7 @@ class SchedulerProcess:
 
     async def start(self) -> None:
         """Start the process, which imports while it waits for its configuration."""
-        self._child = Child(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment(self._cluster_id),
-            said=lambda text: logger.info("scheduler: %s", text),
-        )
+        self._child = self._start(self._cluster_id)
         self._channel = Channel(
             await self._child.stream(), FromScheduler, line_bytes=TRUSTED_LINE_BYTES
         )
@@ -173,7 +206,9 @@ class SchedulerProcess:
         if self._channel is not None:
             self._channel.send(message)
 
-    async def _attend(self, child: Child, channel: Channel[ToScheduler, FromScheduler]) -> None:
+    async def _attend(
+        self, child: SchedulerChild, channel: Channel[ToScheduler, FromScheduler]
+    ) -> None:
         """Receive its messages until it ends; one that cannot be handled is logged."""
         while True:
             try:
@@ -204,7 +239,7 @@ class SchedulerProcess:
             case Retired(request=number) if number in self._waiting:
                 self._waiting[number].set_result(message)
 
-    def _end(self, child: Child) -> None:
+    def _end(self, child: SchedulerChild) -> None:
         self._end_reason = f"the scheduler {child.reason or 'could not be ended'}"
         for answer in self._waiting.values():
             if not answer.done():

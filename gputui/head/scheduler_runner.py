@@ -5,12 +5,11 @@ pending requests fail with the reason.
 """
 
 import time
-from collections.abc import Sequence
 from typing import Protocol
 
 from gputui.folders import scheduler_scratch_folder
 from gputui.head.certificate import Certificate
-from gputui.head.scheduler_process import SchedulerProcess
+from gputui.head.scheduler_process import SchedulerProcess, StartScheduler
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import ConfigureScheduler, Counts, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
@@ -55,7 +54,7 @@ class SchedulerRunner:
         *,
         local_only: bool,
         listener: SchedulerRunnerListener,
-        command: Sequence[str],
+        start: StartScheduler,
     ) -> None:
         self.address = ""
         self.dashboard = ""
@@ -64,7 +63,7 @@ class SchedulerRunner:
         self._cluster_id = cluster_id
         self._host = LOOPBACK if local_only else ""
         self._listener = listener
-        self._command = command
+        self._start = start
         self._port = config.scheduler_port
         self._certificate: Certificate | None = None
         self._deaths: list[float] = []
@@ -134,4 +133,4 @@ class SchedulerRunner:
         self._listener.scheduler_died()
 
     def _new_process(self) -> SchedulerProcess:
-        return SchedulerProcess(self._cluster_id, REPORT_INTERVAL_S, self, self._command)
+        return SchedulerProcess(self._cluster_id, REPORT_INTERVAL_S, self, self._start)

@@ -22,7 +22,7 @@ from gputui.protocol.codec import decode
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import Refused
-from gputui.protocol.streams import SocketStream
+from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.snapshot import Session
 from gputui.tasks import Tasks
 
@@ -113,7 +113,11 @@ class FrontendServer:
                 frontend.send(prepared)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        channel = HeadChannel(SocketStream(reader, writer), FromFrontend, line_bytes=LINE_BYTES)
+        self.accept(SocketStream(reader, writer))
+
+    def accept(self, stream: ByteStream) -> None:
+        """Serve the frontend at the other end of a stream."""
+        channel = HeadChannel(stream, FromFrontend, line_bytes=LINE_BYTES)
         self._tasks.start(self._serve(channel), "serving a frontend")
 
     def _failed(self, name: str, error: Exception) -> None:

@@ -85,6 +85,7 @@ class View:
             adaptive=head.adaptive.bounds if head.adaptive else None,
             sessions=tuple(sorted(head.sessions, key=lambda each: each.attached_at)),
             reason=head.end_reason,
+            simulated=head.simulated,
         )
 
     def _new_spans(self) -> tuple[TaskSpan, ...]:

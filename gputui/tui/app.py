@@ -153,6 +153,11 @@ class ScreenApp(App[int]):
             self.head.open_link = opener
         await self.head.listen()
 
+    async def on_unmount(self) -> None:
+        """Detach from the cluster; a demo ends with that."""
+        if self.head.link is not None:
+            await self.head.link.close()
+
     # What the link says
 
     def met_head(self) -> None:

@@ -1,6 +1,6 @@
 """What the screen needs of a link to a head: the interface of `cluster.HeadLink`.
 
-`cluster.HeadLink` and `demo.DemoLink` both have it, so that the screen cannot tell them apart.
+`cluster.HeadLink` has it, and so have the ends that tests play to a screen.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -11,28 +11,27 @@ import argparse
 import asyncio
 import itertools
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from types import TracebackType
 
 from gputui.cluster import HeadLink
-from gputui.demo.devices import H200, Gpu
+from gputui.demo.agent import MEMORY_BYTES, SimulatedAgent
+from gputui.demo.devices import Gpu, Load
 from gputui.fleet.deploy.opening import Opened
 from gputui.fleet.link import AgentLink
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
+from gputui.head.scheduler_process import start_scheduler
 from gputui.hosts import Host
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
-    Configure,
-    FromAgent,
     Telemetry,
     ToAgent,
     WorkerReading,
@@ -53,7 +52,6 @@ from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import SocketStream
 from gputui.readings import HostReading
 from gputui.snapshot import Event, HostState, Snapshot
-from tests.fleet.simulated import SimulatedAgent
 
 VARIANTS = 5
 """Readings of each host that take turns: making new ones would cost more than sending them."""
@@ -62,7 +60,6 @@ AWAY_S = 4.0
 STAGE_S = 60.0
 """The agents share the cores of this machine with the head, and are not to fail for that."""
 BOUND_S = 300.0
-MEMORY_BYTES = 2 * 2**40
 
 
 def host_names(hosts: int) -> list[str]:
@@ -96,57 +93,28 @@ class Agents:
         if host in self._away:
             writer.close()
             return
-        agent = self._agents.setdefault(host, Agent(len(self._agents) + 1, self._gpus))
+        agent = self._agents.setdefault(host, Agent(host, len(self._agents) + 1, self._gpus))
         await agent.serve(Channel(SocketStream(reader, writer), ToAgent))
 
 
 class Agent(SimulatedAgent):
-    """One agent, over a channel, with telemetry made beforehand."""
+    """One agent, with telemetry made beforehand: making it would cost more than sending it."""
 
-    def __init__(self, number: int, gpus: int) -> None:
-        super().__init__(number, gpus)
-        self._channel: Channel[FromAgent, ToAgent] | None = None
-        self._telemetry: list[tuple[object, ...]] = []
+    def __init__(self, host: str, number: int, gpus: int) -> None:
+        found = [Gpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
+        super().__init__(host, number, found)
+        self._variants = itertools.cycle(
+            [tuple(gpu.read(self.rng, self._load()) for gpu in found) for _ in range(VARIANTS)]
+        )
 
-    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
-        self._channel = channel
-        telling: asyncio.Task[None] | None = None
-        with suppress(asyncio.CancelledError):
-            async for message in channel:
-                self.take(message)
-                if isinstance(message, Configure):
-                    telling = asyncio.create_task(self._tell(message, channel))
-        if telling is not None:
-            telling.cancel()
-        await channel.close()
+    def _load(self) -> Load:
+        return Load(1, self.host, 100.0 * self.rng.random(), 2**36)
 
-    def say(self, message: FromAgent) -> None:
-        if self._channel is not None:
-            self._channel.send(message)
-
-    def cut(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.abort()
-
-    def end(self) -> None:
-        self.workers.clear()
-        self.cut()
-
-    async def _tell(self, configure: Configure, channel: Channel[FromAgent, ToAgent]) -> None:
-        rng = random.Random(configure.host)
-        gpus = [Gpu(str(i), f"GPU-{configure.host}-{i}", H200) for i in range(self.gpus)]
-        variants = []
-        for _ in range(VARIANTS):
-            for gpu in gpus:
-                gpu.read(rng, 100.0 * rng.random(), None)
-            variants.append(tuple(gpu.reading for gpu in gpus))
-        await asyncio.sleep(rng.random())
+    def telemetry(self) -> Telemetry:
+        """Return the next of the readings."""
+        readings = tuple(WorkerReading(name, 99.0, 2**31, 40) for name in self.workers)
         host = HostReading(12.5, 128, MEMORY_BYTES // 4, MEMORY_BYTES, 9.0, 1e6, 1e6, 2**40)
-        for devices in itertools.cycle(variants):
-            readings = tuple(WorkerReading(name, 99.0, 2**31, 40) for name in self.workers)
-            channel.send(Telemetry(time.time(), host, devices, readings))
-            await asyncio.sleep(configure.telemetry_interval_s)
+        return Telemetry(time.time(), host, next(self._variants), readings)
 
 
 class Opener:
@@ -213,7 +181,8 @@ async def head(path: str, hosts: int, gpus: int) -> None:
     config = ConfigureHead(
         VERSION, "benchmark", hosts_text, cluster_id="bench", stage_timeout_s=STAGE_S
     )
-    scheduler = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
+    command = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
+    scheduler = partial(start_scheduler, command=command)
     one = Head(config, opener=Opener(path), scheduler=scheduler)
     loop = asyncio.get_running_loop()
     loop.add_reader(0, lambda: os.read(0, 1) or (loop.remove_reader(0), one.stop("over")))

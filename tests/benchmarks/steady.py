@@ -3,8 +3,9 @@
 `steady 125x8 SOCKET` serves a cluster at work: once a second, each reading that a row shows (of a
 GPU, its worker, a host) takes another value with a probability of `SHARE`; with `restless`, all of
 them do. What the GPUs did in the hour before comes first, as from a head. `hour` serves what a
-simulated cluster does in an hour, tasks, logs and events too, as fast as a frontend is likely to
-take it. When the first snapshot was sent is printed, by the monotonic clock. Ends with its stdin.
+simulated cluster does, tasks, logs and events too, for an hour of its time, as fast as a frontend
+is likely to take it. When the first snapshot was sent is printed, by the monotonic clock. Ends with
+its stdin.
 """
 
 import asyncio
@@ -20,16 +21,25 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from gputui.demo import DemoLink, Shape, Simulator
+from gputui.demo import Shape
 from gputui.protocol.codec import encode
-from gputui.protocol.frontend import HistoryTaken, SnapshotTaken, ToFrontend
+from gputui.protocol.frontend import (
+    EventHappened,
+    HistoryTaken,
+    SnapshotTaken,
+    SubscribeLogs,
+    ToFrontend,
+)
+from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
 from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
+from tests.timelapse import START, Timelapse
 
 SHARE = 0.15
 """Of the readings, how many are others than a second before."""
-WARM_UP_S = 100
+LIVED_S = 100.0
+"""How much of a cluster's life is computed beforehand."""
 HOUR_S = 3600
 HOUR_STEP_S = 0.025
 """Between two of the hour's snapshots; a frontend at 1,000 GPUs takes one in less."""
@@ -82,12 +92,12 @@ def altered(value: Value, changes: dict[str, Change], share: float, rng: random.
     return replace(value, **chosen) if chosen else value
 
 
-def steady(simulator: Simulator, share: float) -> Iterator[list[ToFrontend]]:
+def steady(lived: Timelapse, share: float) -> Iterator[list[ToFrontend]]:
     """Give snapshots of a cluster at work, a second apart in its own time."""
     rng = random.Random(0)
-    at = simulator.started_at + WARM_UP_S
-    simulator.step(at - 1)
-    snapshot = simulator.step(at)
+    at, snapshot = time.time(), lived.snapshot
+    assert snapshot
+    snapshot = later(snapshot, at - snapshot.taken_at)
     before: Iterable[ToFrontend] = past(snapshot, rng)
     while True:
         yield [*before, SnapshotTaken(snapshot)]
@@ -124,33 +134,73 @@ def _later(host: HostStatus, at: float, share: float, rng: random.Random) -> Hos
     return replace(host, devices=devices, reading=reading, read_at=at)
 
 
-def hour(simulator: Simulator) -> Iterator[list[ToFrontend]]:
-    """Give what a simulated cluster does in an hour, second by second, and then its end."""
-    begun = simulator.started_at + WARM_UP_S
-    for second in range(HOUR_S):
-        snapshot = simulator.step(begun + second)
-        yield [SnapshotTaken(snapshot), *simulator.event_log.take()]
+def hour(lived: Timelapse) -> Iterator[list[ToFrontend]]:
+    """Give what the cluster did while it was lived through, over and over for an hour."""
+    length_s, begun = lived.loop.time(), time.time()
+    for turn in range(int(HOUR_S / length_s)):
+        by_s = begun - START + turn * length_s
+        batch: list[ToFrontend] = []
+        for message in lived.messages:
+            batch.append(_moved(message, by_s, turn * len(lived.messages)))
+            if isinstance(message, SnapshotTaken):
+                yield batch
+                batch = []
     print("over", flush=True)
 
 
-LOADS: dict[str, Callable[[Simulator], Iterator[list[ToFrontend]]]] = {
+def _moved(message: ToFrontend, by_s: float, by: int) -> ToFrontend:
+    """Return what the cluster says when it does the same again so much later."""
+    match message:
+        case SnapshotTaken(snapshot):
+            moved = later(snapshot, by_s)
+            return SnapshotTaken(replace(moved, sequence=snapshot.sequence + by))
+        case EventHappened(event):
+            moved_event = replace(event, at=event.at + by_s, sequence=event.sequence + by)
+            return EventHappened(moved_event)
+        case LogLines():
+            return replace(message, at=message.at + by_s)
+    return message
+
+
+def later(snapshot: Snapshot, by_s: float) -> Snapshot:
+    """Return a snapshot as it would be so much later."""
+    return replace(
+        snapshot,
+        taken_at=snapshot.taken_at + by_s,
+        started_at=snapshot.started_at + by_s,
+        hosts=tuple(
+            replace(host, read_at=host.read_at + by_s) if host.read_at else host
+            for host in snapshot.hosts
+        ),
+        spans=tuple(replace(s, started_at=s.started_at + by_s) for s in snapshot.spans),
+    )
+
+
+LOADS: dict[str, Callable[[Timelapse], Iterator[list[ToFrontend]]]] = {
     "steady": partial(steady, share=SHARE),
     "restless": partial(steady, share=1.0),
     "hour": hour,
 }
 
 
-async def serve(shape: Shape, socket: Path, load: str) -> None:
+def live(shape: Shape, load: str) -> Timelapse:
+    """Return a cluster that has lived for a while."""
+    lived = Timelapse(shape, troubles=load == "hour", questions=False)
+    if load == "hour":
+        lived.run(lived.link.send(SubscribeLogs(True)))
+    return lived.to(LIVED_S)
+
+
+async def serve(lived: Timelapse, socket: Path, load: str) -> None:
     """Serve a load to every frontend that connects, until stdin ends."""
     interval_s = HOUR_STEP_S if load == "hour" else 1.0
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        simulator = Simulator(shape, started_at=time.time() - WARM_UP_S, troubles=load == "hour")
         await reader.readline()
-        writer.write(encode(DemoLink(simulator).attached))
+        writer.write(encode(lived.link.attached))
         due = time.monotonic()
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
-            for number, messages in enumerate(LOADS[load](simulator)):
+            for number, messages in enumerate(LOADS[load](lived)):
                 lines = [encode(message) for message in messages]
                 if number == 0:
                     print(time.monotonic(), flush=True)
@@ -166,4 +216,4 @@ async def serve(shape: Shape, socket: Path, load: str) -> None:
 if __name__ == "__main__":
     asked_load, size, path = sys.argv[1:]
     gc.disable()  # nothing here is garbage in cycles, and what is served must not come late
-    asyncio.run(serve(Shape.parse(size), Path(path), asked_load))
+    asyncio.run(serve(live(Shape.parse(size), asked_load), Path(path), asked_load))

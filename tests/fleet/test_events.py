@@ -1,13 +1,13 @@
 """Whatever happens to a fleet, and in whatever order: it ends as people want it."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gputui.fleet import desired
-from tests.fleet.simulated import SimulatedFleet, exited
+from tests.fleet.simulated import SimulatedFleet
 
 HOSTS = ("h0", "h1", "h2")
 GPUS = 2
@@ -65,10 +65,8 @@ class Crash:
 
     def happen(self, one: SimulatedFleet) -> None:
         agent = one.agent(self.host)
-        for name, worker in list(agent.workers.items())[:1]:
-            agent.workers[name] = replace(worker, pid=worker.pid + 1, restarts=worker.restarts + 1)
-            agent.say(exited(name, restart_in_s=0.0))
-            agent.start(name, None)
+        for name in list(agent.workers)[:1]:
+            agent.crash(name, "it fell")
 
 
 @dataclass(frozen=True)

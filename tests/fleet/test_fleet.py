@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from gputui.demo.agent import exited
 from gputui.protocol.agent import Credentials, FromAgent, StartWorkers, Telemetry, WorkerReady
 from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import HostState, WorkerState
-from tests.fleet.simulated import SimulatedFleet, exited
+from tests.fleet.simulated import SimulatedFleet
 
 Begin = Callable[..., SimulatedFleet]
 
@@ -178,7 +179,7 @@ async def test_a_gpu_does_not_change_hands_once_its_host_was_ready(begin: Begin)
     one = begin(2)
     one.agent("h0").reachable = False
     await one.up(2)
-    one.agent("h0").machine = "h1"
+    one.agent("h0").gpus = one.agent("h1").gpus
     one.agent("h0").reachable = True
     one.fleet.retry(["h0"])
     await one.until(lambda: "same machine as h1" in refused(one, "h0"))

@@ -12,14 +12,19 @@ from textual.pilot import Pilot
 from textual.strip import Strip
 from textual.widgets import Button, Input
 
-from gputui.demo import DemoLink, Shape, Simulator
-from gputui.demo.requests import answer
-from gputui.protocol.frontend import Answer, SnapshotTaken, SubscribeLogs, ToFrontend
+from gputui.demo import Shape
+from gputui.protocol.frontend import (
+    Answer,
+    FromFrontend,
+    Reply,
+    Request,
+    SubscribeLogs,
+    ToFrontend,
+)
 from gputui.tui.app import ScreenApp
+from tests.timelapse import START, Timelapse
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
-START = 1_767_225_600.0
-"""2026-01-01 00:00 UTC."""
 SIZES = ((80, 24), (120, 40), (200, 60))
 THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark")
 STILL = 4
@@ -65,25 +70,32 @@ MATRIX = tuple(
 SCENES = (*README, *MATRIX)
 
 
-class Recorded(DemoLink):
-    """A link that tells of each second up to a moment, and then of nothing more."""
+class Recorded:
+    """A screen's link to a cluster that was lived through up to a moment, and stands still then."""
 
-    def __init__(self, simulator: Simulator, seconds: int) -> None:
-        super().__init__(simulator, lambda: START + seconds)
-        self._seconds = seconds
+    where = ""
+
+    def __init__(self, lived: Timelapse) -> None:
+        self.attached = lived.link.attached
+        self._lived = lived
         self.told = asyncio.Event()
 
     async def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what the simulator tells of each second."""
-        await self.send(SubscribeLogs(True))
-        for second in range(self._seconds + 1):
-            snapshot = self.simulator.step(START + second)
-            if second == 12 and self._seconds > 30:
-                answer(self.simulator, Answer(1, "yes"))
-            for message in (SnapshotTaken(snapshot), *self._fresh()):
-                yield message
+        """Yield what the head told by then."""
+        for message in self._lived.messages:
+            yield message
         self.told.set()
         await asyncio.Event().wait()
+
+    async def request(self, message: Request) -> Reply:
+        """Have the head carry a request out, in its own time."""
+        return await asyncio.to_thread(self._lived.run, self._lived.link.request(message))
+
+    async def send(self, message: FromFrontend) -> None:
+        """Send nothing: what was told stays as it is."""
+
+    async def close(self) -> None:
+        """Leave the cluster as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +113,20 @@ class Picture:
         return cls(app.export_screenshot(title=title), lines, app.ansi_theme)
 
 
+def live(scene: Scene) -> Timelapse:
+    """Live through a scene's cluster up to its moment; a question is answered on the way."""
+    lived = Timelapse(Shape.parse(scene.shape), seed=1)
+    lived.run(lived.link.send(SubscribeLogs(True)))
+    if scene.seconds > 30:
+        for asked in lived.to(12).questions:
+            lived.run(lived.link.send(Answer(asked.question, "yes")))
+    return lived.to(scene.seconds)
+
+
 async def draw(scene: Scene) -> Picture:
     """Return a scene as it is seen once nothing moves any more."""
     utc()
-    simulator = Simulator(Shape.parse(scene.shape), seed=1, started_at=START)
-    link = Recorded(simulator, scene.seconds)
+    link = Recorded(await asyncio.to_thread(live, scene))
 
     async def open_link() -> Recorded:
         return link

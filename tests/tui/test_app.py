@@ -5,7 +5,8 @@ import re
 from textual.events import Paste
 from textual.pilot import Pilot
 
-from gputui.demo import DemoLink, Shape
+from gputui.demo import Shape, open_demo
+from gputui.demo.cluster import DemoLink
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.questions import Dialog
@@ -18,23 +19,20 @@ class Demo:
     def __init__(
         self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
     ) -> None:
-        self.now = 1_700_000_000.0
         self.link: DemoLink | None = None
         self.shape, self.troubles = shape or Shape(2, 4), troubles
-        self.app = ScreenApp(self.open, readonly=readonly, clock=lambda: self.now)
+        self.app = ScreenApp(self.open, readonly=readonly)
 
     async def open(self) -> DemoLink:
-        """Open a link to a cluster in its second minute."""
-        link = await DemoLink.open(self.shape, troubles=self.troubles, clock=lambda: self.now)
-        self.now += 60
-        self.link = link
-        return link
+        """Start a cluster that takes no time to come up."""
+        self.link = await open_demo(self.shape, troubles=self.troubles, pace=0.0)
+        return self.link
 
     @property
     def workers(self) -> int:
         """How many workers are up or on their way."""
         assert self.link is not None
-        return self.link.simulator.population.workers_wanted
+        return len(self.link.demo.head.fleet.worker_table.staying)
 
 
 async def up(pilot: "Pilot[int]") -> None:
@@ -50,8 +48,8 @@ async def test_the_fleet_shows_every_gpu_with_its_state() -> None:
     demo = Demo()
     async with demo.app.run_test(size=(80, 24)) as pilot:
         await up(pilot)
-        rows = re.findall(r"(?m)^  (gpu\d) ● ", seen(pilot))
-        assert rows == [f"gpu{gpu}" for gpu in range(4)] * 2
+        rows = [f"gpu{gpu}" for gpu in range(4)] * 2
+        await until(pilot, lambda: re.findall(r"(?m)^  (gpu\d) [●○◐] ", seen(pilot)) == rows)
         assert "SIMULATED" in seen(pilot)
 
 
@@ -284,4 +282,4 @@ async def test_a_host_key_is_asked_about_and_a_yes_brings_the_host_up() -> None:
         await pilot.press("y")
         await until(pilot, lambda: not demo.app.watched.questions)
         assert demo.link is not None
-        assert not demo.link.simulator.event_log.questions
+        assert not demo.link.demo.head.questions.open

@@ -6,7 +6,8 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.cli.ssh_config import named_hosts
-from gputui.demo import DemoLink, Shape
+from gputui.demo import Shape, open_demo
+from gputui.demo.cluster import DemoLink
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.first_minute import First
@@ -29,7 +30,7 @@ class Started:
         self.begun.append((kind, text))
 
         async def open_link() -> DemoLink:
-            return await DemoLink.open(Shape(2, 4), questions=False)
+            return await open_demo(Shape(2, 4), questions=False, pace=0.0)
 
         return open_link
 

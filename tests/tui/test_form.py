@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.demo import Shape, Simulator
+from gputui.demo import Shape
 from gputui.errors import PresetError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
 from gputui.tui.dialogs.form import Fit, Form, headless_command, machine_of
+from tests.timelapse import Timelapse
 
 MACHINE = Machine("cupy", workers=8, threads=8, smallest_bytes=10 * 2**30)
 
@@ -89,9 +90,10 @@ def test_a_value_with_spaces_is_quoted_in_the_command() -> None:
 
 
 def test_the_machine_is_what_the_workers_that_are_up_have() -> None:
-    simulator = Simulator(Shape(2, 4), troubles=False)
-    assert machine_of(simulator.step(0.1)) is None
-    machine = machine_of(simulator.step(20.0))
+    one = Timelapse(Shape(2, 4), troubles=False)
+    assert machine_of(one.until(lambda snapshot: True)) is None
+    machine = machine_of(one.until(lambda snapshot: snapshot.workers_up == 8))
+    one.close()
     assert machine is not None
     assert (machine.backend, machine.workers) == ("cupy", 8)
     assert machine.smallest_bytes > 100 * 2**30

@@ -1,0 +1,388 @@
+"""The agent of a host that is not there: it answers a head as an agent does, and runs no worker.
+
+One implementation for the demo, the tests of a fleet and the benchmark of a head. What happens to
+a host or its workers is done to the agent: `cut`, `end`, `crash`, `silent`, `reachable`.
+"""
+
+import asyncio
+import os
+import platform
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from gputui.agent.versions import installed
+from gputui.demo.devices import Gpu, Load
+from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.link import AgentLink
+from gputui.fleet.stages import Stages
+from gputui.hosts import Host
+from gputui.plan import WorkerSpec
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
+    Configure,
+    Facts,
+    FollowLogs,
+    FromAgent,
+    Ping,
+    Pong,
+    Reach,
+    Reached,
+    RestartWorkers,
+    RunningWorker,
+    Shutdown,
+    StartWorkers,
+    StopWorkers,
+    Telemetry,
+    ToAgent,
+    WorkerExited,
+    WorkerReading,
+    WorkerReady,
+    WorkerStarted,
+)
+from gputui.protocol.channel import Channel
+from gputui.protocol.shared import LogLines
+from gputui.protocol.streams import MemoryStream
+from gputui.readings import HostReading
+from gputui.snapshot import HostState
+from gputui.tasks import Tasks
+
+PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
+CPUS = 128
+MEMORY_BYTES = 2 * 2**40
+LINES_KEPT = 200
+AGAIN = 0.1
+"""Of the time that connecting takes at first, what it takes again."""
+
+
+@dataclass(slots=True)
+class SimulatedWorker:
+    """A worker that an agent says it has."""
+
+    name: str
+    pid: int
+    restarts: int = 0
+    gpu: Gpu | None = None
+    address: str = ""
+    memory_limit_bytes: int = 0
+    seen_uuid: str | None = None
+    """The GPU that it says its CUDA context is on."""
+    load: Load | None = None
+    spilled_bytes: int = 0
+
+
+class Registry(Protocol):
+    """Where workers register: the simulated scheduler."""
+
+    def register(self, agent: "SimulatedAgent", worker: SimulatedWorker) -> None:
+        """Give a worker tasks from now on."""
+
+    def forget(self, name: str) -> None:
+        """Give a worker no more tasks; those it has are lost."""
+
+
+class AgentStream(MemoryStream):
+    """The head's end of a connection to a simulated agent."""
+
+    stderr_tail: tuple[str, ...] = ()
+    ended: int | None = None
+
+    async def exit_status(self) -> int | None:
+        """Return 0 where the agent ended, None where the connection was cut."""
+        return self.ended
+
+
+class SimulatedAgent:
+    """The agent of a host; with a `pace` of 0 it and its workers take no time for anything."""
+
+    def __init__(
+        self,
+        host: str,
+        number: int,
+        gpus: Sequence[Gpu],
+        *,
+        seed: int = 0,
+        pace: float = 0.0,
+        registry: Registry | None = None,
+    ) -> None:
+        self.host, self.number, self.gpus = host, number, gpus
+        self.rng = random.Random(f"{seed}:{host}")
+        self.workers: dict[str, SimulatedWorker] = {}
+        self.registers = True
+        self.reachable = True
+        self.silent = False
+        """Whether nothing reaches it or comes from it."""
+        self.met = False
+        """Whether a head has met it."""
+        self.reach_error = ""
+        """Why it cannot reach the scheduler."""
+        self.packages: tuple[tuple[str, str], ...] = PACKAGES
+        self.pace = pace
+        """How long things take it, as a multiple of what is usual."""
+        self._registry = registry
+        self._pids = 1000 * number
+        self._follows = False
+        self._printed: deque[LogLines] = deque(maxlen=LINES_KEPT)
+        self._channel: Channel[FromAgent, ToAgent] | None = None
+        self._stream: AgentStream | None = None
+        self._tasks = Tasks(lambda _what, _error: self.end())
+
+    @property
+    def address(self) -> str:
+        """Where the host is."""
+        return f"10.{self.number // 62_500}.{self.number // 250 % 250}.{self.number % 250 + 2}"
+
+    def connect(self) -> AgentStream:
+        """Return the head's end of a connection within this process."""
+        self._stream, own = AgentStream(), MemoryStream()
+        self._stream.peer, own.peer = own, self._stream
+        self._channel = Channel(own, ToAgent)
+        self._tasks.start(self.serve(self._channel), f"agent of {self.host}")
+        return self._stream
+
+    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
+        """Answer a head until it is gone."""
+        self._channel = channel
+        telling: asyncio.Task[None] | None = None
+        try:
+            async for message in channel:
+                if self.silent:
+                    continue
+                self.take(message)
+                if isinstance(message, Configure):
+                    telling = self._tasks.start(self._tell(message, channel), "telemetry")
+        finally:
+            if telling is not None:
+                telling.cancel()
+            await channel.close()
+
+    async def _tell(self, configure: Configure, channel: Channel[FromAgent, ToAgent]) -> None:
+        """Send facts, then telemetry at every interval; hosts are out of step with each other."""
+        await asyncio.sleep(self.rng.uniform(0.4, 2.4) * self.pace * (AGAIN if self.met else 1.0))
+        self.met = True
+        interval_s = configure.telemetry_interval_s
+        self.introduce()
+        self.say(self.telemetry())
+        await asyncio.sleep(self.rng.random() * interval_s)
+        while self._channel is channel:
+            self.say(self.telemetry())
+            await asyncio.sleep(interval_s)
+
+    def introduce(self) -> None:
+        """Introduce the host to a head."""
+        self.say(self.facts())
+
+    def say(self, message: FromAgent) -> None:
+        """Send a message, lost where nothing connects this agent with a head."""
+        if self._channel is not None and not self.silent:
+            self._channel.send(message)
+
+    def say_line(self, line: bytes) -> None:
+        """Send what may be no message."""
+        if self._channel is not None:
+            self._channel.stream.write(line)
+
+    def print(self, worker: str, lines: Iterable[str]) -> None:
+        """Have a worker print something."""
+        printed = LogLines(worker, tuple(lines), time.time())
+        self._printed.append(printed)
+        if self._follows:
+            self.say(printed)
+
+    def cut(self) -> None:
+        """Cut the connection; the agent and its workers stay."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abort()
+
+    def end(self) -> None:
+        """End the agent, with its workers."""
+        for name in list(self.workers):
+            self._forget(name)
+        if self._stream is not None:
+            self._stream.ended = 0
+        self.cut()
+
+    def take(self, message: ToAgent) -> None:
+        """Carry a message out; `Configure` is `serve`'s to answer."""
+        match message:
+            case Reach(host, port):
+                delay_s = self.rng.uniform(0.1, 0.8) * self.pace
+                self._later(delay_s, lambda: self.say(Reached(host, port, self.reach_error)))
+            case Ping(number):
+                self.say(Pong(number))
+            case StartWorkers(specs=specs):
+                for spec in specs:
+                    self.start(spec)
+            case StopWorkers(names=names):
+                for name in names:
+                    self.stop(name)
+            case RestartWorkers(names=names):
+                for name in names:
+                    self.crash(name, "restarted on request", kind="stopped")
+            case FollowLogs(on, history):
+                self._follows = on
+                for lines in list(self._printed)[-history:] if on and history else ():
+                    self.say(replace(lines, earlier=True))
+            case Shutdown():
+                self.end()
+
+    def start(self, spec: WorkerSpec) -> None:
+        """Start a worker, or say again that it runs."""
+        worker = self.workers.get(spec.name)
+        if worker is None:
+            gpu = next((gpu for gpu in self.gpus if gpu.uuid == spec.device_uuid), None)
+            self._pids += 1
+            worker = SimulatedWorker(spec.name, self._pids, gpu=gpu)
+            worker.memory_limit_bytes = spec.memory_limit_bytes
+            worker.seen_uuid = spec.device_uuid
+            self.workers[spec.name] = worker
+        self.fork(worker)
+
+    def fork(self, worker: SimulatedWorker) -> None:
+        """Say that a worker runs, and let it register."""
+        self.say(WorkerStarted(worker.name, worker.pid, worker.restarts))
+        delay_s = self.rng.uniform(0.8, 2.4) * self.pace
+        self._later(0.0 if worker.address else delay_s, lambda: self._register(worker, worker.pid))
+
+    def _register(self, worker: SimulatedWorker, pid: int) -> None:
+        if not self.registers or self.workers.get(worker.name) is not worker or worker.pid != pid:
+            return
+        if not worker.address:
+            worker.address = f"tls://{self.address}:{36_000 + worker.pid % 20_000}"
+            if self._registry is not None:
+                self._registry.register(self, worker)
+        self.say(WorkerReady(worker.name, worker.address, worker.seen_uuid))
+
+    def stop(self, name: str) -> None:
+        """End a worker for good."""
+        if (worker := self.workers.get(name)) is not None:
+            self._forget(name)
+            self.say(exited(name, worker.pid, kind="stopped", reason="stopped"))
+
+    def crash(
+        self,
+        name: str,
+        reason: str,
+        *,
+        kind: str = "crashed",
+        last: tuple[str, ...] = (),
+        again_s: float | None = 0.0,
+    ) -> None:
+        """End a worker, and start it again after a while; None is a crash loop."""
+        if (worker := self.workers.get(name)) is None:
+            return
+        self._forget(name)
+        self.print(name, last)
+        parked = again_s is None
+        self.say(exited(name, worker.pid, kind, reason, last, again_s, parked=parked))
+        if again_s is not None:
+            self._pids += 1
+            again = replace(
+                worker, pid=self._pids, restarts=worker.restarts + 1, address="", load=None
+            )
+            self.workers[name] = again
+            self._later(again_s, lambda: self._again(again))
+
+    def _again(self, worker: SimulatedWorker) -> None:
+        if self.workers.get(worker.name) is worker:
+            self.fork(worker)
+
+    def _forget(self, name: str) -> None:
+        self.workers.pop(name, None)
+        if self._registry is not None:
+            self._registry.forget(name)
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        if seconds:
+            asyncio.get_running_loop().call_later(seconds, act)
+        else:
+            act()
+
+    def facts(self) -> Facts:
+        """Return what the host is."""
+        return Facts(
+            version=VERSION,
+            agent_pid=os.getpid(),
+            python=sys.executable,
+            python_version=platform.python_version(),
+            packages=self.packages,
+            cuda_driver="13.0",
+            cpus=CPUS,
+            memory_total_bytes=MEMORY_BYTES,
+            disk_free_bytes=2**40,
+            devices=tuple(gpu.read(self.rng) for gpu in self.gpus),
+            cuda_visible_devices=None,
+            running=tuple(RunningWorker(w.name, w.pid, w.restarts) for w in self.workers.values()),
+        )
+
+    def telemetry(self) -> Telemetry:
+        """Return what the host's sensors say now."""
+        rng, busy = self.rng, 0
+        loads = {id(worker.gpu): worker.load for worker in self.workers.values()}
+        readings = []
+        for worker in self.workers.values():
+            works = worker.load is not None and worker.load.utilization_percent > 0
+            busy += works
+            cpu_percent = round(rng.uniform(88, 104) if works else rng.uniform(1, 4))
+            rss_bytes = ((540 if works else 430) << 20) + worker.spilled_bytes // 8
+            readings.append(WorkerReading(worker.name, float(cpu_percent), rss_bytes, 38))
+        host = HostReading(
+            cpu_percent=float(round(min(100.0, 100 * (busy + rng.random()) / CPUS + 1))),
+            cpus=CPUS,
+            memory_used_bytes=6 * 2**30 + sum(each.rss_bytes or 0 for each in readings),
+            memory_total_bytes=MEMORY_BYTES,
+            load_1m=round(busy * 1.1 + rng.random() * 0.5, 1),
+            network_receive_bytes_per_s=float(round(busy * rng.uniform(4e6, 9e6) + 2e4)),
+            network_send_bytes_per_s=float(round(busy * rng.uniform(3e6, 8e6) + 3e4)),
+            disk_free_bytes=1_800 * 2**30,
+        )
+        devices = tuple(gpu.read(rng, loads.get(id(gpu))) for gpu in self.gpus)
+        return Telemetry(time.time(), host, devices, tuple(readings))
+
+
+def exited(
+    name: str,
+    pid: int = 7,
+    kind: str = "crashed",
+    reason: str = "it fell",
+    log_tail: tuple[str, ...] = (),
+    restart_in_s: float | None = None,
+    *,
+    parked: bool = False,
+) -> WorkerExited:
+    """Return the end of a worker's process."""
+    return WorkerExited(name, pid, kind, reason, 1, None, log_tail, restart_in_s, parked)
+
+
+class SimulatedHosts:
+    """Opens channels to simulated agents, which are there before anybody connects."""
+
+    def __init__(self, new_agent: Callable[[str, int], SimulatedAgent]) -> None:
+        self.agents: dict[str, SimulatedAgent] = {}
+        self._new_agent = new_agent
+
+    def agent(self, host: str) -> SimulatedAgent:
+        """Return the agent of a host."""
+        if host not in self.agents:
+            self.agents[host] = self._new_agent(host, len(self.agents) + 1)
+        return self.agents[host]
+
+    async def open(self, host: Host, stages: Stages) -> Opened:
+        """Open a channel; raises HostError with the stage it failed in."""
+        agent = self.agent(host.name)
+        await self.come(agent, stages)
+        return Opened(AgentLink(agent.connect()), "10.0.0.1", agent.address)
+
+    async def come(self, agent: SimulatedAgent, stages: Stages) -> None:
+        """Pass the stages on the way to an agent."""
+        async with stages.enter(HostState.CONNECTING, "no answer"):
+            if not agent.reachable:
+                raise stages.error("connection refused", transient=True)
+
+    async def close(self) -> None:
+        """Close nothing: the channels have nothing in common."""

@@ -1,0 +1,152 @@
+"""The runs of a simulated cluster: each is a frontend that reports how far its tasks are.
+
+In place of the headless command that a head starts for a run; it attaches as that does.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Callable
+
+from gputui import presets
+from gputui.cluster.link import HeadLink
+from gputui.demo.scheduler import SimulatedScheduler
+from gputui.demo.work import SimulatedRun, build_run, result_of
+from gputui.errors import HeadError
+from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
+from gputui.snapshot import RunState
+from gputui.tasks import Tasks
+
+REPORT_S = 1.0
+FIRST_RUN_S, BETWEEN_RUNS_S = 2.0, 7.0
+OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
+    ("random-sum", (("size", "500000"), ("seed", "1"))),
+    ("svd", (("rows", "16000000"), ("cols", "1000"))),
+    ("matmul", (("size", "131072"), ("dtype", "float32"))),
+    ("torch", (("steps", "2000"),)),
+)
+"""What runs by itself, over and over, so that there is something to see."""
+FAILING = 2
+"""Which of them fails, with `failures`, and the share of its tasks that is done by then."""
+FAILS_AT = 0.4
+
+Attach = Callable[[str], Awaitable[HeadLink]]
+
+
+class RunProcess:
+    """A run from its start to its end, as `head.runs` sees its child."""
+
+    def __init__(self, run: SimulatedRun, scheduler: SimulatedScheduler, attach: Attach) -> None:
+        self.last_log_lines: tuple[str, ...] = ()
+        self.reason = ""
+        self._run, self._scheduler, self._attach = run, scheduler, attach
+        self._cancelled = asyncio.Event()
+        self._tasks = Tasks(self._failed)
+        scheduler.runs.insert(0, run)
+        self._reporting = self._tasks.start(self._report_all(), f"run {run.id}")
+
+    def send_signal(self, _number: signal.Signals) -> None:
+        """Cancel it."""
+        self._cancelled.set()
+
+    async def wait(self) -> int | None:
+        """Return 0 once it has ended."""
+        await asyncio.wait([self._reporting])
+        self._scheduler.finish(self._run)
+        return 0
+
+    async def end(self, grace_s: float, ask: signal.Signals | None) -> int | None:
+        """Cancel it; a `grace_s` of 0 gives it no time to say so."""
+        self._cancelled.set()
+        if not grace_s:
+            self._reporting.cancel()
+        return await self.wait()
+
+    async def _report_all(self) -> None:
+        run, link = self._run, await self._attach("run")
+        self._tasks.start(self._listen(link), "listening for the head")
+        try:
+            while run.done < run.total and not self._fails and not self._cancelled.is_set():
+                await link.send(self._report(RunState.RUNNING))
+                try:
+                    async with asyncio.timeout(REPORT_S):
+                        await self._cancelled.wait()
+                except TimeoutError:
+                    continue
+            await link.send(self._last_report())
+        finally:
+            self._scheduler.finish(run)
+            await link.close()
+
+    async def _listen(self, link: HeadLink) -> None:
+        async for message in link.messages():
+            if isinstance(message, Cancelled):
+                self._cancelled.set()
+
+    @property
+    def _fails(self) -> bool:
+        at = self._run.fails_at
+        return at is not None and self._run.done >= at * self._run.total
+
+    def _last_report(self) -> ReportRun:
+        run = self._run
+        if self._cancelled.is_set():
+            return self._report(RunState.CANCELLED, "cancelled")
+        if self._fails:
+            text = "11.2 GiB would not fit in 9.8 GiB: use chunk_rows ≤ 40,000"
+            return self._report(RunState.FAILED, text, error_type="OutOfMemoryError")
+        summary, result_json = result_of(run, time.time(), len(self._scheduler.workers))
+        return self._report(RunState.DONE, summary, result_json)
+
+    def _report(
+        self, state: RunState, summary: str = "", result_json: str = "", error_type: str = ""
+    ) -> ReportRun:
+        run = self._run
+        return ReportRun(
+            id=run.id,
+            preset=run.preset,
+            parameters=run.parameters,
+            state=state,
+            started_at=run.started_at,
+            stage="" if state.ended else run.stage,
+            done=run.done,
+            total=run.total,
+            summary=summary,
+            result_json=result_json,
+            error_type=error_type,
+        )
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self.reason = f"failed: {what}: {error}"
+
+
+class DemoRuns:
+    """Starts runs: those that people ask for, and one after the other by itself."""
+
+    def __init__(self, scheduler: SimulatedScheduler, attach: Attach, *, failures: bool) -> None:
+        self._scheduler, self._attach, self._failures = scheduler, attach, failures
+        self._own = 0
+
+    def start(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> RunProcess:
+        """Start a run; raises PresetError where the request is wrong."""
+        preset = presets.get(request.preset)
+        presets.parse_parameters(preset, dict(request.parameters))
+        workers = len(self._scheduler.workers)
+        run = build_run(id, request.preset, request.parameters, time.time(), workers)
+        if self._failures and self._own == FAILING + 1:
+            run.fails_at, self._failures = FAILS_AT, False
+        return RunProcess(run, self._scheduler, self._attach)
+
+    async def go_on(self, link: HeadLink) -> None:
+        """Begin the next run of our own a while after there is none, until cancelled."""
+        idle_s = 0.0
+        while True:
+            await asyncio.sleep(1.0)
+            idle_s = 0.0 if self._scheduler.runs or not self._scheduler.workers else idle_s + 1.0
+            if idle_s >= (BETWEEN_RUNS_S if self._own else FIRST_RUN_S):
+                preset, parameters = OWN_RUNS[self._own % len(OWN_RUNS)]
+                self._own += 1
+                try:
+                    await link.request(StartRun(0, preset, parameters))
+                except HeadError:
+                    continue
