@@ -139,10 +139,12 @@ class DemoRuns:
 
     async def go_on(self, link: HeadLink) -> None:
         """Begin the next run of our own a while after there is none, until cancelled."""
-        idle_s = 0.0
+        idle_s, workers = 0.0, 0
         while True:
             await asyncio.sleep(1.0)
-            idle_s = 0.0 if self._scheduler.runs or not self._scheduler.workers else idle_s + 1.0
+            before, workers = workers, len(self._scheduler.workers)
+            idle = workers and workers == before and not self._scheduler.runs
+            idle_s = idle_s + 1.0 if idle else 0.0
             if idle_s >= (BETWEEN_RUNS_S if self._own else FIRST_RUN_S):
                 preset, parameters = OWN_RUNS[self._own % len(OWN_RUNS)]
                 self._own += 1

@@ -126,7 +126,8 @@ def live(scene: Scene) -> Timelapse:
 async def draw(scene: Scene) -> Picture:
     """Return a scene as it is seen once nothing moves any more."""
     utc()
-    link = Recorded(await asyncio.to_thread(live, scene))
+    lived = await asyncio.to_thread(live, scene)
+    link = Recorded(lived)
 
     async def open_link() -> Recorded:
         return link
@@ -138,7 +139,9 @@ async def draw(scene: Scene) -> Picture:
         for key in scene.keys:
             await pilot.press(key)
             await still(pilot)
-        return Picture.of(app)
+        picture = Picture.of(app)
+    await asyncio.to_thread(lived.close)
+    return picture
 
 
 def utc() -> None:
