@@ -68,6 +68,23 @@ class Place:
         listener.listen(8)
         return listener
 
+    def note(self, lock: int, cluster_id: str, cluster: str) -> None:
+        """Note in the lock whose agent this is, for `others`."""
+        with contextlib.suppress(OSError):  # a full disk: others only miss a warning
+            os.pwrite(lock, f"{cluster_id}\n{cluster}".encode(), 0)
+
+    def others(self, cluster_id: str) -> tuple[str, ...]:
+        """Return the names of this user's other clusters that have an agent on this host."""
+        found = set()
+        for path in self.path.parent.glob("agent-*.lock"):
+            with contextlib.suppress(OSError):
+                whose, _, cluster = path.read_text(errors="replace").partition("\n")
+                other = Place(path.with_suffix(".sock"))
+                if cluster and whose != cluster_id and (connection := other.connect()):
+                    connection.close()
+                    found.add(cluster)
+        return tuple(sorted(found))
+
     def sweep(self) -> bool:
         """Remove the socket and the lock, unless an agent listens there; True when none does."""
         with self.alone():

@@ -55,6 +55,7 @@ def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.sock
         scratch = make_scratch_folder(
             configure.temporary_directory or dict(configure.env).get("TMPDIR")
         )
+        place.note(lock, configure.cluster_id, configure.cluster)
         listener = place.listen()
         _fork_agent(configure, place, listener, scratch, (out, lock))
         agent = place.connect()

@@ -97,6 +97,7 @@ class Supervisor:
         self._environ = environ
         self._scratch = scratch
         self._log = log
+        self._place = place
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
@@ -236,7 +237,8 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
-        self.send(replace(facts, running=self._workers.running()))
+        clusters = self._place.others(self._configure.cluster_id)
+        self.send(replace(facts, running=self._workers.running(), clusters=clusters))
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:
         """Send telemetry at each interval while there is a head."""

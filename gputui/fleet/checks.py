@@ -54,6 +54,12 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     skipped = ", and left alone" if settings.busy == "skip" else ""
     busy = (device for device in chosen_devices(host, facts) if used_by_others(device))
     found += [_occupied(device) + skipped for device in busy]
+    if facts.clusters:
+        names = ", ".join(facts.clusters)
+        found.append(
+            f"your cluster {names} runs here, too, and both take all that there is: "
+            "give each a part with gpus=, workers= and memory="
+        )
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
     if here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")

@@ -101,6 +101,7 @@ class Session:
                     telemetry_interval_s=self.settings.telemetry_interval_s,
                     env=self.settings.environ + self.host.env,
                     temporary_directory=self.settings.temporary_directory,
+                    cluster=self.settings.cluster,
                 )
             )
             facts = await self._probed

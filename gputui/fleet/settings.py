@@ -23,6 +23,8 @@ class FleetSettings:
     """How the hosts of one cluster are reached and watched; times in seconds."""
 
     cluster_id: str
+    cluster: str = ""
+    """Its name; "" for what runs no workers."""
     lease_s: float = 10.0
     telemetry_interval_s: float = 1.0
     stage_timeout_s: float = 10.0

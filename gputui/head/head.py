@@ -91,7 +91,7 @@ class Head:
         start_child = partial(run, self.name, self.cluster_id)
         self.runs = Runs(start_child, self.event_log, self.fleet_changed)
         self.fleet = Fleet(
-            _fleet_settings(config, self.cluster_id), Desired(config.workers), self, opener
+            _fleet_settings(config, self.name), Desired(config.workers), self, opener
         )
         self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
         self.scheduler_runner = SchedulerRunner(
@@ -371,9 +371,10 @@ class Head:
         )
 
 
-def _fleet_settings(config: ConfigureHead, cluster_id: str) -> FleetSettings:
+def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
     return FleetSettings(
-        cluster_id=cluster_id,
+        cluster_id=config.cluster_id,
+        cluster=name,
         lease_s=config.lease_s,
         ping_interval_s=min(2.0, config.lease_s / 5),
         silence_s=min(5.0, config.lease_s / 2),

@@ -29,6 +29,8 @@ class Configure:
     """The host's `env.X=`, to be set before NumPy and the loader read it."""
     temporary_directory: str | None = None
     """Where workers keep their files; None is where the host keeps such things."""
+    cluster: str = ""
+    """The cluster's name, for other clusters of this user on the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Facts:
     warnings: tuple[str, ...] = ()
     driver_version: str = ""
     """The NVIDIA driver's own version, `580.159.04`."""
+    clusters: tuple[str, ...] = ()
+    """Other clusters of this user that have an agent on this host, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class Driver:
 
     def __init__(self, folder: Path, lease_s: float = 2 * BOUND_S) -> None:
         self.cluster_id = f"test-{folder.name}-{os.getpid()}"
+        self.cluster = ""
         self.lease_s = lease_s
         self.env = {
             **os.environ,
@@ -63,7 +64,9 @@ class Driver:
         )
         assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
-        self.send(Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, ()))
+        self.send(
+            Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, (), cluster=self.cluster)
+        )
         return await self.wait_for(Facts)
 
     def send(self, message: ToAgent) -> None:

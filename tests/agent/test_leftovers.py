@@ -101,6 +101,18 @@ async def test_a_second_head_takes_over_and_the_first_is_hung_up_on(
     await driver.shut_down()
 
 
+async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path: Path) -> None:
+    first, second = Driver(tmp_path), Driver(tmp_path)
+    second.cluster_id += "-2"
+    first.cluster, second.cluster = "lab", "night"
+    assert (await first.connect()).clusters == ()
+    assert (await second.connect()).clusters == ("lab",)
+    assert (await first.connect()).clusters == ("night",)
+    await second.shut_down()
+    assert (await first.connect()).clusters == ()
+    await first.shut_down()
+
+
 async def test_a_start_that_is_sent_twice_starts_one_process(
     driver: Driver, scheduler: Any
 ) -> None:

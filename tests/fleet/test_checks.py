@@ -140,6 +140,13 @@ def test_a_gpu_that_this_cluster_has_is_not_lost_to_others_who_come() -> None:
     assert len(capacity(Host("gpu-a"), facts, skip).devices) == 2
 
 
+def test_another_cluster_of_the_same_user_on_the_host_is_named() -> None:
+    facts = replace(FACTS, clusters=("night",))
+    for host in (Host("gpu-a"), Host("cpu-a", gpus=())):
+        (warning,) = checks.warnings(host, facts, SETTINGS)
+        assert "your cluster night runs here, too" in warning
+
+
 def test_another_generation_of_numpy_is_a_warning() -> None:
     facts = replace(FACTS, packages=(*FACTS.packages, ("numpy", "1.26.4")))
     (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS)
