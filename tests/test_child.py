@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gputui.process.child import Child
-from gputui.process.handle import Handle, open_pidfds
+from gputui.process.lifetime import Handle, open_pidfds
 from tests.processes import lives
 
 BOUND_S = 10.0

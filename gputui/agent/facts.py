@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gputui.agent import versions
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.process.cgroups import Cgroups
-from gputui.process.memory import memory
+from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Facts
 

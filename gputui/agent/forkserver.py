@@ -24,7 +24,7 @@ from typing import NoReturn
 from gputui import dask_settings
 from gputui.agent.place import Place
 from gputui.process import lifetime
-from gputui.process.handle import open_pidfds
+from gputui.process.lifetime import open_pidfds
 from gputui.protocol.agent import Credentials
 from gputui.protocol.forkserver import (
     Ended,

@@ -3,12 +3,15 @@
 import asyncio
 import signal
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gputui.agent.exits import Exit
 from gputui.agent.output import Output
 from gputui.plan import WorkerSpec
-from gputui.process.handle import Handle
+from gputui.process import procfs
+from gputui.process.cgroups import memory_limit
+from gputui.process.lifetime import Handle
 from gputui.protocol.agent import StartWorkers
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
@@ -99,3 +102,33 @@ class WorkerProcess:
             self.parked = True
             return None
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
+
+
+CHECK_S = 0.2
+
+
+async def keep_limits(
+    workers: Mapping[str, WorkerProcess], share: Callable[[], float | None]
+) -> None:
+    """Watch the memory of these workers until cancelled, whichever they are by then.
+
+    `share` says at how much of its limit a worker is ended; None is never.
+    """
+    while True:
+        of_limit = share()
+        for worker in workers.values():
+            if of_limit and (limit := _exceeded(worker, of_limit)):
+                worker.over_limit_bytes = limit
+                worker.kill()
+        await asyncio.sleep(CHECK_S)
+
+
+def _exceeded(worker: WorkerProcess, share: float) -> int:
+    """Return the limit that a worker has come up to; 0 while it has not, or is being ended."""
+    if worker.pid is None or worker.over_limit_bytes is not None:
+        return 0
+    stat, spec = procfs.process_stat(worker.pid), worker.spec
+    if stat is None or stat.rss_bytes < spec.memory_limit_bytes * share:
+        return 0
+    limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
+    return limit if stat.rss_bytes >= limit * share else 0

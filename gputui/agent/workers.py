@@ -11,17 +11,15 @@ from typing import Any
 
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.limits import keep_limits
 from gputui.agent.output import Output
 from gputui.agent.place import Place
-from gputui.agent.worker_process import WorkerProcess
+from gputui.agent.worker_process import WorkerProcess, keep_limits
 from gputui.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.plan import WorkerSpec
 from gputui.process.cgroups import Cgroups
-from gputui.process.handle import Handle
-from gputui.process.lifetime import end_children
+from gputui.process.lifetime import Handle, end_children
 from gputui.protocol.agent import (
     Credentials,
     FollowLogs,

@@ -15,11 +15,10 @@ from gputui.fleet.deploy.opening import Opener, Shared
 from gputui.fleet.desired import Desired, keep
 from gputui.fleet.host import ManagedHost
 from gputui.fleet.host_table import HostTable
-from gputui.fleet.listener import FleetListener
 from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
-from gputui.fleet.worker_actions import GRACE_S, WorkerActions
+from gputui.fleet.worker_actions import GRACE_S, FleetListener, WorkerActions
 from gputui.fleet.worker_table import WorkerTable
 from gputui.hosts import Host
 from gputui.plan import Changes, WorkerSpec

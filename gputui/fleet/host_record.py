@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from gputui.fleet.capacity import capacity
+from gputui.fleet.checks import chosen_devices, used_by_others
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plain_text import safe
-from gputui.plan import HostCapacity
+from gputui.plan import HostCapacity, PlannedDevice
 from gputui.protocol.agent import Facts, Telemetry
 from gputui.snapshot import HostState, HostStatus
 
@@ -119,3 +119,16 @@ class HostRecord:
     def _end_lease(self) -> None:
         self.lease_over = True
         self._changed()
+
+
+def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
+    """Return what the host gives: of its devices those chosen, and free where only such count."""
+    return HostCapacity(
+        devices=tuple(
+            PlannedDevice(device.uuid, device.label)
+            for device in chosen_devices(host, facts)
+            if settings.busy != "skip" or not used_by_others(device)
+        ),
+        cpus=facts.cpus,
+        memory_bytes=facts.memory_total_bytes,
+    )

@@ -4,17 +4,25 @@ The fleet decides which there are; each reaches its agent by itself.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gputui.fleet.addresses import Way
-from gputui.fleet.capacity import overreach, same_machine
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host import HostListener, ManagedHost
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity
-from gputui.protocol.agent import FromAgent, WorkerReading
+from gputui.protocol.agent import (
+    Facts,
+    FromAgent,
+    Telemetry,
+    WorkerExited,
+    WorkerReading,
+    WorkerReady,
+    WorkerStarted,
+)
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState, HostStatus
 
 ON_THE_WAY = (
@@ -168,3 +176,35 @@ class HostTable(Mapping[str, ManagedHost]):
         await self._opener.close()
         left = {name for name, gone in zip(names, ended, strict=True) if not gone}
         return tuple(left - self._doubles.keys())
+
+
+def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the host that has a GPU of this one, and a message; None where none has."""
+    for device in chosen_devices(host, facts):
+        owner = owners.get(device.uuid, host.name)
+        if owner != host.name:
+            gpu = f"GPU {device.label} ({device.uuid})"
+            return owner, f"it is the same machine as {owner}: both have {gpu}"
+    return None
+
+
+def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mapping[str, str]) -> str:
+    """Return what an agent may not say, because it is another host's; "" for all else."""
+    names: Iterable[str] = ()
+    match message:
+        case WorkerStarted(name=name) | WorkerReady(name=name) | WorkerExited(name=name):
+            names = (name,)
+        case LogLines(worker=name):
+            names = (name,)
+        case Facts(running=running):
+            names = (worker.name for worker in running)
+        case Telemetry(devices=devices, workers=workers):
+            names = (worker.name for worker in workers)
+            own = {device.uuid for device in facts.devices} if facts else set()
+            for device in devices:
+                if device.uuid not in own and owners.get(device.uuid, host) != host:
+                    return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
+    for name in names:
+        if name.rpartition(":")[0] != host:
+            return f"its agent reports {name!r}, which is no worker of this host"
+    return ""

@@ -4,10 +4,11 @@ The fleet decides which; the worker table keeps what becomes of them.
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
 
 from gputui.errors import GputuiError
 from gputui.fleet.host import ManagedHost
-from gputui.fleet.listener import FleetListener
+from gputui.fleet.stages import Question
 from gputui.fleet.worker_table import WorkerTable
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import (
@@ -20,7 +21,37 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState, Severity
+
+
+class FleetListener(Protocol):
+    """Called for what happens in the fleet; reaches the scheduler and the user for it."""
+
+    def fleet_changed(self) -> None:
+        """A state has changed."""
+
+    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+        """Record an event."""
+
+    def worker_restarted(self, name: str) -> None:
+        """A worker that had ended was started again."""
+
+    def logs_printed(self, lines: LogLines) -> None:
+        """Workers printed something."""
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask a user; None for no."""
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have the scheduler move what workers hold; returns those that could leave.
+
+        Raises HeadError when there is no scheduler.
+        """
+
+    def remove(self, names: tuple[str, ...], reason: str) -> None:
+        """Have the scheduler forget workers at once."""
+
 
 GRACE_S = 3.0
 """How long a stopping worker may take to leave the scheduler."""

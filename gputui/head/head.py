@@ -18,19 +18,16 @@ from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.deploy.opening import Opener
-from gputui.fleet.desired import Desired
+from gputui.fleet.desired import Adaptive, Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.folders import runtime_folder
-from gputui.head.adaptive import Adaptive
 from gputui.head.alarms import AlarmWatch
+from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.certificate import Certificate, make_certificate
-from gputui.head.event_log import EventLog
 from gputui.head.frontends import Frontends
 from gputui.head.history import History
-from gputui.head.logs import LogRelay
-from gputui.head.questions import Questions
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import StartScheduler, start_scheduler
 from gputui.head.scheduler_runner import SchedulerRunner

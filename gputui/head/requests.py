@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.errors import GputuiError, HeadError
 from gputui.fleet import desired
-from gputui.fleet.desired import Desired
-from gputui.head.adaptive import Adaptive
+from gputui.fleet.desired import Adaptive, Desired
 from gputui.head.scheduler_runner import REPORT_INTERVAL_S
 from gputui.hosts import Host, parse_hosts
 from gputui.plan import Changes

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from gputui.errors import HeadError
-from gputui.head.event_log import EventLog
+from gputui.head.broadcasts import EventLog
 from gputui.head.server import FrontendConnection
 from gputui.process.child import Child
 from gputui.process.search_path import own_python

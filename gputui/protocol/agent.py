@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.plan import WorkerSpec
-from gputui.protocol.delivery import Delivery
-from gputui.protocol.shared import LogLines
+from gputui.protocol.shared import Delivery, LogLines
 from gputui.readings import DeviceReading, HostReading
 
 MARKER = b"gputui-agent-stream-1"

@@ -7,8 +7,7 @@ its answer has, too: a `Reply`, or `Refused`.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.protocol.delivery import Delivery
-from gputui.protocol.shared import LogLines, Refused
+from gputui.protocol.shared import Delivery, LogLines, Refused
 from gputui.series import METRICS, unpack
 from gputui.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gputui.errors import ProtocolError
 from gputui.protocol.codec import encode
-from gputui.protocol.delivery import Delivery, Flood, delivery_of
+from gputui.protocol.shared import Delivery, Flood, delivery_of
 
 
 class Prepared:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.protocol.delivery import Delivery
+from gputui.protocol.shared import Delivery
 from gputui.snapshot import TaskGroupStatus, TaskSpan
 
 

@@ -31,10 +31,9 @@ from gputui.tui.commands.leaving import ended
 from gputui.tui.commands.person import Person
 from gputui.tui.commands.registry import Registry
 from gputui.tui.commands.runs import COMMANDS as RUNS
-from gputui.tui.connection import LOOK_S, Connection
+from gputui.tui.connection import LOOK_S, Connection, OpenLink
 from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.first_minute import First, choose
-from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.driver import CellDriver

@@ -2,13 +2,44 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol
 
 from gputui.errors import GputuiError, HeadError
 from gputui.process.procfs import read_text
-from gputui.protocol.frontend import FromFrontend, Reply, Request, Stopped, SubscribeLogs
-from gputui.tui.link import Link, OpenLink
+from gputui.protocol.frontend import (
+    Attached,
+    FromFrontend,
+    Reply,
+    Request,
+    Stopped,
+    SubscribeLogs,
+    ToFrontend,
+)
+
+
+class Link(Protocol):
+    """A frontend's hold on a head."""
+
+    attached: Attached
+    where: str
+    """The machine of the head; "" for this one."""
+
+    async def request(self, message: Request) -> Reply:
+        """Have a request carried out; raises HeadError with the reason when it is refused."""
+
+    async def send(self, message: FromFrontend) -> None:
+        """Send a message that asks for no answer."""
+
+    def messages(self) -> AsyncIterator[ToFrontend]:
+        """Yield what comes unasked; ends when the head is gone."""
+
+    async def close(self) -> None:
+        """Let go of the cluster."""
+
+
+OpenLink = Callable[[], Awaitable[Link]]
+"""Opens a link; called again when the head was lost. Raises HeadError when there is no head."""
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp

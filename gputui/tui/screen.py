@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from gputui.errors import ExitCode
 from gputui.tui.app import ScreenApp
+from gputui.tui.connection import OpenLink
 from gputui.tui.first_minute import First
-from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.themes import WITHOUT_COLOUR, ascii_alone

@@ -22,7 +22,7 @@ from distributed.worker import DEFAULT_METRICS
 
 from gputui import torch_tensors
 from gputui.agent.exits import CANNOT_LISTEN
-from gputui.process.memory import memory_limit
+from gputui.process.cgroups import memory_limit
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forkserver import WorkerReport

@@ -8,8 +8,8 @@ import time
 from gputui.agent import facts
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.process import memory, procfs
-from gputui.process.cgroups import Cgroups
+from gputui.process import procfs
+from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol.agent import Facts
 from gputui.protocol.codec import decode, encode
 
@@ -55,6 +55,6 @@ def test_a_scratch_folder_that_is_not_there_yet_has_its_disks_space(tmp_path):
 def test_a_control_groups_limit_counts_when_it_is_less_than_the_machine_has(tmp_path):
     machine = procfs.memory().total_bytes
     (tmp_path / "memory.max").write_text("1048576")
-    assert memory.memory(Cgroups(tmp_path, "0::/\n")).total_bytes == 1048576
+    assert memory(Cgroups(tmp_path, "0::/\n")).total_bytes == 1048576
     (tmp_path / "memory.max").write_text(str(2 * machine))
-    assert memory.memory(Cgroups(tmp_path, "0::/\n")).total_bytes == machine
+    assert memory(Cgroups(tmp_path, "0::/\n")).total_bytes == machine

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from gputui.fleet import checks
-from gputui.fleet.capacity import capacity
 from gputui.fleet.findings import Verdict, judged
+from gputui.fleet.host_record import capacity
 from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts

@@ -10,8 +10,8 @@ from gputui.demo import Shape, open_demo
 from gputui.demo.cluster import DemoLink
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
+from gputui.tui.connection import OpenLink
 from gputui.tui.first_minute import First
-from gputui.tui.link import OpenLink
 from gputui.tui.preferences import Remembered
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until

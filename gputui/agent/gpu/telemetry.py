@@ -15,8 +15,7 @@ from gputui.agent.facts import disk_free
 from gputui.agent.gpu.sampler import Sampler
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.process import procfs
-from gputui.process.cgroups import Cgroups
-from gputui.process.memory import memory
+from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol.agent import Telemetry, WorkerReading
 from gputui.readings import HostReading
 

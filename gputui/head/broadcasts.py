@@ -1,0 +1,139 @@
+"""What a head passes on to its frontends: events, what workers print, and questions.
+
+Events are kept for those who attach later, and written to the head's log. What workers print is
+followed only while a frontend wants it. A question goes to every attached screen: the first answer
+counts, and the question is then withdrawn from the others; where no screen is attached or on its
+way, the answer is no.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from gputui.fleet.stages import Question
+from gputui.head.server import FrontendConnection
+from gputui.protocol.frontend import Answer, Asked, ToFrontend
+from gputui.protocol.outgoing import Prepared
+from gputui.protocol.shared import LogLines
+from gputui.snapshot import Event, Severity
+
+logger = logging.getLogger(__name__)
+
+EVENTS_KEPT = 10_000
+LEVELS = {
+    Severity.INFO: logging.INFO,
+    Severity.WARNING: logging.WARNING,
+    Severity.ERROR: logging.ERROR,
+}
+
+
+class EventLog:
+    """The newest events, numbered from 1."""
+
+    def __init__(self, recorded: Callable[[Event], None]) -> None:
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._recorded = recorded
+        self._sequence = 0
+
+    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+        """Record an event now."""
+        self._sequence += 1
+        event = Event(self._sequence, time.time(), severity, subject, kind, text)
+        self._events.append(event)
+        logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
+        self._recorded(event)
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """The events kept, oldest first."""
+        return tuple(self._events)
+
+
+LOG_MESSAGES_KEPT = 1_000
+"""Messages, for a frontend that begins to follow while another one does."""
+
+
+class LogRelay:
+    """Passes `LogLines` on."""
+
+    def __init__(
+        self, frontends: Collection[FrontendConnection], follow: Callable[[bool], None]
+    ) -> None:
+        self._frontends = frontends
+        self._follow = follow
+        self._kept: deque[LogLines] = deque(maxlen=LOG_MESSAGES_KEPT)
+
+    def subscribe(self, frontend: FrontendConnection, on: bool) -> None:
+        """Send a frontend what workers print from now on, and what is kept; or stop."""
+        followed = self._followed
+        if on and followed and not frontend.logs:
+            for lines in self._kept:
+                frontend.send(replace(lines, earlier=True))
+        frontend.logs = on
+        self._settle(followed)
+
+    def frontend_left(self, frontend: FrontendConnection) -> None:
+        """Stop following when no frontend follows any more."""
+        if frontend.logs:
+            frontend.logs = False
+            self._settle(True)
+
+    def printed(self, lines: LogLines) -> None:
+        """Pass lines on."""
+        prepared = Prepared(lines)
+        self._kept.append(lines)
+        for frontend in self._frontends:
+            if frontend.logs:
+                frontend.send(prepared)
+
+    @property
+    def _followed(self) -> bool:
+        return any(frontend.logs for frontend in self._frontends)
+
+    def _settle(self, before: bool) -> None:
+        if self._followed != before:
+            self._kept.clear()
+            self._follow(not before)
+
+
+class Questions:
+    """The open questions of one cluster."""
+
+    def __init__(self, broadcast: Callable[[ToFrontend], None], someone_there: Callable[[], bool]):
+        self._broadcast = broadcast
+        self._someone_there = someone_there
+        self._numbers = itertools.count(1)
+        self._open: dict[int, tuple[Asked, asyncio.Future[str | None]]] = {}
+
+    @property
+    def open(self) -> tuple[Asked, ...]:
+        """What a frontend that attaches now is to be asked."""
+        return tuple(asked for asked, _ in self._open.values())
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask, and return the answer; None for no."""
+        if not self._someone_there():
+            return None
+        number = next(self._numbers)
+        asked = Asked(number, host, question.kind, question.text, question.secret)
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._open[number] = (asked, answer)
+        self._broadcast(asked)
+        try:
+            return await answer
+        finally:
+            del self._open[number]
+            self._broadcast(
+                Asked(number, host, question.kind, question.text, question.secret, withdrawn=True)
+            )
+
+    def take(self, answer: Answer) -> None:
+        """Take a user's answer; one that comes too late is ignored."""
+        if answer.question in self._open:
+            _, waiting = self._open[answer.question]
+            if not waiting.done():
+                waiting.set_result(answer.text)
