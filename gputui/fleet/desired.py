@@ -45,9 +45,10 @@ def scale_host(
 
 
 def retire(desired: Desired, names: Iterable[str]) -> Desired:
-    """Want these no more, and no others in their place."""
+    """Want these no more, and no others in their place; again is no more than once."""
     names = frozenset(names)
-    workers = None if desired.workers is None else max(0, desired.workers - len(names))
+    fewer = len(names - desired.held_back)
+    workers = None if desired.workers is None else max(0, desired.workers - fewer)
     return replace(
         desired,
         workers=workers,

@@ -61,6 +61,11 @@ def test_one_retired_by_name_is_not_replaced() -> None:
     assert (changes.starts, changes.stops) == ((), ("a:gpu1",))
 
 
+def test_a_worker_that_two_frontends_retire_is_one_worker_less() -> None:
+    once = desired.retire(Desired(4), ["a:gpu1"])
+    assert desired.retire(once, ["a:gpu1"]) == once
+
+
 def test_one_retired_by_name_stays_away_when_all_are_wanted() -> None:
     retired = desired.retire(Desired(), ["a:gpu1"])
     assert "a:gpu1" not in starts(EMPTY, retired)
