@@ -34,7 +34,7 @@ SAME = {
 """What of a result does not depend on how fast it went."""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
@@ -43,7 +43,13 @@ def client() -> Iterator[Client]:
         yield connected
 
 
-@pytest.mark.parametrize("name", SMALL)
+EVERY_TIME = ("svd", "mean", "dataframe", "gridsearch")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [each if each in EVERY_TIME else pytest.param(each, marks=pytest.mark.long) for each in SMALL],
+)
 def test_a_worker_killed_in_the_middle_does_not_change_the_result(
     client: Client, name: str
 ) -> None:

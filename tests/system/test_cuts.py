@@ -47,7 +47,7 @@ def test_a_connection_cut_at_the_start_is_told(gputui: Command, openssh_hosts: S
 def test_hosts_that_are_being_reached_when_the_scheduler_dies_are_let_go(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:
-    run = Run(gputui, hosts_file(gputui, openssh_hosts, count=4), "easy")
+    run = Run(gputui, hosts_file(gputui, openssh_hosts, count=2), "easy")
     found(lambda: run.pid_of("relay"))
     os.kill(found(lambda: run.pid_of("scheduler")), signal.SIGKILL)
     status, _, err = run.end()
@@ -90,7 +90,7 @@ def test_a_connection_cut_at_the_stop_leaves_nothing(
     assert sockets(openssh_hosts) == []
 
 
-@pytest.mark.parametrize("task", ["gil", "child"])
+@pytest.mark.parametrize("task", [pytest.param("gil", marks=pytest.mark.long), "child"])
 def test_hosts_whose_head_is_killed_end_everything_with_the_lease(
     gputui: Command, namespace_hosts: Namespaces, task: str
 ) -> None:

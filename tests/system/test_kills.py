@@ -18,34 +18,36 @@ HOST = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 
 # When, what the task is, what is sent to whom → exit status, and what is said.
-MATRIX = [
+EVERY_TIME = [
     ("start", "wait", "command", INT, 130, "interrupted"),
-    ("start", "wait", "command", KILL, -9, ""),
-    ("start", "wait", "head", KILL, 3, "head"),
     ("start", "wait", "scheduler", KILL, 3, "scheduler was killed by SIGKILL"),
-    ("start", "wait", "agent", KILL, 3, "its agent ended"),
     ("start", "wait", "forkserver", KILL, 0, ""),
-    ("start", "wait", "worker", KILL, 0, ""),
-    ("run", "gil", "command", INT, 130, "interrupted"),
     ("run", "child", "command", TERM, 130, "interrupted"),
-    ("run", "wait", "command", HUP, 130, "interrupted"),
     ("run", "gil", "command", KILL, -9, ""),
-    ("run", "child", "head", TERM, 3, "the head was sent SIGTERM"),
     ("run", "gil", "head", KILL, 3, "head is gone"),
     ("run", "gil", "scheduler", KILL, 3, "scheduler was killed by SIGKILL"),
-    ("run", "wait", "scheduler", TERM, 3, "scheduler"),
     ("run", "child", "agent", KILL, 0, ""),
+    ("run", "gil", "worker", KILL, 0, ""),
+    ("stop", "gil", "agent", KILL, 130, "interrupted"),
+]
+LONG = [
+    ("start", "wait", "command", KILL, -9, ""),
+    ("start", "wait", "head", KILL, 3, "head"),
+    ("start", "wait", "agent", KILL, 3, "its agent ended"),
+    ("start", "wait", "worker", KILL, 0, ""),
+    ("run", "gil", "command", INT, 130, "interrupted"),
+    ("run", "wait", "command", HUP, 130, "interrupted"),
+    ("run", "child", "head", TERM, 3, "the head was sent SIGTERM"),
+    ("run", "wait", "scheduler", TERM, 3, "scheduler"),
     ("run", "child", "agent", TERM, 0, ""),
     ("run", "gil", "forkserver", KILL, 0, ""),
-    ("run", "gil", "worker", KILL, 0, ""),
     ("run", "wait", "worker", TERM, 0, ""),
     ("run", "child", "worker", HUP, 0, ""),
     ("stop", "gil", "command", INT, 130, "interrupted"),
     ("stop", "gil", "command", KILL, -9, ""),
     ("stop", "gil", "head", KILL, 130, "interrupted"),
-    ("stop", "gil", "agent", KILL, 130, "interrupted"),
 ]
-
+MATRIX = [*EVERY_TIME, *(pytest.param(case, marks=pytest.mark.long) for case in LONG)]
 
 SIDE_BY_SIDE = 3
 """Most of a run that is killed is waiting: so many go on at once."""

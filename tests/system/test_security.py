@@ -180,6 +180,7 @@ def tells(data: bytes, cluster: Live) -> bool:
     return secret in data or b"PRIVATE KEY" in data
 
 
+@pytest.mark.long
 def test_what_a_task_prints_reaches_no_result_and_fills_no_log(gputui: Command) -> None:
     preset = gputui.folder / "loud.py"
     preset.write_text(

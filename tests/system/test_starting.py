@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -42,11 +42,13 @@ MOMENTS: dict[str, Callable[[Command], object]] = {
     "open": lambda gputui: [*gputui.runtime.glob("gputui/*.sock")],
     "told": lambda gputui: gputui.started[0].stdout.read(1),
 }
-MATRIX = [
-    *zip(MOMENTS, (TERM, INT, HUP) * len(MOMENTS), strict=False),
-    *(("worker", number) for number in (INT, HUP)),
-    *(("told", number) for number in (INT, HUP)),
+EVERY_TIME = [("at once", TERM), ("listens", INT), ("agent", HUP), ("open", TERM), ("told", INT)]
+LONG = [
+    *(("scheduler", HUP), ("head", TERM), ("forkserver", INT), ("named", INT)),
+    *(("worker", number) for number in (TERM, INT, HUP)),
+    *(("told", number) for number in (TERM, HUP)),
 ]
+MATRIX = [*EVERY_TIME, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)]
 
 
 def interrupted(moment: str, number: int, folder: Path) -> int:
@@ -65,11 +67,16 @@ def interrupted(moment: str, number: int, folder: Path) -> int:
 
 
 @pytest.fixture(scope="module")
-def statuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], int]]:
+def statuses(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, int], Future[int]]]:
     """The exit status of `up` for each moment and signal; most of each is waiting."""
+    items = request.session.items
+    chosen = [item for item in items if "statuses" in getattr(item, "fixturenames", ())]
+    cases = [(item.callspec.params["moment"], item.callspec.params["number"]) for item in chosen]
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         ends = {
-            case: pool.submit(interrupted, *case, tmp_path_factory.mktemp("up")) for case in MATRIX
+            case: pool.submit(interrupted, *case, tmp_path_factory.mktemp("up")) for case in cases
         }
         yield ends
         pool.shutdown(cancel_futures=True)
@@ -78,7 +85,7 @@ def statuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[st
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("moment", "number"), MATRIX)
 def test_up_leaves_a_cluster_only_where_it_says_so(
-    statuses: dict[tuple[str, int], int], moment: str, number: int
+    statuses: dict[tuple[str, int], Future[int]], moment: str, number: int
 ) -> None:
     status = statuses[moment, number].result()
     assert status in ({0} if moment == "told" else {0, 130, -number})

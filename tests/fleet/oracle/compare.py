@@ -1,6 +1,6 @@
-"""Runs every row through ssh and through gputui's connector, and prints what each came to.
+"""Runs rows of the table through ssh and through gputui's connector, and prints what each came to.
 
-`python -m tests.fleet.oracle.compare FOLDER HOME` inside a home of its own: a JSON line a row.
+`python -m tests.fleet.oracle.compare FOLDER HOME ROW…` inside a home of its own: a JSON line a row.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -69,9 +69,9 @@ class Outcome:
     """What was said, for a person."""
 
 
-def compare(world: World) -> Iterator[dict[str, object]]:
-    """Yield what became of each row."""
-    for row in ROWS:
+def compare(world: World, names: Collection[str]) -> Iterator[dict[str, object]]:
+    """Yield what became of each of the rows of these names."""
+    for row in (row for row in ROWS if row.name in names):
         host = parse_hosts(row.line.replace(";", "\n"))[0]
         with_ssh = _with_ssh(world, row, host)
         with_gputui = asyncio.run(_with_gputui(world, row, host))
@@ -181,11 +181,11 @@ def _environ(more: Mapping[str, str]) -> Iterator[None]:
 
 def main() -> None:
     """Make the world, compare, and take it away."""
-    folder, home = map(Path, sys.argv[1:])
-    world = World(folder, home)
+    folder, home, *names = sys.argv[1:]
+    world = World(Path(folder), Path(home))
     try:
         world.create()
-        for row in compare(world):
+        for row in compare(world, names):
             print(json.dumps(row), flush=True)
     finally:
         world.destroy()

@@ -1,6 +1,7 @@
 """OpenSSH is the oracle: on each configuration of the table, gputui does what ssh does.
 
-The table with what both came to is written to `oracle.md` next to this file.
+A row of each kind runs every time. `pytest tests/fleet/oracle -m "long or not long"` runs all, and
+writes the table with what both came to, `oracle.md`, next to this file.
 """
 
 import json
@@ -8,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import asyncssh
 import pytest
@@ -22,6 +24,33 @@ BOUND_S = 400
 
 pytestmark = pytest.mark.timeout(BOUND_S + 20)
 
+EVERY_TIME = {
+    "no configuration",
+    "/etc/ssh/ssh_config",
+    "Include",
+    "Match exec",
+    "an option that does not exist",
+    "the port of the line",
+    "a name whose first address refuses",
+    "SetEnv and SendEnv",
+    "ProxyJump, a chain",
+    "Host * with ProxyJump",
+    "ProxyCommand of a shell",
+    "a changed host key",
+    "a hashed entry with a port",
+    "@cert-authority",
+    "@revoked authority",
+    "RevokedHostKeys",
+    "KnownHostsCommand",
+    "the agent's come first",
+    "CertificateFile",
+    "a wrong passphrase, then the next key",
+    "keyboard-interactive",
+    "PermitLocalCommand",
+    "added with +",
+}
+"""The names of the rows that run with all other tests."""
+
 Results = Mapping[str, Mapping[str, Mapping[str, object]]]
 
 
@@ -34,8 +63,10 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def results(folder: Path) -> Results:
+def results(request: pytest.FixtureRequest, folder: Path) -> Results:
     """Return what both clients came to, by the row's name."""
+    items = [item for item in request.session.items if item.module is request.module]
+    names = [item.callspec.params["row"].name for item in items]
     if SSHD is None:
         unavailable("there is no sshd")
     (folder / "world").mkdir()
@@ -47,17 +78,25 @@ def results(folder: Path) -> Results:
         "tests.fleet.oracle.compare",
         folder / "world",
         home.path,
+        *names,
         network=False,
         env={"SHELL": "/bin/sh"},
         bound_s=BOUND_S,
     )
     assert done.returncode == 0, done.stderr
     found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
-    Path(__file__).with_name("oracle.md").write_text(table(found))
+    if len(found) == len(ROWS):
+        Path(__file__).with_name("oracle.md").write_text(table(found))
     return found
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def long_or_not(row: Row) -> Any:
+    """Return the row as a parameter, marked long where it does not run every time."""
+    marks = () if row.name in EVERY_TIME else pytest.mark.long
+    return pytest.param(row, id=row.name, marks=marks)
+
+
+@pytest.mark.parametrize("row", [long_or_not(row) for row in ROWS])
 def test_gputui_does_what_ssh_does(results: Results, row: Row) -> None:
     ssh, gputui = results[row.name]["ssh"], results[row.name]["gputui"]
     said = f"ssh: {ssh['words']}\ngputui: {gputui['words']}"
@@ -74,8 +113,8 @@ def table(found: Results) -> str:
         "# What ssh and gputui make of the same configurations",
         "",
         f"{version} and gputui with asyncssh {asyncssh.__version__}, each against sshd of the same",
-        "OpenSSH, written by `python -m pytest tests/fleet/oracle`. `user@address:port key` is who",
-        "was let in where, and by what; anything else is why nobody was.",
+        'OpenSSH, written by `pytest tests/fleet/oracle -m "long or not long"`. `user@address:port',
+        "key` is who was let in where, and by what; anything else is why nobody was.",
         "",
         "| configuration | ssh | gputui | a person is asked for | agree |",
         "|---|---|---|---|---|",
