@@ -41,33 +41,23 @@ def client_of(cluster: LiveCluster) -> Client:
     return Client(cluster.snapshot.scheduler.address, security=security, asynchronous=True)
 
 
-async def test_a_snapshot_joins_host_worker_and_scheduler(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    await cluster.until(
-        lambda: all(w.rss_bytes and w.executing == 0 for w in cluster.workers.values())
+async def test_a_snapshot_joins_host_worker_and_scheduler(standing: LiveCluster) -> None:
+    await standing.until(
+        lambda: all(w.rss_bytes and w.executing == 0 for w in standing.workers.values())
     )
-    assert cluster.snapshot
-    assert cluster.snapshot.state is ClusterState.RUNNING
-    assert cluster.snapshot.scheduler.state is SchedulerState.RUNNING
-    assert [host.state for host in cluster.snapshot.hosts] == [HostState.READY]
-    assert sorted(cluster.workers) == ["localhost:cpu0", "localhost:cpu1"]
-    assert {worker.state for worker in cluster.workers.values()} == {WorkerState.IDLE}
+    assert standing.snapshot
+    assert standing.snapshot.state is ClusterState.RUNNING
+    assert standing.snapshot.scheduler.state is SchedulerState.RUNNING
+    assert [host.state for host in standing.snapshot.hosts] == [HostState.READY]
+    assert sorted(standing.workers) == ["localhost:cpu0", "localhost:cpu1"]
+    assert {worker.state for worker in standing.workers.values()} == {WorkerState.IDLE}
 
 
-async def test_a_stop_leaves_nothing(clusters: Clusters, runtime: Path) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    await cluster.request(Stop(0))
-    await cluster.until(lambda: cluster.stopped)
-    await nothing_left(cluster.id)
-    assert not list(runtime.glob("gputui/*.sock")) + list(runtime.glob("gputui/*.json"))
-
-
-async def test_everyone_attached_is_known_and_hears_who_stopped_it(
-    clusters: Clusters, monkeypatch: pytest.MonkeyPatch
+async def test_everyone_attached_is_known_and_hears_who_stopped_it_and_nothing_is_left(
+    clusters: Clusters, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await clusters.start()
+    await cluster.up(2)
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.9 4000 10.0.0.1 22")
     other = await clusters.attach(cluster.head, cluster.socket)
     await cluster.until(lambda: cluster.snapshot and len(cluster.snapshot.sessions) == 2)
@@ -78,6 +68,8 @@ async def test_everyone_attached_is_known_and_hears_who_stopped_it(
     await other.request(Stop(0))
     await cluster.until(lambda: cluster.stopped)
     assert cluster.stopped and "ssh from 10.0.0.9" in cluster.stopped.reason
+    await nothing_left(cluster.id)
+    assert not list(runtime.glob("gputui/*.sock")) + list(runtime.glob("gputui/*.json"))
 
 
 async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
@@ -123,44 +115,39 @@ async def test_a_numbered_name_gives_way(clusters: Clusters) -> None:
     assert second.link.attached.name == "test-2"
 
 
-async def test_the_connection_file_file_tells_no_secret(clusters: Clusters, runtime: Path) -> None:
-    cluster = await clusters.start()
-    await cluster.up(1)
-    connection_file = find_cluster("test")
+async def test_the_connection_file_tells_no_secret(standing: LiveCluster) -> None:
+    connection_file = find_cluster("standing")
     assert (
         connection_file
-        and connection_file.pid == cluster.head.pid
+        and connection_file.pid == standing.head.pid
         and connection_file.address.startswith("tls://")
     )
-    path = runtime / "gputui" / "test.json"
+    path = Path(standing.socket).with_name("standing.json")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert stat.S_IMODE(Path(cluster.socket).stat().st_mode) == 0o600
+    assert stat.S_IMODE(Path(standing.socket).stat().st_mode) == 0o600
     assert "PRIVATE" not in path.read_text()
-    log = runtime / "gputui" / "log" / "test.log"
+    log = path.with_name("log") / "standing.log"
     assert stat.S_IMODE(log.stat().st_mode) == 0o600
     assert "PRIVATE" not in log.read_text()
 
 
-async def test_a_frontend_of_another_version_is_turned_away_in_words(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    reader, writer = await asyncio.open_unix_connection(cluster.socket)
+async def test_a_frontend_of_another_version_is_turned_away_in_words(standing: LiveCluster) -> None:
+    reader, writer = await asyncio.open_unix_connection(standing.socket)
     writer.write(json.dumps(["Attach", 99, "screen", True, "new"]).encode() + b"\n")
     assert b"speaks version" in await reader.readline()
     writer.close()
 
 
-async def test_results_survive_scaling_down(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    async with client_of(cluster) as client:
+async def test_results_survive_scaling_down(standing: LiveCluster) -> None:
+    async with client_of(standing) as client:
         futures = client.map(lambda n: n + 1, range(40))
         await client.gather(futures)
-        previewed = await cluster.request(Scale(0, 1, preview=True))
+        previewed = await standing.request(Scale(0, 1, preview=True))
         assert isinstance(previewed, Previewed) and len(previewed.stops) == 1
-        await cluster.request(Scale(0, 1))
-        await cluster.until(lambda: len(cluster.workers) == 1)
-        assert previewed.stops[0] not in cluster.workers
+        await standing.request(Scale(0, 1))
+        await standing.until(lambda: len(standing.workers) == 1)
+        assert previewed.stops[0] not in standing.workers
         assert await client.gather(futures) == list(range(1, 41))
 
 
@@ -175,28 +162,23 @@ async def test_the_last_worker_is_kept_for_what_it_holds(clusters: Clusters) -> 
         assert await future == 3
 
 
-async def test_a_worker_retired_by_name_stays_away_until_it_is_added(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    await cluster.request(RetireWorkers(0, ("localhost:cpu0",)))
-    await cluster.until(lambda: list(cluster.workers) == ["localhost:cpu1"])
-    await cluster.request(AddWorkers(0, ("localhost:cpu0",)))
-    await cluster.until(lambda: cluster.snapshot and cluster.snapshot.workers_up == 2)
+async def test_a_worker_retired_by_name_stays_away_until_it_is_added(standing: LiveCluster) -> None:
+    await standing.request(RetireWorkers(0, ("localhost:cpu0",)))
+    await standing.until(lambda: list(standing.workers) == ["localhost:cpu1"])
+    await standing.request(AddWorkers(0, ("localhost:cpu0",)))
+    await standing.until(lambda: standing.snapshot and standing.snapshot.workers_up == 2)
 
 
-async def test_a_restarted_worker_has_another_process(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    before = cluster.workers["localhost:cpu0"].pid
-    await cluster.request(Restart(0, ("localhost:cpu0",)))
-    await cluster.until(lambda: cluster.workers["localhost:cpu0"].pid not in (before, None))
-    await cluster.until(lambda: cluster.workers["localhost:cpu0"].state.up)
+async def test_a_restarted_worker_has_another_process(standing: LiveCluster) -> None:
+    before = standing.workers["localhost:cpu0"].pid
+    await standing.request(Restart(0, ("localhost:cpu0",)))
+    await standing.until(lambda: standing.workers["localhost:cpu0"].pid not in (before, None))
+    await standing.until(lambda: standing.workers["localhost:cpu0"].state.up)
 
 
-async def test_a_cluster_on_loopback_refuses_another_machine(clusters: Clusters) -> None:
-    cluster = await clusters.start()
+async def test_a_cluster_on_loopback_refuses_another_machine(standing: LiveCluster) -> None:
     with pytest.raises(HeadError, match="listens on loopback only"):
-        await cluster.request(ChangeHosts(0, "gpu-a"))
+        await standing.request(ChangeHosts(0, "gpu-a"))
 
 
 async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_path: Path) -> None:
@@ -244,13 +226,13 @@ async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Cluste
     await nothing_left(cluster.id)
 
 
-async def test_what_workers_print_reaches_every_frontend_that_follows(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    await cluster.link.send(SubscribeLogs(True))
-    async with client_of(cluster) as client:
+async def test_what_workers_print_reaches_every_frontend_that_follows(
+    standing: LiveCluster,
+) -> None:
+    await standing.link.send(SubscribeLogs(True))
+    async with client_of(standing) as client:
         await client.submit(print, "hello from a task")
-        await cluster.until(lambda: any("hello from a task" in n.lines for n in cluster.logs))
+        await standing.until(lambda: any("hello from a task" in n.lines for n in standing.logs))
 
 
 async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clusters) -> None:
@@ -266,24 +248,22 @@ async def test_a_link_to_no_head_says_so() -> None:
 
 
 async def test_a_stopped_worker_is_silent_within_ten_seconds_and_goes_on(
-    clusters: Clusters,
+    standing: LiveCluster,
 ) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
-    pid = cluster.workers["localhost:cpu0"].pid
+    pid = standing.workers["localhost:cpu0"].pid
     assert pid
     os.kill(pid, signal.SIGSTOP)
     try:
-        await cluster.until(
+        await standing.until(
             lambda: (
-                cluster.workers["localhost:cpu0"].state is WorkerState.SILENT
-                and any(e.text.startswith("worker silent") for e in cluster.events)
+                standing.workers["localhost:cpu0"].state is WorkerState.SILENT
+                and any(e.text.startswith("worker silent") for e in standing.events)
             ),
             bound_s=10,
         )
-        await cluster.until(lambda: cluster.workers["localhost:cpu0"].silent_for_s > 5)
-        assert cluster.workers["localhost:cpu0"].stopped
-        assert cluster.workers["localhost:cpu1"].state is WorkerState.IDLE
+        await standing.until(lambda: standing.workers["localhost:cpu0"].silent_for_s > 5)
+        assert standing.workers["localhost:cpu0"].stopped
+        assert standing.workers["localhost:cpu1"].state is WorkerState.IDLE
     finally:
         os.kill(pid, signal.SIGCONT)
-    await cluster.until(lambda: cluster.workers["localhost:cpu0"].state is WorkerState.IDLE)
+    await standing.until(lambda: standing.workers["localhost:cpu0"].state is WorkerState.IDLE)

@@ -26,11 +26,6 @@ endless = Preset("endless", "takes long", (), lasts)
 """
 
 
-def runs_of(cluster: LiveCluster) -> list[RunStatus]:
-    assert cluster.snapshot
-    return list(cluster.snapshot.runs)
-
-
 async def started(cluster: LiveCluster, preset: str, **parameters: str) -> str:
     await cluster.up(2)
     done = await cluster.request(StartRun(0, preset, tuple(parameters.items())))
@@ -38,18 +33,29 @@ async def started(cluster: LiveCluster, preset: str, **parameters: str) -> str:
     return done.text
 
 
-async def test_a_run_is_one_run_from_its_start_to_its_result(clusters: Clusters) -> None:
-    cluster = await clusters.start(name="lab")
-    id = await started(cluster, "svd", rows="2000", cols="20")
-    await cluster.until(lambda: runs_of(cluster) and runs_of(cluster)[0].state.ended)
-    (run,) = runs_of(cluster)
+async def ended(cluster: LiveCluster, id: str) -> RunStatus:
+    """Wait until a run has ended, and return how."""
+    found: list[RunStatus] = []
+
+    def has_ended() -> object:
+        assert cluster.snapshot
+        found[:] = [run for run in cluster.snapshot.runs if run.id == id and run.state.ended]
+        return found
+
+    await cluster.until(has_ended)
+    return found[0]
+
+
+async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveCluster) -> None:
+    id = await started(standing, "svd", rows="2000", cols="20")
+    run = await ended(standing, id)
     assert (run.id, run.state, run.parameters) == (
         id,
         RunState.DONE,
         (("rows", "2000"), ("cols", "20")),
     )
     assert "singular_values" in run.result_json
-    assert [event.kind for event in cluster.events if event.subject == f"run {id}"] == [
+    assert [event.kind for event in standing.events if event.subject == f"run {id}"] == [
         "starting",
         "running",
         "done",
@@ -58,28 +64,24 @@ async def test_a_run_is_one_run_from_its_start_to_its_result(clusters: Clusters)
 
 
 async def test_a_preset_that_raises_while_it_builds_fails_its_run_alone(
-    clusters: Clusters, tmp_path: Path
+    standing: LiveCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(PRESETS)
-    cluster = await clusters.start(name="lab")
-    await started(cluster, f"{tmp_path}/mine.py:broken")
-    await cluster.until(lambda: runs_of(cluster) and runs_of(cluster)[0].state.ended)
-    (run,) = runs_of(cluster)
+    id = await started(standing, f"{tmp_path}/mine.py:broken")
+    run = await ended(standing, id)
     assert run.state is RunState.FAILED
     assert "ZeroDivisionError" in run.summary and "not today" in run.summary
-    assert all(worker.state.up for worker in cluster.workers.values())
+    assert all(worker.state.up for worker in standing.workers.values())
 
 
 async def test_a_cancelled_run_ends_and_its_workers_stay(
-    clusters: Clusters, tmp_path: Path
+    standing: LiveCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(PRESETS)
-    cluster = await clusters.start(name="lab")
-    id = await started(cluster, f"{tmp_path}/mine.py:endless")
-    await cluster.until(lambda: any(worker.executing for worker in cluster.workers.values()))
-    await cluster.request(CancelRun(0, id))
-    await cluster.until(lambda: runs_of(cluster)[0].state.ended)
-    assert runs_of(cluster)[0].state is RunState.CANCELLED
+    id = await started(standing, f"{tmp_path}/mine.py:endless")
+    await standing.until(lambda: any(worker.executing for worker in standing.workers.values()))
+    await standing.request(CancelRun(0, id))
+    assert (await ended(standing, id)).state is RunState.CANCELLED
     assert records.find(id).state is RunState.CANCELLED
 
 

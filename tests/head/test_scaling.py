@@ -1,22 +1,39 @@
 """Scaling a real cluster at work: nothing is lost, two frontends do not undo each other."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
+import pytest
+
+from gputui.cluster import HeadProcess
 from gputui.protocol.frontend import Adapt, Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of
 
-ONE_THREAD = "nthreads=1 memory=1GiB"
-THREE_WORKERS = f"localhost gpus=none workers=3 {ONE_THREAD}"
+WORKERS = 3
+
+
+@pytest.fixture
+async def cluster(standing: LiveCluster) -> LiveCluster:
+    """The cluster that they share, scaled to its three workers."""
+    await standing.request(Scale(0, WORKERS))
+    return standing
+
+
+@pytest.fixture
+async def other(standing_head: tuple[HeadProcess, str]) -> AsyncIterator[LiveCluster]:
+    """Another frontend of it."""
+    attached = await Clusters().attach(*standing_head)
+    await attached.until(lambda: attached.snapshot)
+    yield attached
+    await attached.link.close()
 
 
 def up(cluster: LiveCluster) -> set[str]:
     return {name for name, worker in cluster.workers.items() if worker.state.up}
 
 
-async def test_what_is_persisted_moves_before_its_worker_goes(clusters: Clusters) -> None:
-    cluster = await clusters.start(THREE_WORKERS)
-    await cluster.up(3)
+async def test_what_is_persisted_moves_before_its_worker_goes(cluster: LiveCluster) -> None:
     async with client_of(cluster) as client:
         pieces = client.map(lambda n: bytes([n]) * 100_000, range(30))
         await client.gather(pieces)
@@ -32,25 +49,19 @@ async def test_what_is_persisted_moves_before_its_worker_goes(clusters: Clusters
 
 
 async def test_a_computation_goes_on_while_the_cluster_grows_and_shrinks(
-    clusters: Clusters,
+    cluster: LiveCluster,
 ) -> None:
-    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=1GiB", workers=2)
-    await cluster.up(2)
     async with client_of(cluster) as client:
         begun = client.map(lambda n: (n, [0] * 1000)[0] * 2, range(400))
-        for workers in (3, 1, 2):
+        for workers in (1, 3, 2):
             await cluster.request(Scale(0, workers))
             await cluster.until(lambda wanted=workers: len(up(cluster)) == wanted)
         assert sum(await client.gather(begun)) == 400 * 399
 
 
 async def test_two_frontends_that_scale_at_once_end_at_what_was_asked_last(
-    clusters: Clusters,
+    cluster: LiveCluster, other: LiveCluster
 ) -> None:
-    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=512MiB", workers=1)
-    await cluster.up(1)
-    other = await clusters.attach(cluster.head, cluster.socket)
-    await other.until(lambda: other.snapshot)
     await asyncio.gather(
         *(
             frontend.request(Scale(0, workers))
@@ -66,10 +77,9 @@ async def test_two_frontends_that_scale_at_once_end_at_what_was_asked_last(
         )
 
 
-async def test_two_frontends_that_retire_the_same_worker_lose_one_only(clusters: Clusters) -> None:
-    cluster = await clusters.start(THREE_WORKERS)
-    await cluster.up(3)
-    other = await clusters.attach(cluster.head, cluster.socket)
+async def test_two_frontends_that_retire_the_same_worker_lose_one_only(
+    cluster: LiveCluster, other: LiveCluster
+) -> None:
     name = ("localhost:cpu1",)
     answers = await asyncio.gather(
         *(frontend.request(RetireWorkers(0, name)) for frontend in (cluster, other)),
@@ -79,9 +89,7 @@ async def test_two_frontends_that_retire_the_same_worker_lose_one_only(clusters:
     await cluster.until(lambda: set(cluster.workers) == {"localhost:cpu0", "localhost:cpu2"})
 
 
-async def test_a_preview_is_what_then_happens(clusters: Clusters) -> None:
-    cluster = await clusters.start(THREE_WORKERS)
-    await cluster.up(3)
+async def test_a_preview_is_what_then_happens(cluster: LiveCluster) -> None:
     previewed = await cluster.request(Scale(0, 1, preview=True))
     assert isinstance(previewed, Previewed) and len(previewed.stops) == 2
     await cluster.request(Scale(0, 1))
@@ -89,21 +97,17 @@ async def test_a_preview_is_what_then_happens(clusters: Clusters) -> None:
     await cluster.until(lambda: set(cluster.workers) == left)
 
 
-async def test_all_workers_restarted_have_other_processes_and_compute(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    await cluster.up(2)
+async def test_all_workers_restarted_have_other_processes_and_compute(cluster: LiveCluster) -> None:
     before = {worker.pid for worker in cluster.workers.values()}
     await cluster.request(Restart(0, ()))
     await cluster.until(
-        lambda: len(up(cluster)) == 2 and not before & {w.pid for w in cluster.workers.values()}
+        lambda: len(up(cluster)) == 3 and not before & {w.pid for w in cluster.workers.values()}
     )
     async with client_of(cluster) as client:
         assert await client.submit(sum, [1, 2]) == 3
 
 
-async def test_adaptive_follows_the_work_within_its_bounds(clusters: Clusters) -> None:
-    cluster = await clusters.start("localhost gpus=none nthreads=1 memory=512MiB", workers=1)
-    await cluster.up(1)
+async def test_adaptive_follows_the_work_within_its_bounds(cluster: LiveCluster) -> None:
     await cluster.request(Adapt(0, 1, 3))
     async with client_of(cluster) as client:
         slow = client.map(_wait_a_little, range(300))
