@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from gputui.cli import run_command
 from tests.processes import command_of, marked
 
 GONE_S = 20
@@ -90,6 +91,11 @@ class Command:
         """Return all files and folders that a cluster made, but for the folder of sockets."""
         return [str(path) for path in self.runtime.rglob("*") if path != self.runtime / "gputui"]
 
+    def end_clusters(self) -> None:
+        """Stop what clusters there may still be."""
+        if self.left() or self.files():
+            self("down", "--all")
+
     def end(self) -> None:
         """End what was started and has not ended."""
         for process in self.started:
@@ -126,15 +132,38 @@ def gputui(tmp_path: Path) -> Iterator[Command]:
         yield command
 
 
+@pytest.fixture
+def in_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., "subprocess.CompletedProcess[str]"]:
+    """A function that runs the command in this process, in tmp_path: for words that start nothing.
+
+    A process of its own would mostly import.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in ("STATE", "CACHE", "RUNTIME"):
+        folder = tmp_path / name.lower()
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(f"XDG_{name}_{'DIR' if name == 'RUNTIME' else 'HOME'}", str(folder))
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        status = run_command(list(arguments))
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
+
+
 @contextlib.contextmanager
 def a_command(folder: Path) -> Iterator[Command]:
-    """Yield the command; afterwards end all that it started, and find nothing left of it."""
-    for name in ("state", "cache"):
-        (folder / name).mkdir(mode=0o700)
+    """Yield the command; afterwards end all that it started, and find nothing left of it.
+
+    The cache is that of all commands, as a user's is: packing the agent is half of a start.
+    """
+    (folder / "state").mkdir(mode=0o700)
     with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
         env = {
             "XDG_STATE_HOME": str(folder / "state"),
-            "XDG_CACHE_HOME": str(folder / "cache"),
+            "XDG_CACHE_HOME": str(folder.parent / "cache"),
             "XDG_RUNTIME_DIR": runtime,
             "TMPDIR": runtime,
             "GPUTUI_TEST": str(folder),
@@ -144,5 +173,5 @@ def a_command(folder: Path) -> Iterator[Command]:
             yield command
         finally:
             command.end()
-            command("down", "--all")
+            command.end_clusters()
         command.assert_nothing_left()

@@ -26,12 +26,12 @@ HERE = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """The command, with folders of its own, beside a running cluster called lab."""
     folder = tmp_path_factory.mktemp("lab")
-    for name in ("state", "run", "cache"):
+    for name in ("state", "run"):
         (folder / name).mkdir(mode=0o700)
     env = {
         "XDG_STATE_HOME": str(folder / "state"),
         "XDG_RUNTIME_DIR": str(folder / "run"),
-        "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_CACHE_HOME": str(folder.parent / "cache"),
         "GPUTUI_TEST": str(folder),
     }
     command = Command(folder, runtime=folder / "run", env=env)
@@ -39,7 +39,7 @@ def running_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     assert done.returncode == 0, done.stderr
     yield command
     command.end()
-    command("down", "--all")
+    command.end_clusters()
     command.assert_nothing_left()
 
 
