@@ -1,7 +1,6 @@
 """The agent as a head drives it: a real relay, forkserver and workers, and a scheduler over TLS."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
@@ -29,7 +28,7 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.shared import LogLines
 from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
-from tests.processes import lives, parent_of
+from tests.processes import parent_of
 
 
 async def test_a_worker_joins_over_tls_computes_and_leaves_nothing(
@@ -93,41 +92,6 @@ async def test_without_a_head_everything_ends_with_the_lease(
     driver.relay.kill()
     await driver.nothing_left()
     assert not list(tmp_path.glob("gputui-*/*"))
-
-
-def hold_the_gil() -> None:
-    import re
-
-    re.match(r"(a|a)*$", "a" * 40 + "b")
-
-
-def start_a_sleeper() -> int:
-    import subprocess
-
-    return subprocess.Popen(["sleep", "600"]).pid
-
-
-@pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
-async def test_killing_any_process_leaves_nothing_of_its_tasks(
-    driver: Driver, scheduler: Any, victim: str
-) -> None:
-    driver.lease_s = 4.0
-    facts = await driver.connect()
-    await start_worker(driver, scheduler)
-    async with client_of(scheduler) as client:
-        sleeper = await client.submit(start_a_sleeper, pure=False)
-        busy = client.submit(hold_the_gil)
-        started = next(each for each in driver.seen if isinstance(each, WorkerStarted))
-        parents = {"agent": facts.agent_pid, "worker": started.pid}
-        parents["forkserver"] = parent_of(started.pid)
-        os.kill(parents[victim], signal.SIGKILL)
-        async with asyncio.timeout(BOUND_S):
-            while Path(f"/proc/{started.pid}").exists() or lives(sleeper):
-                await asyncio.sleep(0.02)
-        busy.release()
-    with contextlib.suppress(ProcessLookupError):
-        driver.cut()
-    await driver.nothing_left()
 
 
 async def test_a_crashed_worker_comes_back_and_says_why_it_went(

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 from importlib import import_module
@@ -25,6 +26,14 @@ from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
 from tests.processes import lives, parent_of
 
 
+def hold_the_gil() -> None:
+    re.match(r"(a|a)*$", "a" * 40 + "b")
+
+
+def start_a_sleeper() -> int:
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
 def start_a_session_of_its_own() -> int:
     return subprocess.Popen(["sleep", "600"], start_new_session=True).pid
 
@@ -40,18 +49,20 @@ async def until_gone(*pids: int) -> None:
 
 
 @pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
-async def test_a_process_that_a_task_put_in_its_own_session_ends_with_its_worker(
+async def test_whatever_is_killed_a_busy_worker_and_all_that_its_tasks_started_end_with_it(
     driver: Driver, scheduler: Any, victim: str
 ) -> None:
-    driver.lease_s = 60.0
     facts = await driver.connect()
     await start_worker(driver, scheduler)
     worker = driver.started().pid
     async with client_of(scheduler) as client:
-        pids = [await client.submit(work) for work in (start_a_session_of_its_own, grandchildren)]
+        works = (start_a_sleeper, start_a_session_of_its_own, grandchildren)
+        pids = [await client.submit(work) for work in works]
+        busy = client.submit(hold_the_gil)
         forkserver = parent_of(worker)
         os.kill({"agent": facts.agent_pid, "forkserver": forkserver, "worker": worker}[victim], 9)
         await until_gone(worker, *pids)
+        busy.release()
     if victim != "agent":
         driver.send(Shutdown(2.0))
     await driver.nothing_left()

@@ -8,6 +8,9 @@ import pytest
 
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
+from tests.system.lab import running_lab
+
+lab = running_lab
 
 SMALL_SVD = ("--run", "svd", "-p", "rows=400", "-p", "cols=20", "-p", "chunk_rows=100")
 
@@ -24,12 +27,6 @@ def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> 
     gputui.assert_nothing_left()
 
 
-def test_without_json_people_can_read_it(gputui: Command) -> None:
-    done = gputui(*SMALL_SVD, "--backend", "numpy")
-    assert done.returncode == 0, done.stderr
-    assert "singular values" in done.stdout
-
-
 def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
     gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
 ) -> None:
@@ -44,35 +41,15 @@ def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
     )
 
 
-def test_a_host_that_fails_is_told_and_the_others_run(
-    gputui: Command, openssh_hosts: SshHosts
-) -> None:
-    gputui.env |= openssh_hosts.environment
-    name = openssh_hosts.hosts[0].name
-    done = gputui(f"{name} gpus=none workers=1;no-such-host.invalid", *SMALL_SVD, "--json")
-    assert done.returncode == 0, done.stderr
-    assert [host["host"] for host in json.loads(done.stdout)["failed_hosts"]] == [
-        "no-such-host.invalid"
-    ]
-    assert "no-such-host.invalid" in done.stderr
-
-
-def test_no_host_at_all_is_exit_3_with_each_reason(gputui: Command) -> None:
-    done = gputui("no-such-host.invalid", *SMALL_SVD)
-    assert done.returncode == 3
-    assert "no-such-host.invalid" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_computation_that_fails_is_exit_1_with_the_error_as_json(gputui: Command) -> None:
-    preset = gputui.folder / "mine.py"
+def test_a_computation_that_fails_is_exit_1_with_the_error_as_json(lab: Command) -> None:
+    preset = lab.folder / "mine.py"
     preset.write_text(
         "from gputui.presets import Outcome, Preset\n"
         "def compute(job):\n    return Outcome({'x': job.results([job.submit(divide)])[0]})\n"
         "def divide():\n    return 1 / 0\n"
         "PRESET = Preset('mine', 'divides', (), compute)\n"
     )
-    done = gputui("--run", "./mine.py:PRESET", "--backend", "numpy", "--json")
+    done = lab("--attach", "lab", "--run", "./mine.py:PRESET", "--json")
     assert done.returncode == 1
     assert "division by zero" in json.loads(done.stdout)["error"]["message"]
 
@@ -111,17 +88,17 @@ PRESET = Preset("odd", "NaN", (Parameter("least", float, 0.0, "any"),), compute,
 """
 
 
-def test_numbers_that_are_not_finite_stay_valid_json_everywhere(gputui: Command) -> None:
-    (gputui.folder / "odd.py").write_text(ODD_PRESET)
+def test_numbers_that_are_not_finite_stay_valid_json_everywhere(lab: Command) -> None:
+    (lab.folder / "odd.py").write_text(ODD_PRESET)
     words = ("--run", "odd.py:PRESET", "-p", "least=inf", "--backend", "numpy")
-    drawn = gputui("localhost gpus=none workers=1", *words, "--figure", "-")
+    drawn = lab("--attach", "lab", *words, "--figure", "-")
     assert (drawn.returncode, "Traceback" in drawn.stderr) == (0, False), drawn.stderr
     for printed in (
-        gputui("localhost gpus=none workers=1", *words, "--json"),
-        gputui("runs", "--json"),
-        gputui("runs", "show", "last", "--json"),
+        lab("--attach", "lab", *words, "--json"),
+        lab("runs", "--json"),
+        lab("runs", "show", "last", "--json"),
     ):
         assert printed.returncode == 0, printed.stderr
         assert '"inf"' in printed.stdout
         json.loads(printed.stdout, parse_constant=pytest.fail)
-    assert "odd (2 not finite)" in gputui("runs", "show", "last").stdout
+    assert "odd (2 not finite)" in lab("runs", "show", "last").stdout
