@@ -28,7 +28,7 @@ def cluster(kind: str) -> Iterator[Any]:
             with GPUCluster("localhost gpus=none", **size) as held:
                 yield held
         else:
-            with LocalCluster(**size, dashboard_address=None) as held:
+            with LocalCluster(**size, dashboard_address=":0") as held:
                 yield held
 
 

@@ -29,6 +29,7 @@ def execute(client: Client) -> Callable[..., execution.RunResult]:
         preset = presets.get(name)
         given = {key: str(value) for key, value in texts.items()}
         values = presets.parse_parameters(preset, given)
+        client.wait_for_workers(2, timeout=60)
         return execution.execute(client, preset, values, backend="numpy", keep_arrays=keep_arrays)
 
     return _execute
