@@ -15,7 +15,7 @@ from enum import Enum, IntEnum
 
 from gputui.protocol.frontend import HistoryTaken
 from gputui.readings import DeviceReading
-from gputui.series import METRICS, MISSING, NOTHING, SCALES, of_device, unpack
+from gputui.series import METRICS, MISSING, SCALES, of_device, unpack
 from gputui.series import values as unpacked
 
 FINE_KEPT = 240
@@ -161,7 +161,8 @@ class History:
 def columns(devices: Iterable[DeviceReading]) -> tuple["array[int]", ...]:
     """Return the readings of all devices, an array for each metric."""
     rows = [of_device(device) for device in devices]
-    return tuple(array("H", column) for column in zip(*rows or [NOTHING], strict=True))
+    found = tuple(array("H", column) for column in zip(*rows, strict=True))
+    return found or tuple(array("H") for _ in METRICS)
 
 
 def mean_frame(frames: Sequence[Frame]) -> Frame:

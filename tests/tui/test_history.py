@@ -31,6 +31,13 @@ def test_the_newest_reading_is_the_last() -> None:
     assert filled(10, 20.5, 30, 40).steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20.5, 30, 40]
 
 
+def test_a_cluster_without_a_gpu_has_no_means() -> None:
+    history = History()
+    for _ in range(COARSE_READINGS):
+        history.add([])
+        assert history.minute(UTIL) == {}
+
+
 def test_a_cell_that_is_half_full_waits_for_its_other_half() -> None:
     history = filled(10, 20, 30)
     assert history.steps("a", UTIL, Span.MINUTES_2, 120) == [10, 20, 30, None]
