@@ -27,17 +27,26 @@ class CellDriver(KeyboardDriver):
         told = signal.getsignal(signal.SIGWINCH)
 
         def resized(number: int, frame: FrameType | None) -> None:
-            self._sieve.forget()
             if callable(told):
                 told(number, frame)
+            self._draw_again()
 
         signal.signal(signal.SIGWINCH, resized)
 
     def process_message(self, message: Message) -> None:
         """Take in what the terminal says, its size too where it tells that by itself."""
         if isinstance(message, Resize):
-            self._sieve.forget()
+            self._draw_again()
         super().process_message(message)
+
+    def _draw_again(self) -> None:
+        """Draw every cell.
+
+        Textual 8.2 draws nothing where the size is again what it was; the terminal may have lost
+        its cells on the way there.
+        """
+        self._sieve.forget()
+        self._loop.call_soon_threadsafe(self._app.refresh)
 
     def write(self, data: str) -> None:
         """Write what the terminal does not show yet; on an ASCII screen in nothing but ASCII."""
