@@ -14,6 +14,19 @@ from tests.sshd import (  # noqa: F401
     start_asyncssh,
 )
 
+LONGEST_FIRST = ("tests/system", "tests/head", "tests/test_cluster", "tests/presets", "tests/agent")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have pytest-xdist hand out modules in their order, not by how many tests they have."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what starts clusters: no long module is left for the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+
 
 @pytest.fixture(autouse=True)
 def _turn(
