@@ -34,8 +34,6 @@ class Verdict(Enum):
     REVOKED = auto()
     WEAK = auto()
     """An RSA key of fewer bits than RequiredRSASize."""
-    ILL_SIGNED = auto()
-    """A certificate that is signed in a way that CASignatureAlgorithms does not allow."""
     UNCHECKED = auto()
     """ssh-keygen must say first whether it is revoked."""
 
@@ -68,6 +66,8 @@ class HostKeys:
     """Keys that the user, or StrictHostKeyChecking, has accepted for this connection."""
     overlooked: bool = False
     """Whether StrictHostKeyChecking=no has taken a key that is not the known one."""
+    doubt: str = ""
+    """Why the certificate that the server showed first was not taken."""
     authority_offered: bool = False
     """Whether the server showed a certificate."""
     without_certificates: bool = False
@@ -98,8 +98,9 @@ class HostKeys:
 
     @property
     def has_authority(self) -> bool:
-        """Whether a certificate of this server could be trusted."""
-        return any(entry.marker is Marker.AUTHORITY for entry in self.known)
+        """Whether a certificate of this server could be trusted, and is to be asked for."""
+        known = any(entry.marker is Marker.AUTHORITY for entry in self.known)
+        return known and not self.without_certificates
 
     def preferred(self, algorithms: Iterable[str]) -> tuple[str, ...]:
         """Return host-key algorithms in the order to ask for: kinds that are known come first.
@@ -121,8 +122,12 @@ class HostKeys:
     def judge_authority(self, key: asyncssh.SSHKey) -> Verdict:
         """Return the verdict on the authority that signed the certificate in `shown`."""
         self.offered, self.authority_offered, blob = key, True, key.public_data
-        if self.authorities and self.signed_with not in self.authorities:
-            self.verdict = Verdict.ILL_SIGNED
+        if self.authorities and (algorithm := self._signed_with(blob)) not in self.authorities:
+            self.verdict = Verdict.NEW
+            self.doubt = (
+                f"its certificate is signed with {algorithm}, which CASignatureAlgorithms "
+                "does not allow"
+            )
         elif self._is_unchecked():
             self.verdict = Verdict.UNCHECKED
         elif self._is_revoked(blob):
@@ -160,11 +165,8 @@ class HostKeys:
         takes = self.verdict is Verdict.CHANGED or (self.verdict is Verdict.REVOKED and marked)
         return self.policy.strict is Strict.NO and takes
 
-    @property
-    def signed_with(self) -> str:
-        """The algorithm of the signature, which ends a certificate after its authority's key."""
-        assert self.offered
-        key = self.offered.public_data
+    def _signed_with(self, key: bytes) -> str:
+        """Return the algorithm of the signature, which in `shown` follows its authority's key."""
         signature = self.shown.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
         return signature[4 : 4 + int.from_bytes(signature[:4], "big")].decode("ascii", "replace")
 

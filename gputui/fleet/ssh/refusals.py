@@ -107,17 +107,20 @@ def key_exchange(where: str, said: str) -> Words:
 def host_key_question(keys: HostKeys) -> str:
     """Return the question about an unknown host key."""
     file = f", and write it to {keys.policy.user_files[0]}" if keys.policy.user_files else ""
+    doubt = f" ({keys.doubt})" if keys.doubt else ""
     return (
-        f"The host key of {keys.name} is not known. Its fingerprint is {keys.fingerprint()}. "
+        f"The host key of {keys.name} is not known{doubt}. Its fingerprint is "
+        f"{keys.fingerprint()}. "
         f"Trust it{file}?"
     )
 
 
 def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
     """Return the refusal of a key that was not accepted."""
+    known = f"the host key of {keys.name} is not known: {keys.fingerprint()}"
     command = shlex.join(("ssh", "-o", "StrictHostKeyChecking=accept-new", *again, "true"))
     return (
-        f"the host key of {keys.name} is not known: {keys.fingerprint()}",
+        "; ".join(filter(None, (known, keys.doubt))),
         f"if that is its fingerprint, accept it: {command}",
     )
 
@@ -128,15 +131,9 @@ def invalid_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
 
 
 def refused_host_key(keys: HostKeys) -> Words:
-    """Return the refusal of a key that is revoked, weak, ill signed, or not the known one."""
+    """Return the refusal of a key that is revoked, too short, or not the one that is known."""
     if keys.verdict is Verdict.REVOKED:
         return f"the host key of {keys.name} is revoked: {keys.fingerprint()}", ""
-    if keys.verdict is Verdict.ILL_SIGNED:
-        return (
-            f"the certificate of {keys.name} is signed with {keys.signed_with}, which "
-            "CASignatureAlgorithms does not allow",
-            "sign it again with one that is; or set CASignatureAlgorithms in ~/.ssh/config",
-        )
     if keys.verdict is Verdict.WEAK:
         least = keys.policy.required_rsa_bits
         return (
