@@ -136,8 +136,9 @@ class Head:
 
     @property
     def sessions(self) -> list[Session]:
-        """Who is attached."""
-        return [frontend.session for frontend in self.server.frontends]
+        """Who is attached; a run that was started here is no one's session."""
+        frontends = self.server.frontends
+        return [each.session for each in frontends if not self.runs.runs_one_of_ours(each)]
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so; raises HeadError when the cluster ends before that."""

@@ -96,6 +96,10 @@ class Runs:
         """Whether any run has not ended."""
         return any(not run.state.ended for run in self._runs.values())
 
+    def runs_one_of_ours(self, frontend: FrontendConnection) -> bool:
+        """Return whether a frontend is the command of a run that the head started."""
+        return any(self._reporters.get(id) is frontend for id in self._children)
+
     def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
         """Take a frontend's report of its run."""
         before = self._runs.get(report.id)

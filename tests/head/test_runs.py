@@ -46,6 +46,11 @@ async def ended(cluster: LiveCluster, id: str) -> RunStatus:
     return found[0]
 
 
+def attached(cluster: LiveCluster) -> list[int]:
+    assert cluster.snapshot
+    return [session.pid for session in cluster.snapshot.sessions]
+
+
 async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveCluster) -> None:
     id = await started(standing, "svd", rows="2000", cols="20")
     run = await ended(standing, id)
@@ -80,6 +85,7 @@ async def test_a_cancelled_run_ends_and_its_workers_stay(
     (tmp_path / "mine.py").write_text(PRESETS)
     id = await started(standing, f"{tmp_path}/mine.py:endless")
     await standing.until(lambda: any(worker.executing for worker in standing.workers.values()))
+    await standing.until(lambda: attached(standing) == [os.getpid()])
     await standing.request(CancelRun(0, id))
     assert (await ended(standing, id)).state is RunState.CANCELLED
     assert records.find(id).state is RunState.CANCELLED
