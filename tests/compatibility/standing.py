@@ -1,42 +1,75 @@
-"""A pytest plugin: a standing cluster, whose client is Dask's default for a whole session.
+"""A pytest plugin: a standing cluster, on which other people's suites compute.
 
 `pytest -p tests.compatibility.standing --pyargs dask.bag.tests`, with the class of the cluster in
-COMPATIBILITY_CLUSTER.
+COMPATIBILITY_CLUSTER. Dask's suites name the scheduler "sync" nearly everywhere; here that is the
+cluster, too, so that what they compute is computed there.
 """
 
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+import dask.base
+import dask.distributed
 import pytest
 from distributed import Client, LocalCluster
 
 from gputui import GPUCluster
 
+KINDS = ("LocalCluster", "GPUCluster")
+HOSTS = "localhost gpus=none"
+ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threading")
+
 _session = ExitStack()
 
 
 @contextmanager
-def cluster(kind: str) -> Iterator[Any]:
-    """Hold two workers with a thread each."""
+def cluster(kind: str, **keywords: Any) -> Iterator[Any]:
+    """Hold two workers with a thread each, unless the keywords say else."""
     with tempfile.TemporaryDirectory(prefix="gt-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
-        size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GiB"}
-        if kind == "GPUCluster":
-            with GPUCluster("localhost gpus=none", **size) as held:
-                yield held
-        else:
-            with LocalCluster(**size, dashboard_address=":0") as held:
-                yield held
+        size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GiB"} | keywords
+        make = own_cluster if kind == "GPUCluster" else LocalCluster
+        with make(**{"dashboard_address": None} | size) as held:
+            yield held
+
+
+def own_cluster(*, processes: bool = True, **keywords: Any) -> GPUCluster:
+    """Make the cluster that stands for a LocalCluster; its workers are processes always."""
+    return GPUCluster(HOSTS, **keywords)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep COMPATIBILITY_MOST tests, the same ones each time, and none that uses a network."""
+    usual = [
+        item for item in items if not {"slow", "network"} & {m.name for m in item.iter_markers()}
+    ]
+    items[:] = sorted(usual, key=_chance)[: int(os.environ["COMPATIBILITY_MOST"])]
+
+
+def _chance(item: pytest.Item) -> int:
+    return zlib.crc32(item.nodeid.encode())
 
 
 def pytest_sessionstart() -> None:
-    """Start the cluster."""
-    held = _session.enter_context(cluster(os.environ["COMPATIBILITY_CLUSTER"]))
-    client = Client(held, set_as_default=True)
+    """Start the cluster, and have others that ask for a LocalCluster get one of its kind."""
+    kind = os.environ["COMPATIBILITY_CLUSTER"]
+    client = Client(_session.enter_context(cluster(kind)), set_as_default=True)
     _session.callback(client.close)
+    _session.callback(_write_transitions, client)
+    dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
+    if kind == "GPUCluster":
+        dask.distributed.LocalCluster = own_cluster
+
+
+def _write_transitions(client: Client) -> None:
+    """Write how much its scheduler did: a suite that never asks it shows nothing."""
+    counted = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+    Path(os.environ["COMPATIBILITY_TRANSITIONS"]).write_text(str(counted))
 
 
 def pytest_sessionfinish() -> None:
