@@ -1,8 +1,8 @@
 """A pytest plugin: a standing cluster, on which other people's suites compute.
 
-`pytest -p tests.compatibility.standing --pyargs dask.bag.tests`, with the class of the cluster in
-COMPATIBILITY_CLUSTER. Dask's suites name the scheduler "sync" nearly everywhere; here that is the
-cluster, too, so that what they compute is computed there.
+`pytest -p tests.compatibility.standing --pyargs dask.bag.tests`; COMPATIBILITY_CLUSTER names its
+kind. Dask's suites name the scheduler "sync" nearly everywhere; here that is the cluster, too, so
+that what they compute is computed there.
 """
 
 import os
@@ -21,6 +21,7 @@ from distributed import Client, LocalCluster
 from gputui import GPUCluster
 
 KINDS = ("LocalCluster", "GPUCluster")
+KIND = os.environ.get("COMPATIBILITY_CLUSTER", "GPUCluster")
 HOSTS = "localhost gpus=none"
 ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threading")
 
@@ -28,14 +29,17 @@ _session = ExitStack()
 
 
 @contextmanager
-def cluster(kind: str, **keywords: Any) -> Iterator[Any]:
+def cluster(**keywords: Any) -> Iterator[Any]:
     """Hold two workers with a thread each, unless the keywords say else."""
     with tempfile.TemporaryDirectory(prefix="gt-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GiB"} | keywords
-        make = own_cluster if kind == "GPUCluster" else LocalCluster
-        with make(**{"dashboard_address": None} | size) as held:
-            yield held
+        if KIND == "GPUCluster":
+            with own_cluster(**size) as held:
+                yield held
+        else:
+            with LocalCluster(**size, dashboard_address="127.0.0.1:0") as held:
+                yield held
 
 
 def own_cluster(*, processes: bool = True, **keywords: Any) -> GPUCluster:
@@ -56,13 +60,13 @@ def _chance(item: pytest.Item) -> int:
 
 
 def pytest_sessionstart() -> None:
-    """Start the cluster, and have others that ask for a LocalCluster get one of its kind."""
-    kind = os.environ["COMPATIBILITY_CLUSTER"]
-    client = Client(_session.enter_context(cluster(kind)), set_as_default=True)
-    _session.callback(client.close)
-    _session.callback(_write_transitions, client)
-    dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
-    if kind == "GPUCluster":
+    """Start the cluster, or have a suite that starts a LocalCluster itself get one of its kind."""
+    if "COMPATIBILITY_TRANSITIONS" in os.environ:
+        client = Client(_session.enter_context(cluster()), set_as_default=True)
+        _session.callback(client.close)
+        _session.callback(_write_transitions, client)
+        dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
+    elif KIND == "GPUCluster":
         dask.distributed.LocalCluster = own_cluster
 
 

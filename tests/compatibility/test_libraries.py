@@ -12,10 +12,10 @@ from distributed import Client
 from tests.compatibility.standing import cluster
 
 
-@pytest.fixture(scope="module", params=["LocalCluster", "GPUCluster"])
-def client(request: pytest.FixtureRequest) -> Iterator[Client]:
-    """The default client of a cluster of each kind."""
-    with cluster(request.param) as held:
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """The default client of a cluster."""
+    with cluster() as held:
         connected = Client(held)
         yield connected
         connected.close()
