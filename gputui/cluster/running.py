@@ -9,6 +9,7 @@ module imports distributed.
 import asyncio
 import atexit
 import contextlib
+import logging
 import math
 import os
 import weakref
@@ -31,12 +32,17 @@ from gputui.protocol.frontend import AwaitWorkers, Reply, Request, Scale, Schedu
 from gputui.protocol.frontend import Stop as StopCluster
 from gputui.protocol.frontend import Stopped as ClusterStopped
 
+logger = logging.getLogger("gputui")
+
 if TYPE_CHECKING:
     from distributed.security import Security
     from tornado.ioloop import IOLoop
 
 LOOK_S = 0.1
 """How often the scheduler is asked for its workers, while a caller waits for them."""
+
+ANSWER_S = 5.0
+"""How long a cluster that is closed waits for answers to what was asked before."""
 
 CLOSE_S = 20.0
 """How long a cluster left open may delay the end of the interpreter."""
@@ -259,8 +265,13 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._asked.add(task)
-        task.add_done_callback(self._asked.discard)
+        task.add_done_callback(self._answered)
         return task
+
+    def _answered(self, task: asyncio.Task[Any]) -> None:
+        self._asked.discard(task)
+        if not task.cancelled() and (error := task.exception()) and self.status is Status.running:
+            logger.warning("%s", error)  # nobody may await it
 
     async def _request(self, message: Request) -> Reply:
         reply = await self._head.request(message)
@@ -320,6 +331,10 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     async def _let_go(self) -> None:
         if self._dropped is not None:
             self._dropped.detach()
+        if self._asked:  # what nobody awaits is carried out, too
+            _, late = await asyncio.wait(self._asked, timeout=ANSWER_S)
+            for task in late:
+                task.cancel()
         if self._link is not None:
             await self._link.close()
 

@@ -45,8 +45,8 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
                 local_directory=config.scratch,
                 needs_workdir=False,
             )
-        # distributed 2026.8 makes it for what is uploaded, in a scheduler as in a worker. Most
-        # upload nothing, and one that is killed could not remove it.
+        # distributed 2026.8 makes it for what clients keep there. Most keep nothing, and a
+        # scheduler that is killed could not remove it.
         Path(self.local_directory).rmdir()
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
@@ -104,9 +104,17 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
 
     async def upload_file(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Keep a file that a client uploads, in a folder that the head removes."""
-        Path(self.local_directory).mkdir(mode=0o700, exist_ok=True)
+        self._make_folder()
         taken: dict[str, Any] = await super().upload_file(*args, **kwargs)
         return taken
+
+    def run_function(self, comm: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a client's function, which may keep files in the scheduler's folder, as memray's."""
+        self._make_folder()
+        return super().run_function(comm, *args, **kwargs)
+
+    def _make_folder(self) -> None:
+        Path(self.local_directory).mkdir(mode=0o700, exist_ok=True)
 
     def valid_workers(self, ts: Any) -> set[Any] | None:
         """Drop a restriction to workers that are all gone; what the task needs of any still counts.
