@@ -4,7 +4,7 @@ The process that starts a cluster reads them for its head's `ConfigureHead`; fla
 the command line come over these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,11 @@ KEYS = {
 }
 """Key below `gputui` → field and type."""
 
-WORKER_KEYS = {"transfers": ("auto", "bytes"), "transfers-check": (True, False)}
+WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "transfers": ("auto or bytes", lambda value: value in ("auto", "bytes")),
+    "transfers-check": ("True or False", lambda value: value in (True, False)),
+    "device-memory-limit": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
+}
 """Key below `gputui` that only workers read, as part of their Dask settings → what it may be."""
 
 
@@ -70,8 +74,8 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
     problems = []
     for key, value in _flat(tree).items():
         if key in WORKER_KEYS:
-            if value not in WORKER_KEYS[key]:
-                allowed = " or ".join(map(str, WORKER_KEYS[key]))
+            allowed, fits = WORKER_KEYS[key]
+            if not fits(value):
                 problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
             continue
         if key not in KEYS:
@@ -85,6 +89,15 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
     if problems:
         raise UsageError("\n".join(problems))
     return Settings(**values)
+
+
+def _is_limit(value: Any) -> bool:
+    from dask.utils import parse_bytes
+
+    try:
+        return value is None or parse_bytes(value) >= 1 or 0 < float(value) <= 1
+    except (TypeError, ValueError):
+        return False
 
 
 def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:

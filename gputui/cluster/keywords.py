@@ -14,6 +14,11 @@ from gputui.protocol.starter import ConfigureHead
 
 NVLINK = "device arrays take the fastest way between workers by themselves"
 
+POOL = (
+    "a GPU worker has a pool of its whole share of the device, which grows as it is needed, RMM's "
+    "where that is installed"
+)
+
 REFUSED: Mapping[str, str] = {
     "protocol": f"it is always TLS, and {NVLINK}",
     "enable_nvlink": NVLINK,
@@ -30,13 +35,13 @@ REFUSED: Mapping[str, str] = {
     "pre_import": "dask.config.set({'distributed.worker.preload': [module]})",
     "data": "a GPU worker keeps values on the device, then in host memory, then on disk",
     "jit_unspill": "a GPU worker moves values off the device and back by itself",
-    "device_memory_limit": "a GPU worker uses what its device has, and moves values off it",
-    "rmm_pool_size": "import rmm in a worker plugin: client.register_plugin(…)",
-    "rmm_maximum_pool_size": "import rmm in a worker plugin: client.register_plugin(…)",
-    "rmm_managed_memory": "import rmm in a worker plugin: client.register_plugin(…)",
-    "rmm_async": "import rmm in a worker plugin: client.register_plugin(…)",
+    "rmm_pool_size": f"{POOL}; device_memory_limit bounds what tasks leave on the device",
+    "rmm_maximum_pool_size": f"{POOL}; device_memory_limit bounds what tasks leave on the device",
+    "rmm_managed_memory": f"{POOL}, and moves values to host memory and disk where it is full",
+    "rmm_async": f"{POOL}; memory of cudaMallocAsync cannot go to other workers over NVLink",
+    "rmm_release_threshold": POOL,
     "rmm_log_directory": "import rmm in a worker plugin: client.register_plugin(…)",
-    "rmm_track_allocations": "import rmm in a worker plugin: client.register_plugin(…)",
+    "rmm_track_allocations": "RMM's statistics are on where it is installed",
 }
 """Keyword → what to do instead."""
 
@@ -46,6 +51,8 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "silence_logs": (True, False, None, 10, 20, 30, 40, 50),
     "enable_nvlink": (None, True),
     "host": (None, "127.0.0.1", "localhost"),
+    **dict.fromkeys(("rmm_async", "rmm_managed_memory", "jit_unspill"), (None, False)),
+    **dict.fromkeys(("rmm_pool_size", "rmm_maximum_pool_size"), (None,)),
 }
 """Values of keywords that ask for nothing else than what is."""
 
@@ -123,6 +130,14 @@ def _memory(into: Translated, value: Any) -> None:
         into.defaults.append(f"memory={value}".replace(" ", ""))
 
 
+def _device_memory(into: Translated, value: Any) -> None:
+    from gputui.settings import parse_settings
+
+    if value != "auto":
+        parse_settings({"device-memory-limit": value})
+        into.dask["gputui.device-memory-limit"] = value
+
+
 def _dashboard(into: Translated, value: Any) -> None:
     port = str(value).rpartition(":")[2]
     into.settings["dashboard_address"] = f"127.0.0.1:{port}"
@@ -136,6 +151,7 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "threads_per_worker": _option("nthreads"),
     "nthreads": _option("nthreads"),
     "memory_limit": _memory,
+    "device_memory_limit": _device_memory,
     "CUDA_VISIBLE_DEVICES": _devices,
     "dashboard_address": _dashboard,
     "local_directory": lambda into, value: into.dask.update(

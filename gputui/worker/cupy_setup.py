@@ -19,9 +19,6 @@ from gputui.worker.transfers.allocations import Owner, allocations
 POOL_SHARE = 0.95
 """Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""
 
-HELD_SHARE = 0.8
-"""Of the pool, for what tasks leave in memory; the rest is what they need while they run."""
-
 ALIGNMENT = 256
 """Of the sizes of RMM's pools. Source: RMM, `PoolMemoryResource`."""
 
@@ -33,7 +30,7 @@ FIRST_BYTES = 2**30
 
 
 def use_pool(share: float, make_room: Callable[[], bool]) -> int:
-    """Allocate from a pool of a share of the device; return how many bytes tasks may leave there.
+    """Allocate from a pool of a share of the device; return how many bytes it may have.
 
     It is RMM's where that is installed, which cuDF uses, too, and CuPy's otherwise. An allocation
     that does not fit calls `make_room`, and is tried again for as long as that finds something.
@@ -46,7 +43,7 @@ def use_pool(share: float, make_room: Callable[[], bool]) -> int:
         if importlib.util.find_spec("rmm"):
             print(f"RMM does not import, so CuPy's own pool is used: {error}", flush=True)
         _use_cupy(limit, make_room)
-    return int(limit * HELD_SHARE)
+    return limit
 
 
 def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:

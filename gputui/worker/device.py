@@ -8,8 +8,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import dask.config
+
 from gputui.worker.cuda import driver, open_device
-from gputui.worker.memory import DeviceMemory
+from gputui.worker.memory import DeviceMemory, held_bytes
+
+LIMIT = "gputui.device-memory-limit"
 
 TURN_S = 0.1
 """How often a worker looks whether it is its turn to warm up."""
@@ -71,7 +75,8 @@ class Device:
 
         self.memory.settle = driver.synchronize
         share = self._spec["device_share"]
-        self.memory.limit_bytes = cupy_setup.use_pool(share, self.memory.make_room)
+        pool_bytes = cupy_setup.use_pool(share, self.memory.make_room)
+        self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), pool_bytes)
         cupy_setup.release_generators_without_gil()
         cupy_arrays.register()
 

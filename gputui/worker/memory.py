@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from dask.sizeof import sizeof
+from dask.utils import parse_bytes
 from distributed.protocol.serialize import deserialize, serialize
 from distributed.spill import SpillBuffer
 
@@ -37,6 +38,26 @@ def device_bytes(value: object) -> int:
     if getattr(value, "is_cuda", True) is False:  # a torch tensor in host memory
         return 0
     return int(sizeof(value))
+
+
+HELD_SHARE = 0.8
+"""Of its pool, for what tasks leave on the device; the rest is what they need while they run."""
+
+
+def held_bytes(limit: float | str | None, pool_bytes: int) -> int:
+    """Return how many bytes tasks may leave on the device, of a pool of so many.
+
+    `limit` is bytes, text such as "8 GiB", or a share of the pool; None is the usual share.
+
+    >>> held_bytes(None, 1000), held_bytes(0.5, 1000), held_bytes("200 B", 1000)
+    (800, 500, 200)
+    >>> held_bytes("80 GiB", 1000)
+    1000
+    """
+    if limit is None:
+        limit = HELD_SHARE
+    share = isinstance(limit, float) and limit <= 1
+    return min(pool_bytes, int(limit * pool_bytes if share else parse_bytes(limit)))
 
 
 class Moved:
