@@ -70,8 +70,12 @@ def given() -> dict[str, Any]:
 
 
 def given_json() -> str:
-    """Return `given` as text for other processes; what cannot be sent stays, with a warning."""
-    return json.dumps(_sendable(given()))
+    """Return `given` as text for other processes; what means nothing there is warned about."""
+    found = given()
+    if found.get("distributed", {}).get("nanny", {}).get("preload"):
+        hint = "workers have an agent in place of a nanny: use distributed.worker.preload"
+        logger.warning("Dask setting distributed.nanny.preload is not used: %s", hint)
+    return json.dumps(_sendable(found))
 
 
 def apply(text: str) -> None:

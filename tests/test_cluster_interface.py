@@ -5,6 +5,7 @@ test_spec_cluster.py, dask-labextension's manager and dask-cuda's test_local_cud
 """
 
 import asyncio
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 from distributed import Client, Environ, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
@@ -105,6 +107,15 @@ def test_a_performance_report_has_a_profile(standing: Standing, tmp_path: Path) 
     assert standing[1].profile()["count"] > 0
 
 
+def test_functions_on_the_scheduler_may_keep_files_as_those_of_memray_do(
+    standing: Standing,
+) -> None:
+    def written(dask_scheduler: Any) -> int:
+        return Path(dask_scheduler.local_directory, "profile").write_bytes(b"123")
+
+    assert standing[1].run_on_scheduler(written) == 3
+
+
 def test_the_state_of_a_cluster_can_be_dumped(standing: Standing, tmp_path: Path) -> None:
     standing[1].dump_cluster_state(str(tmp_path / "state"))
     assert (tmp_path / "state.msgpack.gz").stat().st_size > 1000
@@ -183,6 +194,16 @@ async def test_asynchronous_calls_that_nobody_awaits_are_carried_out() -> None:
     await cluster.close()
 
 
+async def test_a_cluster_closed_right_after_an_unawaited_call_ends_quietly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = await GPUCluster(HOSTS, n_workers=1, asynchronous=True)
+    cluster.adapt(minimum=0, maximum=1)
+    await cluster.close()
+    gc.collect()
+    assert caplog.text == ""
+
+
 async def test_a_start_that_takes_too_long_is_a_timeout_and_leaves_nothing() -> None:
     before = {each.cluster_id for each in running_clusters()}
     with pytest.raises(TimeoutError, match="not up after 1ms") as caught:
@@ -257,6 +278,8 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
             memory_limit="1 GiB",
             local_directory=str(tmp_path),
             protocol="tls",
+            rmm_async=False,
+            device_memory_limit=0.5,
             processes=True,
             silence_logs=30,
             env={"GIVEN": "yes"},
@@ -268,6 +291,7 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         assert (info["nthreads"], info["memory_limit"]) == (2, 2**30)
         assert Path(info["local_directory"]).is_relative_to(tmp_path)
         assert client.submit(os.getenv, "GIVEN").result() == "yes"
+        assert client.submit(dask.config.get, "gputui.device-memory-limit").result() == 0.5
     assert list(tmp_path.iterdir()) == []
 
 
@@ -276,7 +300,10 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
     [
         ({"protocol": "ucx"}, "protocol='ucx': it is always TLS"),
         ({"processes": False}, "processes=False: workers are processes"),
-        ({"rmm_pool_size": 0.5}, "rmm_pool_size=0.5: .*worker plugin"),
+        ({"rmm_pool_size": 0.5}, "rmm_pool_size=0.5: .*device_memory_limit"),
+        ({"rmm_async": True}, "rmm_async=True: .*NVLink"),
+        ({"device_memory_limit": "much"}, "'much' is not bytes, or a share"),
+        ({"device_memory_limit": 0}, "0 is not bytes, or a share"),
         ({"n_worker": 2}, r"n_worker=2: no such keyword \(did you mean"),
     ],
 )

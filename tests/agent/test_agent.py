@@ -1,17 +1,20 @@
 """The agent as a head drives it: a real relay, forkserver and workers, and a scheduler over TLS."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import distributed
 import pytest
 
+from gputui.agent.limits import CHECK_S
 from gputui.protocol.agent import (
     FollowLogs,
     Ping,
@@ -127,6 +130,28 @@ async def test_a_worker_over_its_memory_limit_is_ended_with_that_reason(
         exited = await driver.wait_for(WorkerExited)
         hoarded.release()
     assert exited.kind == "memory-limit"
+    driver.send(Shutdown(2.0))
+    await driver.nothing_left()
+
+
+async def test_a_worker_over_its_limit_is_left_alone_where_dask_is_told_to(
+    driver: Driver, scheduler: Any
+) -> None:
+    def pass_the_limit() -> int:
+        held = b"x" * 2**30
+        time.sleep(4 * CHECK_S)
+        return len(held)
+
+    one, credentials = scheduler
+    off = dict.fromkeys(["target", "spill", "pause", "terminate"], False)
+    given = replace(
+        credentials, dask_config_json=json.dumps({"distributed": {"worker": {"memory": off}}})
+    )
+    await driver.connect()
+    await start_worker(driver, (one, given), spec(memory_limit_bytes=400 * 2**20))
+    async with client_of(scheduler) as client:
+        assert await client.submit(pass_the_limit, pure=False) == 2**30
+    assert not any(isinstance(each, WorkerExited) for each in driver.seen)
     driver.send(Shutdown(2.0))
     await driver.nothing_left()
 
