@@ -24,8 +24,8 @@ class AlarmKind(StrEnum):
     LOST = "GPU lost"
     SILENT = "host silent"
     WORKER_SILENT = "worker silent"
-    MISPLACED = "wrong GPU"
-    PARKED = "crash loop"
+    WRONG_DEVICE = "wrong GPU"
+    CRASH_LOOP = "crash loop"
     ECC = "ECC errors"
     THROTTLED = "throttled"
     MEMORY = "memory full"
@@ -44,8 +44,8 @@ SERIOUS = frozenset(
     {
         AlarmKind.LOST,
         AlarmKind.WORKER_SILENT,
-        AlarmKind.MISPLACED,
-        AlarmKind.PARKED,
+        AlarmKind.WRONG_DEVICE,
+        AlarmKind.CRASH_LOOP,
         AlarmKind.ECC,
     }
 )
@@ -140,8 +140,8 @@ def _conditions(
 _OF_STATE = {
     SlotState.LOST: AlarmKind.LOST,
     SlotState.SILENT: AlarmKind.WORKER_SILENT,
-    SlotState.MISPLACED: AlarmKind.MISPLACED,
-    SlotState.PARKED: AlarmKind.PARKED,
+    SlotState.WRONG_DEVICE: AlarmKind.WRONG_DEVICE,
+    SlotState.CRASH_LOOP: AlarmKind.CRASH_LOOP,
 }
 
 

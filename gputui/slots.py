@@ -18,8 +18,8 @@ class SlotState(StrEnum):
     LOST = "lost"
     SILENT = "silent"
     CRASHED = "crashed"
-    PARKED = "parked"
-    MISPLACED = "wrong_device"
+    CRASH_LOOP = "crash-loop"
+    WRONG_DEVICE = "wrong-device"
     BUSY = "busy"
     IDLE = "idle"
     PAUSED = "paused"
@@ -27,12 +27,12 @@ class SlotState(StrEnum):
     RETIRING = "retiring"
     FOREIGN = "foreign"
     FREE = "free"
-    BARRED = "barred"
+    EXCLUDED = "excluded"
 
 
 _BY_WORKER = {
     WorkerState.CRASHED: SlotState.CRASHED,
-    WorkerState.PARKED: SlotState.PARKED,
+    WorkerState.CRASH_LOOP: SlotState.CRASH_LOOP,
     WorkerState.BUSY: SlotState.BUSY,
     WorkerState.IDLE: SlotState.IDLE,
     WorkerState.REGISTERED: SlotState.IDLE,
@@ -58,7 +58,7 @@ class Slot:
     state: SlotState
 
     @property
-    def seat(self) -> str:
+    def label(self) -> str:
         """The key without the host's name."""
         return self.key.removeprefix(self.host.name + ":")
 
@@ -105,7 +105,7 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
         on_device = on_hosts[host.name]
         for device in host.devices:
             workers = tuple(on_device.pop(device.uuid, ()))
-            slots.append(_slot(_seat(host, device), host, device, workers))
+            slots.append(_slot(_label(host, device), host, device, workers))
         for worker in _without_device(on_device, host):
             slots.append(_slot(worker.name, host, None, (worker,)))
     return slots
@@ -120,7 +120,7 @@ def _without_device(
     return [worker for workers in on_device.values() for worker in workers]
 
 
-def _seat(host: HostStatus, device: DeviceReading) -> str:
+def _label(host: HostStatus, device: DeviceReading) -> str:
     return f"{host.name}:{'mig' if device.is_mig else 'gpu'}{device.label}"
 
 
@@ -140,17 +140,17 @@ def _state(
     if len(workers) == 1:
         return state_of_worker(workers[0])
     if any(wrong_device(worker) for worker in workers):
-        return SlotState.MISPLACED
+        return SlotState.WRONG_DEVICE
     if workers:
         return min((_BY_WORKER[worker.state] for worker in workers), key=PLACES.__getitem__)
     if device is not None and device.processes:
         return SlotState.FOREIGN
-    return SlotState.FREE if device is None or device.usable else SlotState.BARRED
+    return SlotState.FREE if device is None or device.usable else SlotState.EXCLUDED
 
 
 def state_of_worker(worker: WorkerStatus) -> SlotState:
     """Return the slot state for a worker that is not gone."""
-    return SlotState.MISPLACED if wrong_device(worker) else _BY_WORKER[worker.state]
+    return SlotState.WRONG_DEVICE if wrong_device(worker) else _BY_WORKER[worker.state]
 
 
 def wrong_device(worker: WorkerStatus) -> bool:

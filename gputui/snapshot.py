@@ -18,16 +18,16 @@ class HostState(StrEnum):
     CONNECTING = "connecting"
     AUTHENTICATING = "authenticating"
     PROBING = "probing"
-    REACHING = "reaching"
+    CHECKING = "checking"
     READY = "ready"
     SILENT = "silent"
     RECONNECTING = "reconnecting"
-    REFUSED = "refused"
+    FAILED = "failed"
 
     @property
     def final(self) -> bool:
         """Whether the host has come to an end of its start: up, or given up."""
-        return self in (HostState.READY, HostState.REFUSED)
+        return self in (HostState.READY, HostState.FAILED)
 
 
 class WorkerState(StrEnum):
@@ -45,7 +45,7 @@ class WorkerState(StrEnum):
     SILENT = "silent"
     RETIRING = "retiring"
     CRASHED = "crashed"
-    PARKED = "parked"
+    CRASH_LOOP = "crash-loop"
 
     @property
     def up(self) -> bool:
@@ -100,10 +100,10 @@ class HostStatus:
     state: HostState
     state_since: float
     reason: str = ""
-    """Why it is silent or refused, or what it is waiting for; "" when all is well."""
+    """Why it is silent or failed, or what it is waiting for; "" when all is well."""
     hint: str = ""
     failed_stage: str = ""
-    """For a refused host, the `HostState` it failed in."""
+    """For a failed host, the `HostState` it failed in."""
     stderr_tail: tuple[str, ...] = ()
     address: str = ""
     reading: HostReading = UNREAD

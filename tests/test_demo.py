@@ -81,9 +81,9 @@ def test_hosts_come_up_through_every_stage(troubled: Timelapse) -> None:
         HostState.CONNECTING,
         HostState.AUTHENTICATING,
         HostState.PROBING,
-        HostState.REACHING,
+        HostState.CHECKING,
         HostState.READY,
-        HostState.REFUSED,
+        HostState.FAILED,
     }
     assert snapshots[-1].simulated
 
@@ -93,27 +93,27 @@ def test_a_refused_host_says_where_why_and_what_to_do_and_one_that_mends_comes_u
 ) -> None:
     snapshot = troubled.to(STARTED).snapshot
     assert snapshot
-    refused = [host for host in snapshot.hosts if host.state is HostState.REFUSED]
+    refused = [host for host in snapshot.hosts if host.state is HostState.FAILED]
     assert len(refused) == 2
     assert all(host.failed_stage and host.reason and host.hint for host in refused)
     assert all(host.stderr_tail for host in refused)
     troubled.request(RetryHosts(0))
-    troubled.until(lambda snapshot: len(in_state(snapshot, HostState.REFUSED)) == 1)
+    troubled.until(lambda snapshot: len(in_state(snapshot, HostState.FAILED)) == 1)
 
 
 def test_every_way_to_be_refused_is_one_that_the_fleet_knows() -> None:
     one = Timelapse(Shape(160, 1), seed=1, questions=False)
-    snapshot = one.until(lambda snapshot: len(in_state(snapshot, HostState.REFUSED)) == 4)
+    snapshot = one.until(lambda snapshot: len(in_state(snapshot, HostState.FAILED)) == 4)
     assert {host.failed_stage for host in snapshot.hosts} - {""} == {
         "connecting",
         "authenticating",
         "probing",
-        "reaching",
+        "checking",
     }
     one.close()
 
 
-@pytest.mark.parametrize(("text", "state"), [("yes", HostState.READY), (None, HostState.REFUSED)])
+@pytest.mark.parametrize(("text", "state"), [("yes", HostState.READY), (None, HostState.FAILED)])
 def test_a_host_with_an_unknown_key_waits_for_the_answer(
     troubled: Timelapse, text: str | None, state: HostState
 ) -> None:
@@ -213,7 +213,7 @@ def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     assert one.snapshot and one.snapshot.workers_up > 24
     failed = [run for run in one.snapshot.runs if run.state is RunState.FAILED]
     assert failed and failed[0].error_type == "OutOfMemoryError"
-    parked = [w for w in one.snapshot.workers if w.state is WorkerState.PARKED]
+    parked = [w for w in one.snapshot.workers if w.state is WorkerState.CRASH_LOOP]
     assert "Xid" in parked[0].reason
     one.close()
 

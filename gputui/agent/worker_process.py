@@ -17,7 +17,7 @@ from gputui.protocol.agent import StartWorkers
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
 """Before the second, third… start of a worker that keeps failing."""
 
-PARKED_AFTER = 5
+CRASH_LOOP_AFTER = 5
 LIVED_S = 60.0
 """A worker that lived so long has not failed to start."""
 
@@ -44,7 +44,7 @@ class WorkerProcess:
     """The memory limit that it was ended at."""
     oom_kills: int = 0
     """How many processes the kernel had ended for memory when it was forked."""
-    parked: bool = False
+    crash_loop: bool = False
     address: str = ""
     device_uuid: str | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -98,8 +98,8 @@ class WorkerProcess:
         if time.monotonic() - self.started_at > LIVED_S:
             self.failures = 0
         self.failures += 1
-        if self.failures >= PARKED_AFTER or end.kind == "address":
-            self.parked = True
+        if self.failures >= CRASH_LOOP_AFTER or end.kind == "address":
+            self.crash_loop = True
             return None
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 

@@ -102,7 +102,7 @@ class Workers:
             elif worker.order.scheduler_address != order.scheduler_address:
                 worker.spec, worker.order = spec, order
                 self.restart([spec.name])
-            elif worker.parked:
+            elif worker.crash_loop:
                 self.restart([spec.name])
             elif worker.pid is not None:
                 self._send(WorkerStarted(spec.name, worker.pid, worker.restarts))
@@ -141,7 +141,7 @@ class Workers:
             worker = self._workers.get(name)
             if worker is None or worker.stopping:
                 continue
-            worker.failures, worker.parked = 0, False
+            worker.failures, worker.crash_loop = 0, False
             worker.cancel_restart()
             if worker.pid is not None:
                 worker.ask_to_end()
@@ -168,7 +168,7 @@ class Workers:
         return tuple(
             RunningWorker(name, each.pid, each.restarts)
             for name, each in self._workers.items()
-            if not each.parked
+            if not each.crash_loop
         )
 
     async def close(self) -> None:
@@ -218,7 +218,7 @@ class Workers:
     def _park(self, worker: WorkerProcess, said: str) -> None:
         """Give up a worker that no forkserver could start."""
         worker.cancel_restart()
-        worker.waiting, worker.parked = False, True
+        worker.waiting, worker.crash_loop = False, True
         reason = f"its Python cannot import what workers need: {said}"
         tail = worker.output.tail(TAIL_LINES)
         self._send(
@@ -343,7 +343,7 @@ class Workers:
                 signal=end.signal,
                 log_tail=worker.output.tail(TAIL_LINES),
                 restart_in_s=restart_in_s,
-                parked=worker.parked,
+                crash_loop=worker.crash_loop,
             )
         )
         if restart_in_s is not None and not worker.stopping:

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from gputui.agent.versions import installed
 from gputui.demo.devices import Gpu, Load
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opened
-from gputui.fleet.link import AgentLink
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.plan import WorkerSpec
@@ -278,8 +278,8 @@ class SimulatedAgent:
             return
         self._forget(name)
         self.print(name, last)
-        parked = again_s is None
-        self.say(exited(name, worker.pid, kind, reason, last, again_s, parked=parked))
+        crash_loop = again_s is None
+        self.say(exited(name, worker.pid, kind, reason, last, again_s, crash_loop=crash_loop))
         if again_s is not None:
             self._pids += 1
             again = replace(
@@ -353,10 +353,10 @@ def exited(
     log_tail: tuple[str, ...] = (),
     restart_in_s: float | None = None,
     *,
-    parked: bool = False,
+    crash_loop: bool = False,
 ) -> WorkerExited:
     """Return the end of a worker's process."""
-    return WorkerExited(name, pid, kind, reason, 1, None, log_tail, restart_in_s, parked)
+    return WorkerExited(name, pid, kind, reason, 1, None, log_tail, restart_in_s, crash_loop)
 
 
 class SimulatedHosts:
@@ -376,7 +376,7 @@ class SimulatedHosts:
         """Open a channel; raises HostError with the stage it failed in."""
         agent = self.agent(host.name)
         await self.come(agent, stages)
-        return Opened(AgentLink(agent.connect()), "10.0.0.1", agent.address)
+        return Opened(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
 
     async def come(self, agent: SimulatedAgent, stages: Stages) -> None:
         """Pass the stages on the way to an agent."""

@@ -18,7 +18,7 @@ PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class HostAddress:
     """The addresses of a host's connection, "" as long as they are not known."""
 
     name: str
@@ -27,35 +27,38 @@ class Way:
     far_address: str
     """Where others reach the host."""
     given_up: bool = False
-    """Whether it is refused, and so has no part in the cluster."""
+    """Whether it failed, and so has no part in the cluster."""
 
 
-def listen_addresses(ways: Iterable[Way], own_address: str = "") -> dict[str, str]:
+def listen_addresses(
+    host_addresses: Iterable[HostAddress], own_address: str = ""
+) -> dict[str, str]:
     """Return host → the address its workers listen on; a host that must wait is left out.
 
     An IPv6 address is in brackets, as Dask wants it.
     `own_address` is where other machines reach this one, where that is known from elsewhere.
 
-    >>> remote = Way("a", "10.0.0.1", "10.0.0.7")
-    >>> listen_addresses([Way("localhost", "127.0.0.1", "127.0.0.1"), remote])
+    >>> remote = HostAddress("a", "10.0.0.1", "10.0.0.7")
+    >>> local = HostAddress("localhost", "127.0.0.1", "127.0.0.1")
+    >>> listen_addresses([local, remote])
     {'localhost': '10.0.0.1', 'a': '10.0.0.7'}
-    >>> listen_addresses([Way("localhost", "127.0.0.1", "127.0.0.1"), Way("a", "", "")])
+    >>> listen_addresses([local, HostAddress("a", "", "")])
     {}
-    >>> listen_addresses([Way("b", "fd00::1", "fd00::7")])
+    >>> listen_addresses([HostAddress("b", "fd00::1", "fd00::7")])
     {'b': '[fd00::7]'}
     """
-    ways = [way for way in ways if not way.given_up]
-    known = [way for way in ways if way.far_address]
-    remote = [way for way in known if not is_loopback(way.far_address)]
+    host_addresses = [each for each in host_addresses if not each.given_up]
+    known = [each for each in host_addresses if each.far_address]
+    remote = [each for each in known if not is_loopback(each.far_address)]
     here = LOOPBACK
-    if remote or len(known) < len(ways):
+    if remote or len(known) < len(host_addresses):
         here = own_address or (remote[0].local_address if remote else "")
     found = {}
-    for way in known:
-        if not is_loopback(way.far_address):
-            found[way.name] = way.far_address
+    for each in known:
+        if not is_loopback(each.far_address):
+            found[each.name] = each.far_address
         elif here:
-            found[way.name] = way.far_address if here == LOOPBACK else here
+            found[each.name] = each.far_address if here == LOOPBACK else here
     return {name: bracketed(address) for name, address in found.items()}
 
 
@@ -76,21 +79,21 @@ class Listening:
         self._out_of_patience = out_of_patience
         self._waiting_since: float | None = None
 
-    def addresses(self, ways: Iterable[Way]) -> dict[str, str]:
+    def addresses(self, host_addresses: Iterable[HostAddress]) -> dict[str, str]:
         """Return host → the address its workers listen on; a host that must wait is left out.
 
         After `PATIENCE_S` such a host takes this machine's address on its default route.
         """
-        ways = [way for way in ways if not way.given_up]
-        found = listen_addresses(ways, self._own_address)
-        if len(found) == sum(bool(way.far_address) for way in ways):
+        host_addresses = [each for each in host_addresses if not each.given_up]
+        found = listen_addresses(host_addresses, self._own_address)
+        if len(found) == sum(bool(each.far_address) for each in host_addresses):
             return found
         loop = asyncio.get_running_loop()
         if self._waiting_since is None:
             self._waiting_since = loop.time()
             loop.call_later(PATIENCE_S, self._out_of_patience)
         if loop.time() - self._waiting_since >= PATIENCE_S:
-            return listen_addresses(ways, outward_address())
+            return listen_addresses(host_addresses, outward_address())
         return found
 
 

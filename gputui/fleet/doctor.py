@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import findings
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opened, Shared, open_link
 from gputui.fleet.findings import Finding, Verdict
-from gputui.fleet.link import AgentLink
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
@@ -58,12 +58,12 @@ async def _diagnose_one(
         words = str(error) or "its agent did not answer"
         return (Finding(host.name, "agent", Verdict.BAD, words),)
     finally:
-        await asyncio.shield(_end(opened.link))
+        await asyncio.shield(_end(opened.channel))
 
 
 async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple[Finding, ...]:
     """Return the findings on a host whose agent runs."""
-    opened.link.send(
+    opened.channel.send(
         Configure(
             version=VERSION,
             cluster_id=settings.cluster_id,
@@ -73,7 +73,7 @@ async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple
             env=host.env,
         )
     )
-    facts = await _answer(opened.link, Facts, FACTS_S)
+    facts = await _answer(opened.channel, Facts, FACTS_S)
     found = [*findings.reached(host, facts, opened.far_address)]
     found += findings.judged(host, facts, settings)
     if opened.clock_ahead_s is not None:
@@ -92,31 +92,31 @@ async def _try_port(settings: FleetSettings, opened: Opened) -> Reached:
         return Reached(address, settings.scheduler_port, f"not an address here: {error.strerror}")
     async with listener:
         port = listener.sockets[0].getsockname()[1]
-        opened.link.send(Reach(address, port, PORT_S))
-        return await _answer(opened.link, Reached, PORT_S * 2)
+        opened.channel.send(Reach(address, port, PORT_S))
+        return await _answer(opened.channel, Reached, PORT_S * 2)
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
-async def _answer(link: AgentLink, kind: type[Answer], bound_s: float) -> Answer:
+async def _answer(channel: AgentChannel, kind: type[Answer], bound_s: float) -> Answer:
     """Return the next message of a kind; raises TimeoutError, and EOFError at the end."""
     async with asyncio.timeout(bound_s):
-        while (message := await link.receive()) is not None:
+        while (message := await channel.receive()) is not None:
             if isinstance(message, kind):
                 return message
-    raise EOFError("; ".join(("its agent ended", *link.last_log_lines)))
+    raise EOFError("; ".join(("its agent ended", *channel.last_log_lines)))
 
 
-async def _end(link: AgentLink) -> None:
+async def _end(channel: AgentChannel) -> None:
     """End the agent, and wait until it has."""
-    link.send(Shutdown(0.0))
+    channel.send(Shutdown(0.0))
     try:
         async with asyncio.timeout(ENDING_S):
-            while await link.receive() is not None:
+            while await channel.receive() is not None:
                 continue
     except (TimeoutError, ProtocolError):
         return
     finally:
-        await link.close()
+        await channel.close()

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from gputui.fleet.addresses import Listening
 from gputui.fleet.deploy.opening import Opener, Shared
 from gputui.fleet.desired import Desired, keep
-from gputui.fleet.host import ManagedHost
+from gputui.fleet.host import FleetHost
 from gputui.fleet.host_table import HostTable
 from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.settings import FleetSettings
@@ -57,11 +57,11 @@ class Fleet:
         self.desired = wanted
         self.worker_table = WorkerTable()
         self._listener = listener
-        self._members = HostTable(settings, opener or Shared(settings), self)
+        self._hosts = HostTable(settings, opener or Shared(settings), self)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._logs_followed = False
-        self._worker_actions = WorkerActions(self._members, self.worker_table, listener)
+        self._worker_actions = WorkerActions(self._hosts, self.worker_table, listener)
         self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
         self._reconciled_in_s = 0.0
@@ -78,24 +78,24 @@ class Fleet:
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts, in the order of their lines."""
-        return tuple(managed.host for managed in self._members.values())
+        return tuple(fleet_host.host for fleet_host in self._hosts.values())
 
     @property
     def host_statuses(self) -> tuple[HostStatus, ...]:
         """Every host as it is now."""
-        return self._members.statuses
+        return self._hosts.statuses
 
     @property
     def worker_statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as it is now."""
-        return self.worker_table.statuses(self._members.readings)
+        return self.worker_table.statuses(self._hosts.readings)
 
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
         if self.worker_table.coming or self.worker_table.leaving:
             return False
-        if self._reconciling or self._members.coming:
+        if self._reconciling or self._hosts.coming:
             return False
         return not self._starts_due
 
@@ -115,7 +115,7 @@ class Fleet:
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         """Begin to reach these, and start workers on them once they are ready."""
         for host in hosts:
-            self._members.add(host)
+            self._hosts.add(host)
 
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire the workers of these, then let the hosts go."""
@@ -128,27 +128,27 @@ class Fleet:
         self._watch_starts()
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Try hosts again that are refused or not reached; returns which."""
-        return tuple(name for name in names if self._members.retry(name))
+        """Try hosts again that failed or are not reached; returns which."""
+        return tuple(name for name in names if self._hosts.retry(name))
 
     def follow_logs(self, on: bool) -> None:
         """Have the agents send what workers print, or not any more."""
         if on or self._logs_followed:
             self._logs_followed = on
             self._followed.clear()
-            for managed in self._members.values():
-                self._follow_logs(managed)
+            for fleet_host in self._hosts.values():
+                self._follow_logs(fleet_host)
 
     def give_credentials(self, credentials: Credentials) -> None:
         """Give agents of hosts that are ready what their workers join with; others get it then."""
         self._credentials = credentials
-        for managed in self._members.values():
-            if managed.was_ready:
-                managed.send(credentials)
+        for fleet_host in self._hosts.values():
+            if fleet_host.was_ready:
+                fleet_host.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
         """Let every host know where the scheduler is."""
-        self._members.scheduler_listens(port)
+        self._hosts.scheduler_listens(port)
 
     def count(self, counts: Counts) -> None:
         """Take the scheduler's counts."""
@@ -158,11 +158,11 @@ class Fleet:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
         self._stopping = True
         await self._tasks.close()
-        return await self._members.stop(grace_s)
+        return await self._hosts.stop(grace_s)
 
-    def host_changed(self, host: ManagedHost) -> None:
+    def host_changed(self, host: FleetHost) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
-        if not self._members.belongs(host):
+        if not self._hosts.belongs(host):
             return
         if self._last_states.get(host.name) is not host.state:
             self._last_states[host.name] = host.state
@@ -181,11 +181,11 @@ class Fleet:
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def overreach(self, host: ManagedHost, message: FromAgent) -> str:
+    def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""
-        return self._members.overreach(host, message)
+        return self._hosts.overreach(host, message)
 
-    def message_received(self, host: ManagedHost, message: FromAgent) -> None:
+    def message_received(self, host: FleetHost, message: FromAgent) -> None:
         """Handle a message of an agent."""
         match message:
             case Telemetry():
@@ -196,7 +196,7 @@ class Fleet:
                 return
             case Facts():
                 self._worker_actions.meet(host, message)
-                self._claim(host)
+                self._take_gpus(host)
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
@@ -208,7 +208,7 @@ class Fleet:
                 self._reconcile_soon()
         self._listener.fleet_changed()
 
-    async def ask(self, host: ManagedHost, question: Question) -> str | None:
+    async def ask(self, host: FleetHost, question: Question) -> str | None:
         """Ask a user."""
         return await self._listener.ask(host.name, question)
 
@@ -243,7 +243,7 @@ class Fleet:
         hosts = self.hosts if hosts is None else hosts
         return Actual(
             hosts=hosts,
-            capacities=self._members.capacities({host.name for host in hosts} - self._leaving),
+            capacities=self._hosts.capacities({host.name for host in hosts} - self._leaving),
             running=self.worker_table.staying,
             ranked=self.worker_table.ranked,
             leaving=self.worker_table.leaving,
@@ -251,7 +251,7 @@ class Fleet:
 
     def _addresses(self) -> dict[str, str]:
         """Return host → where its workers listen, of those that can start any now."""
-        return self._listening.addresses(self._members.ways())
+        return self._listening.addresses(self._hosts.host_addresses())
 
     async def _retire(self, names: tuple[str, ...]) -> None:
         kept = await self._worker_actions.retire(names)
@@ -261,37 +261,37 @@ class Fleet:
     async def _remove_host(self, name: str) -> None:
         self._leaving.add(name)
         stayed = await self._worker_actions.retire(self.worker_table.of_host(name))
-        managed = self._members.remove(name)
+        fleet_host = self._hosts.remove(name)
         self._leaving.discard(name)
-        await managed.stop(GRACE_S)
+        await fleet_host.stop(GRACE_S)
         self._worker_actions.lose(self.worker_table.of_host(name), f"{name} was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def _claim(self, host: ManagedHost) -> None:
+    def _take_gpus(self, host: FleetHost) -> None:
         """Let a host have its GPUs; a second line for one machine has no part in the cluster."""
-        if (refused := self._members.claim(host)) is not None:
-            double, reason = refused
+        if (failed := self._hosts.take_gpus(host)) is not None:
+            double, reason = failed
             self._worker_actions.lose(self.worker_table.of_host(double.name), reason)
-            self._listener.tell(Severity.ERROR, double.name, "refused", reason)
+            self._listener.tell(Severity.ERROR, double.name, "failed", reason)
             self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
-    def _tell_state(self, host: ManagedHost) -> None:
+    def _tell_state(self, host: FleetHost) -> None:
         """Record a host's state where it is worth knowing."""
         status = host.status
         severity = {
             HostState.READY: Severity.INFO,
             HostState.SILENT: Severity.WARNING,
             HostState.RECONNECTING: Severity.WARNING,
-            HostState.REFUSED: Severity.ERROR,
+            HostState.FAILED: Severity.ERROR,
         }.get(host.state)
         if severity is not None:
             text = status.reason or "; ".join(status.warnings) or host.record.far_address
             self._listener.tell(severity, host.name, host.state, text)
 
-    def _follow_logs(self, host: ManagedHost) -> None:
+    def _follow_logs(self, host: FleetHost) -> None:
         """Have a host send what its workers print; what they printed before it sends once."""
         if not self._logs_followed:
             host.send(FollowLogs(False))

@@ -1,8 +1,8 @@
 """One host of the fleet: from a line of the hosts file to a ready agent, and kept there.
 
-resolving → connecting → authenticating → probing → reaching → ready; then silent →
-reconnecting for as long as it takes, or refused with its reason and hint until `retry()`.
-Each attempt that comes as far as a link is a `Session`. A failure here is a state of this host
+resolving → connecting → authenticating → probing → checking → ready; then silent →
+reconnecting for as long as it takes, or failed with its reason and hint until `retry()`.
+Each attempt that comes as far as a channel is a `Session`. A failure here is a state of this host
 and never an exception that others see.
 """
 
@@ -14,9 +14,9 @@ from typing import Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet.addresses import bracketed
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host_record import HostRecord
-from gputui.fleet.link import AgentLink
 from gputui.fleet.session import Session
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
@@ -33,20 +33,20 @@ END_S = 5.0
 class HostListener(Protocol):
     """What the fleet does when something happens on a host."""
 
-    def host_changed(self, host: "ManagedHost") -> None:
+    def host_changed(self, host: "FleetHost") -> None:
         """Note another state, reason or warning, or that the lease is over."""
 
-    def overreach(self, host: "ManagedHost", message: FromAgent) -> str:
+    def overreach(self, host: "FleetHost", message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""
 
-    def message_received(self, host: "ManagedHost", message: FromAgent) -> None:
+    def message_received(self, host: "FleetHost", message: FromAgent) -> None:
         """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
 
-    async def ask(self, host: "ManagedHost", question: Question) -> str | None:
+    async def ask(self, host: "FleetHost", question: Question) -> str | None:
         """Ask a user; None for no, or without a user to ask."""
 
 
-class ManagedHost:
+class FleetHost:
     """A host and the connection to its agent."""
 
     def __init__(
@@ -57,10 +57,10 @@ class ManagedHost:
         self._opener = opener
         self._listener = listener
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
-        self._link: AgentLink | None = None
+        self._channel: AgentChannel | None = None
         self._task: asyncio.Task[None] | None = None
         self.was_ready = False
-        """Whether it has been ready, and not refused since."""
+        """Whether it has been ready, and not failed since."""
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
@@ -111,7 +111,7 @@ class ManagedHost:
         self._task = asyncio.create_task(self._live(), name=f"host {self.name}")
 
     def scheduler_listens(self, port: int, address: str | None = None) -> None:
-        """Set the scheduler's address; a host waits for that in `reaching`.
+        """Set the scheduler's address; a host waits for that in `checking`.
 
         `address` is where every host reaches it; None is each host's own way to this machine.
         """
@@ -120,13 +120,13 @@ class ManagedHost:
 
     def send(self, message: ToAgent) -> bool:
         """Send to the agent; False when there is none now, and its next `Facts` say how it is."""
-        if self._link is None:
+        if self._channel is None:
             return False
-        self._link.send(message)
+        self._channel.send(message)
         return True
 
     def retry(self) -> None:
-        """Try a refused host again, or one that is reconnecting at once."""
+        """Try a failed host again, or one that is reconnecting at once."""
         self._retry_asked.set()
 
     async def stop(self, grace_s: float = 5.0) -> bool:
@@ -161,7 +161,7 @@ class ManagedHost:
     async def scheduler_end(self) -> tuple[str, int]:
         """Return (address, port) of the scheduler as this host reaches it, once it is known."""
         if not self._scheduler_known.is_set():
-            self._entered(HostState.REACHING, "waiting for the scheduler")
+            self._entered(HostState.CHECKING, "waiting for the scheduler")
             await self._scheduler_known.wait()
         return self._scheduler_end()
 
@@ -183,7 +183,7 @@ class ManagedHost:
             return
         self._retry_asked.clear()
         if not (self.was_ready and error.transient):
-            self._refuse(error)
+            self._fail(error)
             await self._retry_asked.wait()
             return
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
@@ -205,25 +205,25 @@ class ManagedHost:
             self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
         )
         opened = await self._opener.open(self.host, stages)
-        self._link = opened.link
+        self._channel = opened.channel
         self.record.reached(opened.local_address, opened.far_address)
         session = Session(self.host, self._settings, opened, stages, self.record, self)
         try:
             await session.attend()
         except HostError as error:
-            await self._part(opened.link, error)
+            await self._part(opened.channel, error)
             raise
         finally:
             self._heard_at = session.heard_at
-            self._link = None
-            await asyncio.shield(opened.link.close())
+            self._channel = None
+            await asyncio.shield(opened.channel.close())
 
-    async def _part(self, link: AgentLink, error: HostError) -> None:
+    async def _part(self, channel: AgentChannel, error: HostError) -> None:
         """Leave no agent behind on a host that will not be used, or has not been ready yet."""
         if not error.transient:
-            await _end(link)
+            await _end(channel)
         elif not self.was_ready:
-            link.send(Shutdown(0.0))
+            channel.send(Shutdown(0.0))
 
     def _scheduler_end(self) -> tuple[str, int]:
         assert self._scheduler
@@ -238,12 +238,12 @@ class ManagedHost:
         if not self.was_ready:
             self.record.become(state, reason)
 
-    def _refuse(self, error: HostError) -> None:
+    def _fail(self, error: HostError) -> None:
         if self.was_ready:
             self.record.lost(0.0)
         self.was_ready = False
         self.record.become(
-            HostState.REFUSED,
+            HostState.FAILED,
             error.reason,
             error.hint,
             stderr_tail=error.stderr_tail,
@@ -251,10 +251,10 @@ class ManagedHost:
         )
 
 
-async def _end(link: AgentLink) -> None:
+async def _end(channel: AgentChannel) -> None:
     """Have the agent of a host that will not be used end, rather than wait for its lease."""
-    link.send(Shutdown(0.0))
+    channel.send(Shutdown(0.0))
     with contextlib.suppress(TimeoutError, ProtocolError):
         async with asyncio.timeout(END_S):
-            while await link.receive() is not None:
+            while await channel.receive() is not None:
                 continue

@@ -6,10 +6,10 @@ The fleet decides which there are; each reaches its agent by itself.
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from gputui.fleet.addresses import Way
+from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.opening import Opener
-from gputui.fleet.host import HostListener, ManagedHost
+from gputui.fleet.host import FleetHost, HostListener
 from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity
@@ -30,25 +30,25 @@ ON_THE_WAY = (
     HostState.CONNECTING,
     HostState.AUTHENTICATING,
     HostState.PROBING,
-    HostState.REACHING,
+    HostState.CHECKING,
 )
 
 
-class HostTable(Mapping[str, ManagedHost]):
+class HostTable(Mapping[str, FleetHost]):
     """The hosts, in the order of their lines."""
 
     def __init__(self, settings: FleetSettings, opener: Opener, listener: HostListener) -> None:
         self._settings = settings
         self._listener = listener
         self._opener = opener
-        self._hosts: dict[str, ManagedHost] = {}
+        self._hosts: dict[str, FleetHost] = {}
         self._doubles: dict[str, HostStatus] = {}
         """Second lines for one machine."""
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
         self._scheduler_port: int | None = None
 
-    def __getitem__(self, name: str) -> ManagedHost:
+    def __getitem__(self, name: str) -> FleetHost:
         return self._hosts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -66,9 +66,9 @@ class HostTable(Mapping[str, ManagedHost]):
     def readings(self) -> dict[str, WorkerReading]:
         """What the agents last read of each worker."""
         found: dict[str, WorkerReading] = {}
-        for managed in self.values():
-            if managed.telemetry is not None:
-                found |= {reading.name: reading for reading in managed.telemetry.workers}
+        for fleet_host in self.values():
+            if fleet_host.telemetry is not None:
+                found |= {reading.name: reading for reading in fleet_host.telemetry.workers}
         return found
 
     @property
@@ -76,32 +76,32 @@ class HostTable(Mapping[str, ManagedHost]):
         """Whether any is connecting for the first time."""
         return any(status.state in ON_THE_WAY for status in self.statuses)
 
-    def belongs(self, host: ManagedHost) -> bool:
+    def belongs(self, host: FleetHost) -> bool:
         """Return whether it is still one of these, and no second line."""
         return self.get(host.name) is host and host.name not in self._doubles
 
     def add(self, host: Host) -> None:
         """Begin to reach a host."""
-        managed = ManagedHost(host, self._settings, self._opener, self._listener)
-        self._hosts[host.name] = managed
+        fleet_host = FleetHost(host, self._settings, self._opener, self._listener)
+        self._hosts[host.name] = fleet_host
         if self._scheduler_port is not None:
-            managed.scheduler_listens(self._scheduler_port)
-        managed.start()
+            fleet_host.scheduler_listens(self._scheduler_port)
+        fleet_host.start()
 
-    def remove(self, name: str) -> ManagedHost:
+    def remove(self, name: str) -> FleetHost:
         """Forget a host, and return it: it is still to be stopped."""
         self._doubles.pop(name, None)
         self._disown(name)
         return self._hosts.pop(name)
 
     def retry(self, name: str) -> bool:
-        """Try a host again; False for one that is neither refused nor out of reach."""
-        managed = self[name]
+        """Try a host again; False for one that is neither failed nor out of reach."""
+        fleet_host = self[name]
         if name in self._doubles:
             del self._doubles[name]
-            self.add(managed.host)
-        elif managed.state in (HostState.REFUSED, HostState.RECONNECTING):
-            managed.retry()
+            self.add(fleet_host.host)
+        elif fleet_host.state in (HostState.FAILED, HostState.RECONNECTING):
+            fleet_host.retry()
         else:
             return False
         return True
@@ -109,61 +109,61 @@ class HostTable(Mapping[str, ManagedHost]):
     def scheduler_listens(self, port: int) -> None:
         """Let every host know where the scheduler is, those to come included."""
         self._scheduler_port = port
-        for managed in self.values():
-            managed.scheduler_listens(port)
+        for fleet_host in self.values():
+            fleet_host.scheduler_listens(port)
 
     def capacities(self, names: Collection[str]) -> dict[str, HostCapacity]:
         """Return what those hosts give that are ready, or lost for less than their lease."""
         found = {}
         for name in (self.keys() & names) - self._doubles.keys():
-            managed = self[name]
-            usable = managed.state not in (*ON_THE_WAY, HostState.REFUSED)
-            capacity = managed.record.capacity
-            if usable and not managed.lease_over and capacity is not None:
+            fleet_host = self[name]
+            usable = fleet_host.state not in (*ON_THE_WAY, HostState.FAILED)
+            capacity = fleet_host.record.capacity
+            if usable and not fleet_host.lease_over and capacity is not None:
                 found[name] = capacity
         return found
 
-    def ways(self) -> Iterator[Way]:
+    def host_addresses(self) -> Iterator[HostAddress]:
         """Yield the addresses of every host's connection."""
-        for name, managed in self.items():
-            given_up = managed.state is HostState.REFUSED or name in self._doubles
-            record = managed.record
-            yield Way(name, record.local_address, record.far_address, given_up=given_up)
+        for name, fleet_host in self.items():
+            given_up = fleet_host.state is HostState.FAILED or name in self._doubles
+            record = fleet_host.record
+            yield HostAddress(name, record.local_address, record.far_address, given_up=given_up)
 
-    def overreach(self, host: ManagedHost, message: FromAgent) -> str:
+    def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""
         return overreach(host.name, message, host.facts, self._owners)
 
-    def claim(self, host: ManagedHost) -> tuple[ManagedHost, str] | None:
-        """Let a host have its GPUs; returns one that is refused for being a machine twice, and why.
+    def take_gpus(self, host: FleetHost) -> tuple[FleetHost, str] | None:
+        """Let a host have its GPUs; returns one that fails for being a machine twice, and why.
 
         That is the later line of two, unless it has been ready: what a host has stays its own.
         """
         assert host.facts
         found = same_machine(host.host, host.facts, self._owners)
-        refused = None
+        failed = None
         if found is not None:
             owner, reason = self[found[0]], found[1]
             lines = list(self._hosts)
             if owner.was_ready or lines.index(owner.name) < lines.index(host.name):
-                self._refuse_double(host, reason)
+                self._fail_double(host, reason)
                 return host, reason
             reason = reason.replace(owner.name, host.name, 1)
-            self._refuse_double(owner, reason)
-            refused = owner, reason
+            self._fail_double(owner, reason)
+            failed = owner, reason
         self._owners |= {device.uuid: host.name for device in chosen_devices(host.host, host.facts)}
-        return refused
+        return failed
 
-    def _refuse_double(self, managed: ManagedHost, reason: str) -> None:
-        self._disown(managed.name)
-        self._doubles[managed.name] = HostStatus(
-            name=managed.name,
-            state=HostState.REFUSED,
-            state_since=managed.status.state_since,
+    def _fail_double(self, fleet_host: FleetHost, reason: str) -> None:
+        self._disown(fleet_host.name)
+        self._doubles[fleet_host.name] = HostStatus(
+            name=fleet_host.name,
+            state=HostState.FAILED,
+            state_since=fleet_host.status.state_since,
             reason=reason,
             hint="remove one of the two lines",
             failed_stage=HostState.PROBING,
-            address=managed.record.far_address,
+            address=fleet_host.record.far_address,
         )
 
     def _disown(self, name: str) -> None:

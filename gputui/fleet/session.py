@@ -1,6 +1,6 @@
-"""One link to an agent: its host is made ready over it, then it is read and pinged to its end.
+"""One channel to an agent: its host is made ready over it, then it is read and pinged to its end.
 
-probing → reaching → ready, and silent while no message comes. What happens goes to the host's
+probing → checking → ready, and silent while no message comes. What happens goes to the host's
 record and to a listener; the end is always a HostError, which says why.
 """
 
@@ -82,7 +82,7 @@ class Session:
     async def _make_ready(self) -> None:
         """Configure the agent, check its facts, and have it try the scheduler's port."""
         await self._probe()
-        await self._reach()
+        await self._check()
         self._ready = True
         self.listener.made_ready()
 
@@ -92,7 +92,7 @@ class Session:
             raise self.stages.error(wrong.reason, wrong.hint)
         late = f"its agent started and then said nothing for {self.stages.timeout_s:g} s"
         async with self.stages.enter(HostState.PROBING, late):
-            self.opened.link.send(
+            self.opened.channel.send(
                 Configure(
                     version=VERSION,
                     cluster_id=self.settings.cluster_id,
@@ -113,32 +113,32 @@ class Session:
         self.record.warn((*([clock] if clock else []), *found))
         self.record.found()
 
-    async def _reach(self) -> None:
+    async def _check(self) -> None:
         address, port = await self.listener.scheduler_end()
         here, there = f"{bracketed(address)}:{port}", self.opened.far_address or self.host.name
         why = f"{there} cannot reach the scheduler at {here}"
-        async with self.stages.enter(HostState.REACHING, f"{why}: no answer", checks.PORT_HINT):
-            self.opened.link.send(Reach(address, port, self.stages.timeout_s * 0.8))
+        async with self.stages.enter(HostState.CHECKING, f"{why}: no answer", checks.PORT_HINT):
+            self.opened.channel.send(Reach(address, port, self.stages.timeout_s * 0.8))
             reached = await self._reached
         if reached.error:
             raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""
-        link = self.opened.link
+        channel = self.opened.channel
         try:
-            while (message := await link.receive()) is not None:
+            while (message := await channel.receive()) is not None:
                 self.heard_at = time.monotonic()
                 self._take(message)
         except ProtocolError as error:
-            raise self.stages.error(str(error), stderr_tail=link.last_log_lines) from error
-        cut = await link.stream.exit_status() != 0
+            raise self.stages.error(str(error), stderr_tail=channel.last_log_lines) from error
+        cut = await channel.stream.exit_status() != 0
         what = "the connection to its agent was cut" if cut else "its agent ended"
         if self._ending is not None:
             what = f"its agent ended: {self._ending.reason}"
         raise self.stages.error(
             what if self._ready else f"{what} before it was ready",
-            stderr_tail=self._ending.log_tail if self._ending else link.last_log_lines,
+            stderr_tail=self._ending.log_tail if self._ending else channel.last_log_lines,
             transient=True,
         )
 
@@ -175,7 +175,7 @@ class Session:
             elif quiet_s < silence_s and record.state is HostState.SILENT:
                 record.become(HostState.READY)
             number += 1
-            self.opened.link.send(Ping(number))
+            self.opened.channel.send(Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
             too_long_s = await _oversleep(wait_s)
             self.heard_at = min(self.heard_at + too_long_s, time.monotonic())

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from gputui.errors import GputuiError
-from gputui.fleet.host import ManagedHost
+from gputui.fleet.host import FleetHost
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_table import WorkerTable
 from gputui.plan import WorkerSpec
@@ -61,7 +61,7 @@ class WorkerActions:
     """The workers of a fleet, on these hosts."""
 
     def __init__(
-        self, hosts: Mapping[str, ManagedHost], worker_table: WorkerTable, listener: FleetListener
+        self, hosts: Mapping[str, FleetHost], worker_table: WorkerTable, listener: FleetListener
     ) -> None:
         self._hosts = hosts
         self._worker_table = worker_table
@@ -109,7 +109,7 @@ class WorkerActions:
         """Stop workers that did not register in time."""
         for name in names:
             reason = f"it did not register with the scheduler within {bound_s:g} s"
-            self._listener.tell(Severity.ERROR, name, "parked", reason)
+            self._listener.tell(Severity.ERROR, name, "given up", reason)
             self._worker_table.give_up(name, reason)
         for host, there in self._by_host(names).items():
             self._worker_table.stop(there)
@@ -123,7 +123,7 @@ class WorkerActions:
             for name in names:
                 self._listener.tell(Severity.ERROR, name, "lost", why)
 
-    def meet(self, host: ManagedHost, facts: Facts) -> None:
+    def meet(self, host: FleetHost, facts: Facts) -> None:
         """Compare the workers that an agent has with those it should have."""
         self._stop_unwanted(host, [worker.name for worker in facts.running])
         for name in self._worker_table.restarted(facts):
@@ -131,7 +131,7 @@ class WorkerActions:
         if gone := self._worker_table.facts(host.name, facts):
             self._listener.remove(gone, f"their agent on {host.name} has them no more")
 
-    def catch_up(self, host: ManagedHost, address: str) -> None:
+    def catch_up(self, host: FleetHost, address: str) -> None:
         """Have an agent that connected again report its workers."""
         table = self._worker_table
         names = [name for name in table.of_host(host.name) if not table.unwanted(name)]
@@ -139,42 +139,42 @@ class WorkerActions:
         if there:
             self._send_start(host, there, address)
 
-    def read(self, host: ManagedHost, telemetry: Telemetry) -> None:
+    def read(self, host: FleetHost, telemetry: Telemetry) -> None:
         """Stop workers that an agent reports and that are not desired."""
         self._stop_unknown(host, [worker.name for worker in telemetry.workers])
 
-    def started(self, host: ManagedHost, message: WorkerStarted) -> None:
+    def started(self, host: FleetHost, message: WorkerStarted) -> None:
         """Handle a process that was forked."""
         self._stop_unknown(host, [message.name])
         if self._worker_table.started(message):
             self._listener.worker_restarted(message.name)
 
-    def ready(self, host: ManagedHost, message: WorkerReady) -> None:
+    def ready(self, host: FleetHost, message: WorkerReady) -> None:
         """Handle a worker that registered."""
         self._stop_unknown(host, [message.name])
         if self._worker_table.ready(message):
             self._listener.tell(Severity.INFO, message.name, "registered", message.address)
 
-    def exited(self, host: ManagedHost, message: WorkerExited) -> None:
+    def exited(self, host: FleetHost, message: WorkerExited) -> None:
         """Handle the end of a worker's process."""
         if message.restart_in_s is not None:
             self._stop_unknown(host, [message.name])
         expected = message.name not in self._worker_table.staying or message.kind == "stopped"
         self._worker_table.exited(message)
         if not expected:
-            kind = "parked" if message.parked else "crashed"
-            severity = Severity.ERROR if message.parked else Severity.WARNING
+            kind = "crash loop" if message.crash_loop else "crashed"
+            severity = Severity.ERROR if message.crash_loop else Severity.WARNING
             self._listener.tell(severity, message.name, kind, message.reason)
 
-    def _send_start(self, host: ManagedHost, specs: list[WorkerSpec], address: str) -> bool:
+    def _send_start(self, host: FleetHost, specs: list[WorkerSpec], address: str) -> bool:
         return host.send(StartWorkers(tuple(specs), host.scheduler_address, address))
 
-    def _stop_unwanted(self, host: ManagedHost, names: Iterable[str]) -> None:
+    def _stop_unwanted(self, host: FleetHost, names: Iterable[str]) -> None:
         """Have an agent that is met stop what it should have stopped before."""
         if unwanted := tuple(name for name in names if self._worker_table.unwanted(name)):
             host.send(StopWorkers(unwanted, GRACE_S))
 
-    def _stop_unknown(self, host: ManagedHost, names: Iterable[str]) -> None:
+    def _stop_unknown(self, host: FleetHost, names: Iterable[str]) -> None:
         """Have an agent stop what it reports and should not have, however it came to have it."""
         if unknown := tuple(name for name in names if name not in self._worker_table):
             host.send(StopWorkers(unknown, GRACE_S))

@@ -104,7 +104,7 @@ class WorkerTable:
 
     def given_up(self, name: str) -> bool:
         """Return whether a worker is not started again by itself."""
-        return self._workers[name].state is WorkerState.PARKED
+        return self._workers[name].state is WorkerState.CRASH_LOOP
 
     def registered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those that the scheduler knows."""
@@ -130,7 +130,7 @@ class WorkerTable:
         """Note that a worker did not come up, and is not to be started again by itself."""
         worker = self._workers[name]
         worker.reason = reason
-        self._become(worker, WorkerState.PARKED)
+        self._become(worker, WorkerState.CRASH_LOOP)
 
     def stop(self, names: Iterable[str]) -> None:
         """Note that the agent was asked to stop workers."""
@@ -188,7 +188,7 @@ class WorkerTable:
             return False
         again = message.restarts > worker.restarts
         worker.pid, worker.restarts = message.pid, message.restarts
-        if worker.state not in (WorkerState.RETIRING, WorkerState.PARKED):
+        if worker.state not in (WorkerState.RETIRING, WorkerState.CRASH_LOOP):
             worker.starting_since = time.monotonic()
             self._become(worker, WorkerState.STARTING)
         return again
@@ -213,11 +213,11 @@ class WorkerTable:
             return
         self._counts.pop(message.name, None)
         worker.pid, worker.address = None, None
-        if worker.state is WorkerState.PARKED and message.kind == "stopped":
+        if worker.state is WorkerState.CRASH_LOOP and message.kind == "stopped":
             return
         worker.reason = message.reason
-        if message.parked:
-            self._become(worker, WorkerState.PARKED)
+        if message.crash_loop:
+            self._become(worker, WorkerState.CRASH_LOOP)
         elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:
             self.forget([message.name])
         else:

@@ -1,7 +1,7 @@
 """Alarms into the event log: those that begin, and those that end.
 
 Looked for every few seconds, attached or not, so that a screen that attaches later shows what
-happened. What is an event of a host or a worker itself (silent, parked) is not recorded twice.
+happened. What is an event of a host or a worker itself (silent, crash loop) is not recorded twice.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gputui.head.head import Head
 
 INTERVAL_S = 2.0
-RECORDED_ELSEWHERE = frozenset({AlarmKind.SILENT, AlarmKind.PARKED})
+RECORDED_ELSEWHERE = frozenset({AlarmKind.SILENT, AlarmKind.CRASH_LOOP})
 
 
 class AlarmWatch:
@@ -80,7 +80,7 @@ def described(kind: AlarmKind, slot: Slot | None) -> str:
             for process in device.processes
             if process.owner is Owner.OTHER
         ),
-        AlarmKind.MISPLACED: ", ".join(
+        AlarmKind.WRONG_DEVICE: ", ".join(
             f"{worker.name} is on {worker.seen_device_uuid}" for worker in slot.workers
         ),
     }

@@ -64,8 +64,8 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
     return Settled(
         request.request,
         workers=fleet.worker_table.up,
-        failed_hosts=tuple(s for s in fleet.host_statuses if s.state is HostState.REFUSED),
-        failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.PARKED),
+        failed_hosts=tuple(s for s in fleet.host_statuses if s.state is HostState.FAILED),
+        failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.CRASH_LOOP),
         wanted=tuple(fleet.worker_table.staying),
     )
 

@@ -230,7 +230,7 @@ class WorkerExited:
     log_tail: tuple[str, ...]
     restart_in_s: float | None
     """When it will be started again; None when it will not."""
-    parked: bool
+    crash_loop: bool
     """Whether it failed five times in a row and waits for `RestartWorkers`."""
 
 

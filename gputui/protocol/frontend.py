@@ -103,7 +103,7 @@ class ChangeHosts:
 
 @dataclass(frozen=True, slots=True)
 class RetryHosts:
-    """Try refused hosts again; all of them with none named."""
+    """Try failed hosts again; all of them with none named."""
 
     request: int
     names: tuple[str, ...] = ()

@@ -223,10 +223,10 @@ class OngoingRun:
         self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
         if event.kind == "restarted" and event.subject != "cluster":
             self.events.restarts += 1
-        if event.kind in ("crashed", "parked", "lost"):
+        if event.kind in ("crashed", "crash loop", "given up", "lost"):
             self.events.crashes.append(f"{event.subject} {event.kind}: {event.text}")
             self._crashed.set()
-        if event.kind in ("parked", "lost", "refused"):
+        if event.kind in ("crash loop", "given up", "lost", "failed"):
             self._fewer.set()
 
 

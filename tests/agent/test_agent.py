@@ -265,5 +265,5 @@ async def test_a_worker_that_cannot_listen_says_on_what_and_is_not_tried_again(
     driver.send(StartWorkers((spec(),), one.address, "192.0.2.1"))
     exited = await driver.wait_for(WorkerExited)
     assert exited.reason == "it cannot listen on 192.0.2.1: this host has no such address"
-    assert exited.parked and exited.restart_in_s is None
+    assert exited.crash_loop and exited.restart_in_s is None
     await driver.shut_down()

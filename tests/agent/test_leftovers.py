@@ -163,7 +163,7 @@ async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_sai
     driver.send(credentials)
     driver.send(StartWorkers((spec(),), one.address, "127.0.0.1"))
     exited = await driver.wait_for(WorkerExited)
-    assert (exited.kind, exited.parked) == ("import-error", True)
+    assert (exited.kind, exited.crash_loop) == ("import-error", True)
     assert "no such dask" in exited.reason
     assert len([each for each in driver.seen if isinstance(each, Trouble)]) == 3
     await driver.shut_down()

@@ -23,8 +23,8 @@ from types import TracebackType
 from gputui.cluster import HeadLink
 from gputui.demo.agent import MEMORY_BYTES, SimulatedAgent
 from gputui.demo.devices import Gpu, Load
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opened
-from gputui.fleet.link import AgentLink
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
@@ -131,7 +131,7 @@ class Opener:
                 raise stages.error(str(error), transient=True) from error
             stream.write(f"{host.name}\n".encode())
         number = int(host.name[3:])
-        return Opened(AgentLink(stream), "10.0.0.1", f"10.1.{number // 250}.{number % 250 + 1}")
+        return Opened(AgentChannel(stream), "10.0.0.1", f"10.1.{number // 250}.{number % 250 + 1}")
 
     async def close(self) -> None:
         return

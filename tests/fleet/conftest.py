@@ -12,7 +12,7 @@ import pytest
 import gputui
 from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.opening import Shared
-from gputui.fleet.host import ManagedHost
+from gputui.fleet.host import FleetHost
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host
@@ -31,19 +31,19 @@ class Listener:
     answers: list[str | None] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def host_changed(self, host: ManagedHost) -> None:
+    def host_changed(self, host: FleetHost) -> None:
         if not self.states or self.states[-1] is not host.state:
             self.states.append(host.state)
         self.changed.set()
 
-    def overreach(self, host: ManagedHost, message: object) -> str:
+    def overreach(self, host: FleetHost, message: object) -> str:
         return ""
 
-    def message_received(self, host: ManagedHost, message: object) -> None:
+    def message_received(self, host: FleetHost, message: object) -> None:
         self.messages.append(message)
         self.changed.set()
 
-    async def ask(self, host: ManagedHost, question: Question) -> str | None:
+    async def ask(self, host: FleetHost, question: Question) -> str | None:
         self.questions.append(question)
         return self.answers.pop(0) if self.answers else None
 
@@ -64,30 +64,30 @@ class Reaching:
     )
     port: int = 8786
     """The scheduler's."""
-    hosts: list[ManagedHost] = field(default_factory=list)
+    hosts: list[FleetHost] = field(default_factory=list)
     listeners: dict[str, Listener] = field(default_factory=dict)
     shared: Shared | None = None
 
     def configure(self, **changes: object) -> None:
         self.settings = replace(self.settings, **changes)
 
-    def begin(self, host: Host, *, scheduler: bool = True, **wishes: object) -> ManagedHost:
+    def begin(self, host: Host, *, scheduler: bool = True, **wishes: object) -> FleetHost:
         """Start to reach a host whose agent does as `wishes` say."""
         self.shared = self.shared or Shared(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
-        managed = ManagedHost(replace(host, env=env), self.settings, self.shared, listener)
+        fleet_host = FleetHost(replace(host, env=env), self.settings, self.shared, listener)
         if scheduler:
-            managed.scheduler_listens(self.port)
-        managed.start()
-        self.hosts.append(managed)
+            fleet_host.scheduler_listens(self.port)
+        fleet_host.start()
+        self.hosts.append(fleet_host)
         self.listeners[host.name] = listener
-        return managed
+        return fleet_host
 
-    def begin_local(self, **wishes: object) -> ManagedHost:
+    def begin_local(self, **wishes: object) -> FleetHost:
         return self.begin(LOCAL, **wishes)
 
-    async def end(self, host: ManagedHost, bound_s: float = BOUND_S) -> ManagedHost:
+    async def end(self, host: FleetHost, bound_s: float = BOUND_S) -> FleetHost:
         """Wait until a host has come to the end of its start."""
         await self.listeners[host.name].until(lambda: host.state.final, bound_s)
         return host

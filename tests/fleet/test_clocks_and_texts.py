@@ -34,7 +34,7 @@ async def test_a_clock_that_is_more_than_a_day_off_is_refused_with_the_offset(
     start_asyncssh("ssh1", environ=clock_off_by(ssh_folder.folder, days * 86400 + 1))
     reaching.configure(ssh_config=str(ssh_folder.config))
     host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert words in host.status.reason
     assert "NTP" in host.status.hint
 

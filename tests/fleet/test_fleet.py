@@ -108,7 +108,7 @@ async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
     one.agent().registers = False
     await one.until(lambda: one.fleet.settled and one.fleet.worker_statuses)
     statuses = one.fleet.worker_statuses
-    assert {status.state for status in statuses} == {WorkerState.PARKED}
+    assert {status.state for status in statuses} == {WorkerState.CRASH_LOOP}
     assert statuses[0].reason == "it did not register with the scheduler within 0.05 s"
     await one.until(lambda: one.agent().workers == {})
     one.agent().cut()
@@ -131,15 +131,15 @@ async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) ->
 async def test_a_crash_is_an_event_with_its_cause(begin: Begin) -> None:
     one = begin()
     await one.up(2)
-    one.agent().say(exited("h0:gpu0", reason="it cannot listen on 10.0.0.7", parked=True))
-    await one.until(lambda: any(kind == "parked" for _, _, kind, _ in one.head.events))
-    assert one.head.events[-1][1:] == ("h0:gpu0", "parked", "it cannot listen on 10.0.0.7")
+    one.agent().say(exited("h0:gpu0", reason="it cannot listen on 10.0.0.7", crash_loop=True))
+    await one.until(lambda: any(kind == "crash loop" for _, _, kind, _ in one.head.events))
+    assert one.head.events[-1][1:] == ("h0:gpu0", "crash loop", "it cannot listen on 10.0.0.7")
 
 
 def refused(one: SimulatedFleet, host: str) -> str:
     """Return why a host is refused, "" while it is not."""
     status = next(status for status in one.fleet.host_statuses if status.name == host)
-    return status.reason if status.state is HostState.REFUSED else ""
+    return status.reason if status.state is HostState.FAILED else ""
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.fleet.conftest import LOCAL, Reaching
 async def test_a_local_host_becomes_ready_through_its_states(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local())
     assert host.state is S.READY
-    assert reaching.listeners["localhost"].states == [S.PROBING, S.REACHING, S.READY]
+    assert reaching.listeners["localhost"].states == [S.PROBING, S.CHECKING, S.READY]
     assert host.scheduler_address == "tls://127.0.0.1:8786"
 
 
@@ -30,7 +30,7 @@ async def test_facts_and_telemetry_reach_the_listener_and_the_status(reaching: R
 
 async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: Reaching) -> None:
     host = reaching.begin_local(scheduler=False)
-    await reaching.listeners["localhost"].until(lambda: host.state is S.REACHING)
+    await reaching.listeners["localhost"].until(lambda: host.state is S.CHECKING)
     assert host.status.reason == "waiting for the scheduler"
     host.scheduler_listens(4711)
     assert (await reaching.end(host)).state is S.READY
@@ -96,7 +96,7 @@ async def test_another_dask_is_refused_with_both_versions_and_the_line_that_mend
     reaching: Reaching,
 ) -> None:
     host = await reaching.end(reaching.begin_local(facts={"packages": {"dask": "2024.1.0"}}))
-    assert (host.state, host.status.failed_stage) == (S.REFUSED, "probing")
+    assert (host.state, host.status.failed_stage) == (S.FAILED, "probing")
     assert "dask 2024.1.0, but" in host.status.reason
     assert "-m pip install dask==" in host.status.hint
 
@@ -114,14 +114,14 @@ async def test_a_python_that_is_not_there_is_refused(reaching: Reaching) -> None
 
 async def test_a_scheduler_out_of_reach_is_refused_with_both_addresses(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local(unreachable="No route to host"))
-    assert host.status.failed_stage == "reaching"
+    assert host.status.failed_stage == "checking"
     assert "127.0.0.1 cannot reach the scheduler at 127.0.0.1:8786" in host.status.reason
     assert "DASK_GPUTUI__SCHEDULER__HOST" in host.status.hint
 
 
 async def test_an_agent_that_dies_at_once_leaves_its_last_log_lines(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local(die=True, scheduler=False))
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert "the end is near" in host.status.stderr_tail
 
 
@@ -137,4 +137,4 @@ async def test_a_refused_host_can_be_tried_again(reaching: Reaching) -> None:
     listener.states.clear()
     host.retry()
     await listener.until(lambda: S.PROBING in listener.states)
-    assert (await reaching.end(host)).state is S.REFUSED
+    assert (await reaching.end(host)).state is S.FAILED

@@ -127,7 +127,7 @@ async def test_a_changed_key_of_a_known_name_is_refused_though_its_address_is_kn
     )
     reaching.configure(ssh_config=str(asyncssh_hosts.config))
     host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert f"the host key of [localhost]:{first.port} has changed" in host.status.reason
 
 
@@ -139,5 +139,5 @@ async def test_a_jump_host_behind_itself_is_named_and_no_hang(
     config.write_text(f"Host bastion\n  ProxyJump {second}\nHost *\n  ProxyJump bastion\n")
     reaching.configure(ssh_config=str(config))
     host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())), bound_s=5)
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert "goes in a loop: gpu-a → bastion" in host.status.reason

@@ -136,9 +136,9 @@ async def test_a_server_that_opens_no_session_is_named(
         wait_for_ssh(ssh_folder, host)
         ssh_folder.describe(host)
         reaching.configure(ssh_config=str(ssh_folder.config))
-        managed = await reaching.end(reaching.begin(cpu_host("full")))
-        assert "opened no session" in managed.status.reason
-        assert "MaxSessions" in managed.status.hint
+        fleet_host = await reaching.end(reaching.begin(cpu_host("full")))
+        assert "opened no session" in fleet_host.status.reason
+        assert "MaxSessions" in fleet_host.status.hint
         await reaching.close()
     finally:
         ssh_folder.stop()

@@ -50,7 +50,7 @@ async def test_hosts_of_openssh_become_ready_all_at_once(
         S.CONNECTING,
         S.AUTHENTICATING,
         S.PROBING,
-        S.REACHING,
+        S.CHECKING,
         S.READY,
     ]
 
@@ -111,7 +111,7 @@ async def test_a_host_that_refuses_the_key_does_not_stop_the_others(
     reaching.configure(ssh_config=str(ssh_folder.config))
     good, bad = reaching.begin(cpu_host("good")), reaching.begin(cpu_host("bad"))
     await asyncio.gather(reaching.end(good), reaching.end(bad))
-    assert (good.state, bad.state) == (S.READY, S.REFUSED)
+    assert (good.state, bad.state) == (S.READY, S.FAILED)
     assert bad.status.failed_stage == "authenticating"
     assert "refused the login of" in bad.status.reason
     assert "ssh-copy-id" in bad.status.hint
@@ -179,7 +179,7 @@ async def test_a_changed_host_key_is_refused_whoever_is_there(
     host = reaching.begin(cpu_host("ssh1"))
     reaching.listeners["ssh1"].answers.append("yes")
     await reaching.end(host)
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert "has changed" in host.status.reason
     assert "ssh-keygen -R" in host.status.hint
 
@@ -298,7 +298,7 @@ async def test_a_wrong_passphrase_is_a_failure_in_words(
     host = reaching.begin(cpu_host("ssh1"))
     reaching.listeners["ssh1"].answers += ["wrong"]
     await reaching.end(host)
-    assert host.state is S.REFUSED
+    assert host.state is S.FAILED
     assert "passphrase" in host.status.reason.lower()
 
 

@@ -21,7 +21,7 @@ def counts(name: str, *, executing: int = 0, held: int = 0, status: str = "runni
 
 
 def exited(name: str = "a:gpu0", **told: object) -> WorkerExited:
-    usual = {"restart_in_s": None, "parked": False, "kind": "crashed", "reason": "it fell"}
+    usual = {"restart_in_s": None, "crash_loop": False, "kind": "crashed", "reason": "it fell"}
     return WorkerExited(
         **{"name": name, "pid": 7, "exit_code": 1, "signal": None, "log_tail": ()} | usual | told
     )
@@ -72,8 +72,8 @@ def test_a_second_report_with_the_device_is_not_another_start(worker_table: Work
 def test_a_crashed_worker_is_coming_until_it_is_parked(worker_table: WorkerTable) -> None:
     worker_table.exited(exited(restart_in_s=1.0))
     assert state(worker_table) is WorkerState.CRASHED and worker_table.coming
-    worker_table.exited(exited(parked=True))
-    assert state(worker_table) is WorkerState.PARKED and not worker_table.coming
+    worker_table.exited(exited(crash_loop=True))
+    assert state(worker_table) is WorkerState.CRASH_LOOP and not worker_table.coming
 
 
 def test_a_restart_is_noticed(worker_table: WorkerTable) -> None:

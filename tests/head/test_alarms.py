@@ -57,7 +57,7 @@ def test_another_persons_process_is_told_of_by_user_and_command() -> None:
 
 def test_what_a_worker_tells_itself_is_not_told_again() -> None:
     teller, watch = watching()
-    parked = worker(state=WorkerState.PARKED)
+    parked = worker(state=WorkerState.CRASH_LOOP)
     look(range(0, 10, 2), snapshot(host("h", device()), workers=(parked,)), watch)
     assert not teller.told
 

@@ -238,7 +238,7 @@ async def test_what_workers_print_reaches_every_frontend_that_follows(
 async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clusters) -> None:
     cluster = await clusters.start("localhost gpus=0")
     await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].state.final)
-    assert cluster.snapshot.hosts[0].state is HostState.REFUSED
+    assert cluster.snapshot.hosts[0].state is HostState.FAILED
     assert "no GPU 0" in cluster.snapshot.hosts[0].reason
 
 

@@ -52,7 +52,7 @@ async def test_a_no_refuses_the_host_and_writes_nothing(
 ) -> None:
     cluster = await asked(clusters, strangers)
     await cluster.link.send(Answer(cluster.asked[0].question, None))
-    await cluster.until(lambda: cluster.snapshot.hosts[0].state is HostState.REFUSED)
+    await cluster.until(lambda: cluster.snapshot.hosts[0].state is HostState.FAILED)
     assert not strangers.known_hosts.read_text()
 
 

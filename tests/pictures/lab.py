@@ -106,7 +106,7 @@ class Lab:
         workers = tuple(
             self._worker(host, device, 8 * number + place, second)
             for number, host in enumerate(hosts)
-            if host.state is not HostState.REFUSED
+            if host.state is not HostState.FAILED
             for place, device in enumerate(host.devices)
             if not (self.gpus > 8 and 8 * number + place == 13)
         )
@@ -132,7 +132,7 @@ class Lab:
         if self.hosts > 8 and number % 60 == 9:
             return HostStatus(
                 name,
-                HostState.REFUSED,
+                HostState.FAILED,
                 START - 4000,
                 "host key of node-10 is not known: SHA256:t4hX…",
                 "ssh node-10 once, and accept it",
@@ -254,7 +254,7 @@ class Lab:
         if self.trouble(gpu) == "crashed":
             return replace(
                 worker,
-                state=WorkerState.PARKED,
+                state=WorkerState.CRASH_LOOP,
                 pid=None,
                 address=None,
                 restarts=5,

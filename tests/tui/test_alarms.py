@@ -63,7 +63,7 @@ def test_what_is_broken_comes_first() -> None:
 def test_a_worker_on_another_gpu_than_it_was_pinned_to_is_an_alarm() -> None:
     wrong = worker(0, seen_device_uuid="GPU-h-1")
     both = snapshot(host("h", device(0), device(1)), workers=(wrong,))
-    assert kinds(Alarms(), both) == [AlarmKind.MISPLACED]
+    assert kinds(Alarms(), both) == [AlarmKind.WRONG_DEVICE]
 
 
 def test_of_a_silent_host_only_the_silence_is_told() -> None:

@@ -267,7 +267,7 @@ async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
 async def test_the_launch_board_shows_a_refused_host_and_tries_it_again() -> None:
     demo = Demo(Shape(8, 1), troubles=True)
     async with demo.app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, lambda: "refused" in seen(pilot))
+        await until(pilot, lambda: "failed" in seen(pilot))
         await until(pilot, lambda: "[n] no" in seen(pilot))
         await pilot.press("n")
         await until(pilot, lambda: not in_dialog(pilot))

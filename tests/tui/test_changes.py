@@ -28,7 +28,7 @@ def hosts() -> Snapshot:
     return snapshot(
         host("a", device(0, "a"), device(1, "a")),
         host("b", device(0, "b"), device(1, "b")),
-        host("r", state=HostState.REFUSED, reason="no route"),
+        host("r", state=HostState.FAILED, reason="no route"),
         workers=(worker(0, "a"), worker(1, "a", executing=1, in_memory=2), worker(0, "b")),
     )
 

@@ -29,7 +29,7 @@ def two_hosts(sequence: int = 1, second: bool = True) -> Snapshot:
 def nasty() -> Snapshot:
     theirs = DeviceProcess(9, Owner.OTHER, NASTY, NASTY, GIB)
     bad = host(NASTY, replace(device(0, NASTY, processes=(theirs,)), name=NASTY), reason=NASTY)
-    refused = host("r", state=HostState.REFUSED, reason=NASTY, hint=NASTY, stderr_tail=(NASTY,))
+    refused = host("r", state=HostState.FAILED, reason=NASTY, hint=NASTY, stderr_tail=(NASTY,))
     working = replace(worker(0, NASTY), current_task=NASTY, reason=NASTY)
     run = RunStatus("r-1", NASTY, ((NASTY, NASTY),), RunState.FAILED, EPOCH, error_type=NASTY)
     return snapshot(bad, refused, workers=(working,), runs=(run,), name=NASTY)

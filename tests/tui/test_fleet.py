@@ -224,14 +224,14 @@ async def test_sorted_by_state_the_worst_comes_first() -> None:
 
 
 async def test_a_refused_host_is_found_by_a_filter() -> None:
-    refused = host("r", state=HostState.REFUSED, reason="no route")
+    refused = host("r", state=HostState.FAILED, reason="no route")
     waiting = host("w", state=HostState.CONNECTING)
     seen = two_hosts()
     on = Still(replace(seen, hosts=(refused, waiting, *seen.hosts)))
     async with on.app.run_test(size=(120, 24)) as pilot:
         await pilot.press("1")
         await sees(pilot, "gpu0", "no route")
-        for text in ("state:refused", "host:r", "route", "!gpu !connecting"):
+        for text in ("state:failed", "host:r", "route", "!gpu !connecting"):
             await pilot.press("slash", *text, "enter")
             await sees(pilot, "no route", "0 GPUs on 1 host")
             await pilot.press("escape")
@@ -294,7 +294,7 @@ async def test_the_cell_under_the_cursor_is_named() -> None:
 
 async def test_a_refused_host_has_a_cell_of_its_own() -> None:
     seen = two_hosts()
-    refused = host("r", state=HostState.REFUSED, reason="no route")
+    refused = host("r", state=HostState.FAILED, reason="no route")
     on = Still(replace(seen, hosts=(*seen.hosts, refused)))
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu0")

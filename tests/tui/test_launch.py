@@ -11,7 +11,7 @@ from tests.tui.still import Still, sees, sees_not, until
 def refused(name: str) -> HostStatus:
     return host(
         name,
-        state=HostState.REFUSED,
+        state=HostState.FAILED,
         failed_stage="authenticating",
         reason="the host refused every key",
         hint=f"ssh-copy-id {name}",
@@ -26,7 +26,7 @@ def coming_up(*more: HostStatus) -> Snapshot:
 async def test_what_failed_comes_first_with_why_and_the_last_log_lines() -> None:
     on = Still(coming_up(host("b"), refused("c")))
     async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "1 of 3 hosts are up", "1 refused")
+        await sees(pilot, "1 of 3 hosts are up", "1 failed")
         await sees(pilot, "the host refused every key", "try: ssh-copy-id c", "Permission denied")
 
 
@@ -40,7 +40,7 @@ async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
         await pilot.press("j")
         worse = snapshot(refused("c"), refused("b"), host("a", state=HostState.PROBING))
         on.link.put(SnapshotTaken(replace(worse, sequence=3)))
-        await sees(pilot, "2 refused")
+        await sees(pilot, "2 failed")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
 
 
@@ -48,7 +48,7 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
     on = Still(coming_up(host("b"), refused("c")))
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "1 of 3 hosts are up")
-        for text in ("state:refused", "failed:authen*", "every", "c*"):
+        for text in ("state:failed", "failed:authen*", "every", "c*"):
             await pilot.press("slash", *text, "enter")
             await sees(pilot, f"/{text}", "ssh-copy-id c")
             await sees_not(pilot, "●●●●●●", "●●●◔··")
@@ -61,7 +61,7 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
     async with on.app.run_test(size=(120, 30)) as pilot:
-        await sees(pilot, "2 refused")
+        await sees(pilot, "2 failed")
         await pilot.press("r")
         await until(pilot, lambda: on.link.asked == [RetryHosts(0, ("b",))])
         await pilot.press(*":retry", "enter")

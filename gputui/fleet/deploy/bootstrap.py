@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.errors import HostError, UsageError
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import Shared
-from gputui.fleet.link import AgentLink
 from gputui.fleet.settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
@@ -139,11 +139,11 @@ async def _prepare(
     try:
         connection = await (await shared.connector()).connect(host, stages)
         async with asyncio.timeout(BOUND_S):
-            link = AgentLink(await connection.run(remote.COMMAND))
+            channel = AgentChannel(await connection.run(remote.COMMAND))
             try:
-                return await _follow(host, settings, link, tell, source)
+                return await _follow(host, settings, channel, tell, source)
             finally:
-                await asyncio.shield(link.close())
+                await asyncio.shield(channel.close())
     except HostError as error:
         return Outcome(host.name, reason=error.reason, hint=error.hint)
     except OSError as error:
@@ -153,7 +153,7 @@ async def _prepare(
 
 
 async def _follow(
-    host: Host, settings: FleetSettings, link: AgentLink, tell: Tell, source: Source
+    host: Host, settings: FleetSettings, channel: AgentChannel, tell: Tell, source: Source
 ) -> Outcome:
     """Send the script, and pass on its reports until its end."""
     wanted = settings.versions.python
@@ -176,27 +176,27 @@ async def _follow(
         setup=host.setup,
         too_old=f"import sys; sys.exit('it is too old to make Python {wanted} ready')",
     )
-    link.stream.write(opening)
-    while (line := await link.read_line()) is not None:
+    channel.stream.write(opening)
+    while (line := await channel.read_line()) is not None:
         said = _parsed(line)
         if "line" in said:
             tell(host.name, said["line"])
         if "send" in said:
-            await _send(source.wheels, link)
+            await _send(source.wheels, channel)
         if "done" in said:
             return Outcome(host.name, python=said["done"])
         if "failed" in said:
             return Outcome(host.name, reason=said["failed"], hint=said["hint"])
-    if await link.stream.exit_status() == remote.NO_PYTHON:
+    if await channel.stream.exit_status() == remote.NO_PYTHON:
         return Outcome(host.name, reason="no Python 3 there", hint=f"install Python {wanted}")
-    return Outcome(host.name, reason="; ".join(("it ended early", *link.stream.stderr_tail)))
+    return Outcome(host.name, reason="; ".join(("it ended early", *channel.stream.stderr_tail)))
 
 
-async def _send(wheels: Iterable[Path], link: AgentLink) -> None:
+async def _send(wheels: Iterable[Path], channel: AgentChannel) -> None:
     """Send the wheels, one after the other, as fast as they are taken."""
     for wheel in wheels:
-        link.stream.write(await asyncio.to_thread(wheel.read_bytes))
-        await link.stream.drain()
+        channel.stream.write(await asyncio.to_thread(wheel.read_bytes))
+        await channel.stream.drain()
 
 
 def _described(wheel: Path) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""From a host to the link of its agent: the relay as a child here, or over SSH, pack and all.
+"""From a host to the channel of its agent: the relay as a child here, or over SSH, pack and all.
 
 What the hosts of one fleet have in common (the pack, the SSH connections to jump hosts) is in
 `Shared`. asyncssh is imported when the first host needs it, and in a thread.
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gputui.errors import HostError
 from gputui.fleet import checks, importing
 from gputui.fleet.addresses import is_link_local, own_end
+from gputui.fleet.agent_channel import AgentChannel, LocalStream
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
-from gputui.fleet.link import AgentLink, LocalStream
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
@@ -41,9 +41,9 @@ BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A link that has shown its marker, and the addresses of its two ends."""
+    """A channel that has shown its marker, and the addresses of its two ends."""
 
-    link: AgentLink
+    channel: AgentChannel
     local_address: str
     far_address: str
     clock_ahead_s: float | None = None
@@ -53,17 +53,17 @@ class Opened:
 
 
 class Opener(Protocol):
-    """Opens links to agents, for all hosts of one fleet."""
+    """Opens channels to agents, for all hosts of one fleet."""
 
     async def open(self, host: Host, stages: Stages) -> Opened:
-        """Open a link; raises HostError with the stage it failed in."""
+        """Open a channel; raises HostError with the stage it failed in."""
 
     async def close(self) -> None:
-        """Close what the links had in common."""
+        """Close what the channels had in common."""
 
 
 class Shared:
-    """Opens links over SSH, or as children here, and keeps what their hosts have in common."""
+    """Opens channels over SSH, or as children here, and keeps what their hosts have in common."""
 
     def __init__(self, settings: FleetSettings, make_pack: Callable[[], Pack] = load_pack) -> None:
         self._settings = settings
@@ -119,19 +119,19 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
     connector = await shared.connector()
     connection = await connector.connect(host, stages)
     try:
-        link, greeting = await _start_relay(host, settings, stages, connection, packing)
+        channel, greeting = await _start_relay(host, settings, stages, connection, packing)
     except BaseException:
         await asyncio.shield(connection.close())
         raise
     far_address = connection.far_address or greeting["address"]
     if is_link_local(far_address):
-        await asyncio.shield(link.close())
+        await asyncio.shield(channel.close())
         raise stages.error(
             f"it was reached at {far_address}, a link-local address that workers cannot use",
             "name it by another of its addresses",
         )
     return Opened(
-        link,
+        channel,
         connection.local_address or own_end(greeting["client"]),
         far_address,
         greeting["ahead_s"],
@@ -158,14 +158,14 @@ async def _open_local(
         except OSError as error:
             reason = f"{command[0]}: {error.strerror}"
             raise stages.error(reason, f"correct python=; {BOOTSTRAP}") from error
-        link = AgentLink(stream)
+        channel = AgentChannel(stream)
         try:
-            if await link.skip_to(MARKER) is None:
-                raise await _silent_end(link, stages, "its agent could not be started")
+            if await channel.skip_to(MARKER) is None:
+                raise await _silent_end(channel, stages, "its agent could not be started")
         except BaseException:
-            await asyncio.shield(link.close())
+            await asyncio.shield(channel.close())
             raise
-    return Opened(link, LOOPBACK, LOOPBACK)
+    return Opened(channel, LOOPBACK, LOOPBACK)
 
 
 async def _start_relay(
@@ -174,8 +174,8 @@ async def _start_relay(
     stages: Stages,
     connection: "Connection",
     packing: asyncio.Task[Pack],
-) -> tuple[AgentLink, dict[str, Any]]:
-    """Have the loader on the host start the relay; returns its link and the loader's greeting.
+) -> tuple[AgentChannel, dict[str, Any]]:
+    """Have the loader on the host start the relay; returns its channel and the loader's greeting.
 
     The greeting is python, version, send, address, client and, added here, ahead_s and took_s. A
     login shell may take longer than any other stage: for a lock that all hosts of a cluster want.
@@ -192,21 +192,21 @@ async def _start_relay(
                 "let its sshd_config allow one: MaxSessions, ForceCommand",
                 transient=True,
             ) from error
-        link = AgentLink(stream)
-        greeting = await _greet(host, settings, stages, link, pack)
+        channel = AgentChannel(stream)
+        greeting = await _greet(host, settings, stages, channel, pack)
     late = f"its connection took nothing of the agent for {stages.timeout_s:g} s"
     async with stages.enter(HostState.PROBING, late):
         if greeting["send"]:
-            await _send(pack, stages, link)
+            await _send(pack, stages, channel)
     late = f"its agent did not start within {stages.timeout_s:g} s"
     async with stages.enter(HostState.PROBING, late):
-        if await link.skip_to(MARKER) is None:
-            raise await _silent_end(link, stages, "its agent could not be started")
-    return link, greeting
+        if await channel.skip_to(MARKER) is None:
+            raise await _silent_end(channel, stages, "its agent could not be started")
+    return channel, greeting
 
 
 async def _greet(
-    host: Host, settings: FleetSettings, stages: Stages, link: AgentLink, pack: Pack
+    host: Host, settings: FleetSettings, stages: Stages, channel: AgentChannel, pack: Pack
 ) -> dict[str, Any]:
     """Send the loader, and return its greeting."""
     interpreters, nonce = interpreters_for(host), secrets.token_hex(8)
@@ -226,10 +226,10 @@ async def _greet(
         too_old=remote.greeting_of_an_old_python(nonce),
     )
     began_at = time.monotonic()
-    link.stream.write(opening)
-    answer = await link.skip_to(remote.GREETING + b" " + nonce.encode())
+    channel.stream.write(opening)
+    answer = await channel.skip_to(remote.GREETING + b" " + nonce.encode())
     if answer is None:
-        raise await _no_python(host, interpreters, link, stages)
+        raise await _no_python(host, interpreters, channel, stages)
     greeting: dict[str, Any] = json.loads(answer)
     greeting["ahead_s"] = greeting["time"] - time.time()
     greeting["took_s"] = time.monotonic() - began_at
@@ -239,13 +239,13 @@ async def _greet(
     return greeting
 
 
-async def _send(pack: Pack, stages: Stages, link: AgentLink) -> None:
+async def _send(pack: Pack, stages: Stages, channel: AgentChannel) -> None:
     """Send the pack; as long as it goes on arriving, it may take any time."""
-    link.stream.write(pack.data)
+    channel.stream.write(pack.data)
     pieces = len(pack.data) // remote.PIECE_BYTES
     for piece in range(pieces):
-        if await link.skip_to(remote.TOOK) is None:
-            raise await _silent_end(link, stages, "the agent did not arrive")
+        if await channel.skip_to(remote.TOOK) is None:
+            raise await _silent_end(channel, stages, "the agent did not arrive")
         stages.progress(f"sending the agent: {100 * (piece + 1) // pieces} %")
 
 
@@ -259,20 +259,20 @@ def interpreters_for(host: Host) -> list[str]:
 
 
 async def _no_python(
-    host: Host, interpreters: list[str], link: AgentLink, stages: Stages
+    host: Host, interpreters: list[str], channel: AgentChannel, stages: Stages
 ) -> HostError:
     """Return why no interpreter answered."""
-    status = await link.stream.exit_status()
-    if host.setup and remote.SET_UP.decode() not in link.banner:
-        said = "; ".join(line for line in link.last_log_lines if line)
+    status = await channel.stream.exit_status()
+    if host.setup and remote.SET_UP.decode() not in channel.banner:
+        said = "; ".join(line for line in channel.last_log_lines if line)
         return stages.error(
             f"setup= failed there (exit status {status}): {said or 'it said nothing'}",
             f"its login shell was to run: {host.setup}",
-            stderr_tail=link.last_log_lines,
+            stderr_tail=channel.last_log_lines,
             exit_status=status,
         )
     if status != remote.NO_PYTHON:
-        return await _silent_end(link, stages, "the command that starts Python failed")
+        return await _silent_end(channel, stages, "the command that starts Python failed")
     if host.python:
         return stages.error(f"no such Python there: {host.python}", f"correct python=; {BOOTSTRAP}")
     return stages.error(
@@ -281,10 +281,10 @@ async def _no_python(
     )
 
 
-async def _silent_end(link: AgentLink, stages: Stages, reason: str) -> HostError:
+async def _silent_end(channel: AgentChannel, stages: Stages, reason: str) -> HostError:
     """Return the failure of a command that ended without the marker, with what it said."""
-    status = await link.stream.exit_status()
-    said = tuple(filter(None, link.last_log_lines))
+    status = await channel.stream.exit_status()
+    said = tuple(filter(None, channel.last_log_lines))
     last = f": {said[-1]}" if said else ""
     code = ": the connection ended" if status is None else f" (exit status {status})"
     return stages.error(f"{reason}{code}{last}", stderr_tail=said, exit_status=status)

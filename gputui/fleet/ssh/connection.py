@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import asyncssh
 
-from gputui.fleet.link import READ_BYTES, STDERR_LINES
+from gputui.fleet.agent_channel import READ_BYTES, STDERR_LINES
 from gputui.fleet.ssh.sockets import Proxy
 
 CLOSE_S = 2.0

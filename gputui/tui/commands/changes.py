@@ -26,7 +26,7 @@ from gputui.tui.commands.suggest import either, hosts, slots, workers
 from gputui.tui.commands.targets import (
     at_stake,
     by_host,
-    free_seats,
+    free_slots,
     preview_lines,
     wanted_workers,
     workers_named,
@@ -124,7 +124,7 @@ async def _retire(app: "ScreenApp", argument: str) -> None:
 
 
 async def _add_workers(app: "ScreenApp", argument: str) -> None:
-    names = free_seats(app.watched.slots, _targets(app, argument))
+    names = free_slots(app.watched.slots, _targets(app, argument))
     if not names:
         raise HeadError("no GPU without a worker there")
     await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
@@ -191,10 +191,10 @@ def _no_source(app: "ScreenApp") -> str:
 
 def _nobody_refused(app: "ScreenApp") -> str:
     snapshot = app.watched.snapshot
-    failed = (HostState.REFUSED, HostState.SILENT)
+    failed = (HostState.FAILED, HostState.SILENT)
     if snapshot and any(host.state in failed for host in snapshot.hosts):
         return ""
-    return "no host was refused or is silent"
+    return "no host failed or is silent"
 
 
 COMMANDS = (
@@ -270,7 +270,7 @@ COMMANDS = (
     Command("reload", "Read the hosts file again", _reload, changes=True, unavailable=_no_source),
     Command(
         "retry",
-        "Try refused and silent hosts again",
+        "Try failed and silent hosts again",
         _retry,
         usage="[HOST…]",
         suggest=hosts,

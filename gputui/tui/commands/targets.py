@@ -1,6 +1,6 @@
 """What a change is meant for, and what it would do, in words. Pure.
 
-Names typed or marked → workers and free seats; a preview of the head → lines for a person.
+Names typed or marked → workers and free slots; a preview of the head → lines for a person.
 """
 
 from collections import Counter
@@ -87,7 +87,7 @@ def _means(key: str, name: str, host: str) -> bool:
     return key in (name, host) or name.startswith(key + ".") or fnmatchcase(name, key)
 
 
-def free_seats(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
+def free_slots(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
     """Return those of the slots meant that have no worker and may have one."""
     return tuple(
         slot.key

@@ -21,8 +21,8 @@ MARKS = {
     SlotState.LOST: SlotMark("✖", "bad", "lost"),
     SlotState.SILENT: SlotMark("◌", "warn", "silent"),
     SlotState.CRASHED: SlotMark("✖", "bad", "crashed"),
-    SlotState.PARKED: SlotMark("■", "bad", "crash loop"),
-    SlotState.MISPLACED: SlotMark("◆", "bad", "wrong GPU"),
+    SlotState.CRASH_LOOP: SlotMark("■", "bad", "crash loop"),
+    SlotState.WRONG_DEVICE: SlotMark("◆", "bad", "wrong GPU"),
     SlotState.BUSY: SlotMark("●", "", "busy"),
     SlotState.IDLE: SlotMark("○", "dim", "idle"),
     SlotState.PAUSED: SlotMark("‖", "warn", "paused"),
@@ -30,12 +30,12 @@ MARKS = {
     SlotState.RETIRING: SlotMark("▾", "accent", "retiring"),
     SlotState.FOREIGN: SlotMark("◆", "", "others"),
     SlotState.FREE: SlotMark("·", "dim", "free"),
-    SlotState.BARRED: SlotMark("–", "dim", "excluded"),
+    SlotState.EXCLUDED: SlotMark("–", "dim", "excluded"),
 }
 
 HOST_MARKS = {
     HostState.READY: SlotMark("●", ""),
-    HostState.REFUSED: SlotMark("✖", "bad", "failed"),
+    HostState.FAILED: SlotMark("✖", "bad", "failed"),
     HostState.SILENT: SlotMark("◌", "warn"),
     HostState.RECONNECTING: SlotMark("◌", "warn"),
 }

@@ -35,18 +35,18 @@ def stage_part(host: HostStatus) -> Part:
 
     >>> stage_part(HostStatus("h", HostState.PROBING, 0.0))
     ('●●●◔··', 'accent')
-    >>> stage_part(HostStatus("h", HostState.REFUSED, 0.0, failed_stage="connecting"))
+    >>> stage_part(HostStatus("h", HostState.FAILED, 0.0, failed_stage="connecting"))
     ('●✖····', 'bad')
     """
-    refused = host.state is HostState.REFUSED
-    reached = host.failed_stage if refused else host.state.value
+    failed = host.state is HostState.FAILED
+    reached = host.failed_stage if failed else host.state.value
     names = [stage.value for stage in STAGES]
     done = names.index(reached) if reached in names else 0
-    if host.state not in (*STAGES[:-1], HostState.REFUSED):
+    if host.state not in (*STAGES[:-1], HostState.FAILED):
         return ("●" * len(STAGES), host_mark(host).role)
-    here = "✖" if refused else COMING_UP.shape
+    here = "✖" if failed else COMING_UP.shape
     dots = "●" * done + here + "·" * (len(STAGES) - done - 1)
-    return (dots, "bad" if refused else COMING_UP.role)
+    return (dots, "bad" if failed else COMING_UP.role)
 
 
 def launch_row(host: HostStatus, name_width: int, now: float) -> Line:
@@ -135,12 +135,12 @@ class StartView(View):
         self.screen_app.go_to("fleet", event.key)
 
     def crumbs(self) -> Line:
-        """Say how many are up, on their way, refused."""
+        """Say how many are up, on their way, failed."""
         states = [host.state for host in self._hosts.values()]
-        ready, refused = states.count(HostState.READY), states.count(HostState.REFUSED)
+        ready, failed = states.count(HostState.READY), states.count(HostState.FAILED)
         parts: list[Part] = [(f"{ready} of {len(states)} hosts are up", "good" if ready else "")]
-        if refused:
-            parts.append((f"  {refused} refused", "bad"))
+        if failed:
+            parts.append((f"  {failed} failed", "bad"))
         if self._filter_text:
             parts.append((f"  /{self._filter_text}", "accent"))
         return parts

@@ -46,7 +46,7 @@ class GpuRows:
 
     def _name(self, slot: Slot) -> str:
         """Return what a slot is called where its host's name is above it, or is not."""
-        return slot.seat if self._grouped else slot.key
+        return slot.label if self._grouped else slot.key
 
     @property
     def heading(self) -> Line:

@@ -95,7 +95,7 @@ class HeatLook:
         """Return a whole host as one cell: the worst that holds, else its mean.
 
         >>> look = HeatLook(HeatMetric.UTILIZATION, 0.0, {}, {})
-        >>> look.host_cell(HostStatus("h", HostState.REFUSED, 0.0), [])
+        >>> look.host_cell(HostStatus("h", HostState.FAILED, 0.0), [])
         ('✖', 'bad')
         """
         if not slots:

@@ -17,7 +17,7 @@ from gputui.tui.widgets.pane import Line, fitted, merged
 STATE_WIDTH = 16
 STATE, GLYPHS = "state", "gpus"
 _URGENCY = {
-    HostState.REFUSED: 0.0,
+    HostState.FAILED: 0.0,
     HostState.SILENT: 1.0,
     HostState.RECONNECTING: 2.0,
     HostState.READY: 4.0,

@@ -51,7 +51,7 @@ class Selection:
         self.filter_text = ""
         self._matches: Matches[Slot] | None = None
         self._host_matches: Matches[HostStatus] | None = None
-        """Of a host that has no slot: it was refused, or is on its way."""
+        """Of a host that has no slot: it failed, or is on its way."""
 
     def look(self, watched: Watched) -> bool:
         """Take in the newest snapshot; return whether there is one."""

@@ -33,7 +33,7 @@ class Stream(ByteStream, Protocol):
         """Return how the command on the other end ended; None where that is not known."""
 
 
-class AgentLink(Channel[ToAgent, FromAgent]):
+class AgentChannel(Channel[ToAgent, FromAgent]):
     """Messages to and from one agent."""
 
     stream: Stream

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from gputui.errors import ProtocolError
+from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
-from gputui.fleet.link import AgentLink
 from gputui.protocol.agent import MARKER, Ping, Pong
 from gputui.protocol.codec import encode
 
@@ -38,26 +38,26 @@ class Chunks:
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 async def test_messages_arrive_however_the_bytes_are_cut(size: int) -> None:
     data = b"Welcome!\n" + MARKER + b"\n" + encode(Pong(1)) + encode(Pong(22))
-    link = AgentLink(Chunks([data[i : i + size] for i in range(0, len(data), size)]))
+    link = AgentChannel(Chunks([data[i : i + size] for i in range(0, len(data), size)]))
     assert await link.skip_to(MARKER) == b""
     assert [await link.receive() for _ in range(3)] == [Pong(1), Pong(22), None]
     assert link.last_log_lines == ("Welcome!",)
 
 
 async def test_a_stream_without_the_marker_leaves_what_it_said() -> None:
-    link = AgentLink(Chunks([b"This account is currently not available.\n"]))
+    link = AgentChannel(Chunks([b"This account is currently not available.\n"]))
     assert await link.skip_to(MARKER) is None
     assert link.last_log_lines == ("This account is currently not available.",)
 
 
 async def test_a_line_that_is_no_message_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="not a message"):
-        await AgentLink(Chunks([b"Traceback (most recent call last):\n"])).receive()
+        await AgentChannel(Chunks([b"Traceback (most recent call last):\n"])).receive()
 
 
 async def test_a_message_is_sent_as_one_line() -> None:
     stream = Chunks([])
-    link = AgentLink(stream)
+    link = AgentChannel(stream)
     link.send(Ping(7))
     await link.close()
     assert stream.written == [b'["Ping",7]\n']
