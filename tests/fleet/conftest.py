@@ -104,9 +104,7 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 @pytest.fixture(scope="session")
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
-    link = tuple(
-        f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared")
-    )
+    link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
     names = ("errors.py", "plain_text.py", "hosts.py", "plan.py", "readings.py", *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
