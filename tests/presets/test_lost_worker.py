@@ -34,7 +34,7 @@ SAME = {
 """What of a result does not depend on how fast it went."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def client() -> Iterator[Client]:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
