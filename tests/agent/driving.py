@@ -40,6 +40,7 @@ class Driver:
     def __init__(self, folder: Path, lease_s: float = 2 * BOUND_S) -> None:
         self.cluster_id = f"test-{folder.name}-{os.getpid()}"
         self.cluster = ""
+        self.interval_s = 1.0
         self.lease_s = lease_s
         self.env = {
             **os.environ,
@@ -64,9 +65,8 @@ class Driver:
         )
         assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
-        self.send(
-            Configure(VERSION, self.cluster_id, "host", self.lease_s, 1.0, (), cluster=self.cluster)
-        )
+        head = VERSION, self.cluster_id, "host", self.lease_s, self.interval_s
+        self.send(Configure(*head, env=(), cluster=self.cluster))
         return await self.wait_for(Facts)
 
     def send(self, message: ToAgent) -> None:

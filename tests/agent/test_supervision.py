@@ -17,6 +17,7 @@ from gputui.agent.forkserver import Forkserver
 from gputui.agent.lease import Lease
 from gputui.agent.output import Output
 from gputui.errors import ProtocolError
+from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
     AgentEnding,
     FromAgent,
@@ -46,6 +47,8 @@ def fails(self, pids):
     return read(self, pids)
 TelemetryReader.read = fails
 """
+
+READINGS = 1_000
 
 FLOOD_BYTES = 2_000_000
 FLOOD = f"""
@@ -119,6 +122,22 @@ async def test_the_log_of_an_agent_that_never_stops_complaining_stays_small(
     assert first not in {path.stat().st_ino for path in kept}, "it is never given up"
     assert sum(path.stat().st_size for path in kept) < 4 * FLOOD_BYTES
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
+
+
+async def test_an_agent_is_as_large_after_thousands_of_readings_as_after_some(
+    driver: Driver,
+) -> None:
+    driver.interval_s = 0.001
+    pid = (await driver.connect()).agent_pid
+    sizes = []
+    for _ in range(3):
+        for _ in range(READINGS):
+            await driver.wait_for(Telemetry)
+        driver.seen.clear()
+        stat = process_stat(pid)
+        assert stat
+        sizes.append(stat.rss_bytes)
+    assert sizes[2] - sizes[1] < 2**19, sizes
 
 
 async def test_a_scratch_folder_that_is_gone_is_made_again(
