@@ -2,7 +2,7 @@
 
 `request.py` is what is to be computed. `lifecycle.py` takes it from a cluster to its end, with
 `preset_run.py` or `script_run.py` in the middle: `ongoing.py` has the cluster's events and how far
-it is (`progress.py` and `task_counts.py` show that), `execution.py` computes a preset with a Dask
+it is (`progress.py` shows that), `execution.py` computes a preset with a Dask
 client, `script/` is the process of a script. `recording.py` and `records.py` keep it, `log.py` what
 happened; `output.py`, `text.py`, `figures.py` and `arrays.py` are what becomes of a result.
 

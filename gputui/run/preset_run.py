@@ -26,8 +26,8 @@ from gputui.presets.plain import json_text
 from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
 from gputui.run.ongoing import OngoingRun, RunStage
 from gputui.run.output import Output, write
+from gputui.run.progress import TaskCounts
 from gputui.run.request import RunRequest
-from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import RunState
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
 from gputui.run.ongoing import OngoingRun, RunStage
+from gputui.run.progress import TaskCounts
 from gputui.run.request import RunRequest
 from gputui.run.script import Handover
-from gputui.run.task_counts import TaskCounts
 from gputui.snapshot import RunState, Snapshot
 
 RUNNING = "running"

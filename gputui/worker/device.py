@@ -55,14 +55,14 @@ class Device:
         """
         if self.uuid is None or not _has_cupy():
             return
-        from gputui.worker.warm_up import steps
+        from gputui.worker.cupy_setup import warm_up_steps
 
         turn = f"{self._spec['lock']}.warm-up"
         descriptor = os.open(turn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             while not (until() or _locked(descriptor)):
                 await asyncio.sleep(TURN_S)
-            for step in steps():
+            for step in warm_up_steps():
                 if until():
                     break
                 await asyncio.to_thread(step)

@@ -5,7 +5,7 @@ from typing import Any
 
 from gputui.run.execution import RunProgress
 from gputui.run.preset_run import StageCounts
-from gputui.run.task_counts import TaskCounts
+from gputui.run.progress import TaskCounts
 from gputui.snapshot import Snapshot, TaskGroupStatus
 from tests.tui.build import snapshot as built
 
