@@ -140,7 +140,7 @@ def show(
 ) -> int:
     """Show a link's cluster until the screen is closed; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
-    from gputui.tui.rendering.themes import check_theme
+    from gputui.tui.rendering.palette import check_theme
     from gputui.tui.screen import run_screen
 
     if look.theme:

@@ -9,7 +9,9 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,9 @@ RUNNING = "running"
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
 
+MOST_SAID = 2**16
+"""Of the traceback of a script that fails."""
+
 LOST_S = 0.5
 """How long a script may go on once its cluster is lost: nothing can compute for it any more."""
 
@@ -56,21 +61,25 @@ async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> R
 
     ongoing.looked = looked
     started = time.monotonic()
-    script = _start(path, arguments, ongoing)
-    try:
-        status = await _attended(ongoing, script)
-    finally:
-        await script.end(0, None)
-    return _outcome(ongoing, path, status, time.monotonic() - started)
+    with tempfile.TemporaryFile() as last_words:
+        script = _start(path, arguments, ongoing, last_words.fileno())
+        try:
+            status = await _attended(ongoing, script)
+        finally:
+            await script.end(0, None)
+        last_words.seek(0)
+        said = last_words.read(MOST_SAID).decode(errors="replace").splitlines()
+    ongoing.recording.note(*(f"traceback | {line}" for line in said))
+    return _outcome(ongoing, path, status, time.monotonic() - started, said)
 
 
-def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> Child:
+def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_words: int) -> Child:
     """Start the script's process, and hand the cluster over to it."""
     reads, writes = os.pipe()
     try:
         script = Child(
             [*own_python("gputui.run.script"), str(reads), str(path), *arguments],
-            pass_fds=(reads,),
+            pass_fds=(reads, last_words),
             stdin=None,
             stdout=sys.stderr.buffer if ongoing.request.as_json else None,
             stderr=None,
@@ -86,6 +95,7 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> Child
         dask_config_json=attached.dask_config_json,
         folder=str(path.resolve().parent),
         parent=os.getpid(),
+        last_words=last_words,
     ).write(writes)
     return script
 
@@ -138,7 +148,9 @@ def _has_terminal() -> bool:
     return False
 
 
-def _outcome(ongoing: OngoingRun, path: Path, status: int, elapsed_s: float) -> RunEnd:
+def _outcome(
+    ongoing: OngoingRun, path: Path, status: int, elapsed_s: float, said: Sequence[str] = ()
+) -> RunEnd:
     """Return what becomes known of a script that ended by itself, and print it as JSON if asked."""
     code = status if status >= 0 else 128 - status
     printed: dict[str, Any] = {
@@ -152,7 +164,8 @@ def _outcome(ongoing: OngoingRun, path: Path, status: int, elapsed_s: float) -> 
         "restarts": ongoing.events.restarts,
         "version": __version__,
     }
-    error = RunError(f"{path.name} {_words(status)}") if code else None
+    why = f": {said[-1]}" if said else ""
+    error = RunError(f"{path.name} {_words(status)}{why}") if code else None
     if error and status < 0:
         _say(error)
     if ongoing.request.as_json:
@@ -161,7 +174,7 @@ def _outcome(ongoing: OngoingRun, path: Path, status: int, elapsed_s: float) -> 
     failed = RunState.CANCELLED if interrupted else RunState.FAILED
     return RunEnd(
         kept=printed,
-        summary=_words(status) if code else f"{elapsed_s:.2f} s",
+        summary=f"{_words(status)}{why}" if code else f"{elapsed_s:.2f} s",
         exit_code=code,
         state=failed if code else RunState.DONE,
         error=error,

@@ -25,25 +25,23 @@ from gputui.protocol.frontend import (
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import RunStatus, Snapshot
 from gputui.tui.commands.actions import COMMANDS
-from gputui.tui.commands.calls import Calls
 from gputui.tui.commands.changes import COMMANDS as CHANGES
-from gputui.tui.commands.leaving import ended
-from gputui.tui.commands.person import Person
-from gputui.tui.commands.registry import Registry
+from gputui.tui.commands.person import Person, ended
+from gputui.tui.commands.registry import Calls, Registry
 from gputui.tui.commands.runs import COMMANDS as RUNS
 from gputui.tui.connection import LOOK_S, Connection, OpenLink
 from gputui.tui.dialogs.modal import Modal, Result
+from gputui.tui.driver import CellDriver
 from gputui.tui.first_minute import First, choose
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
-from gputui.tui.rendering.driver import CellDriver
-from gputui.tui.rendering.themes import OKABE_ITO, WITHOUT_COLOUR, colourless
+from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless
+from gputui.tui.views import Stage
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.prompt import Prompt
-from gputui.tui.widgets.stage import Stage
 from gputui.tui.widgets.table import Table
 
 SHORTEST_FRAME_S = 0.2
@@ -191,10 +189,14 @@ class ScreenApp(App[int]):
         """Show the fleet once every host has come to an end of its start, if nobody chose."""
         if self._launching and snapshot.hosts and all(host.state.final for host in snapshot.hosts):
             self._launching = False
-            if self.stage.current == "launch":
-                self.go_to("fleet")
+            self.run_worker(self._show_fleet())
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
                 self._top.hint("c runs something on it   ? lists all keys   q leaves")
+
+    async def _show_fleet(self) -> None:
+        """Show the fleet, unless somebody has asked for another view meanwhile."""
+        if self.stage.wanted == "launch":
+            await self.show_view("fleet")
 
     def _end(self, reason: str, *, failed: bool) -> None:
         name, events = self.watched.name, self.watched.events

@@ -1,4 +1,8 @@
-"""The screen's connection to the head: opened, opened again when it was lost, spoken over."""
+"""The screen's connection to the head: opened, opened again when it was lost, spoken over.
+
+`Link` is what it needs of `cluster.HeadLink`; `demo.DemoLink` has it, too, so that the screen
+cannot tell them apart.
+"""
 
 import asyncio
 import time
@@ -16,6 +20,9 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
     ToFrontend,
 )
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
 
 
 class Link(Protocol):
@@ -41,8 +48,6 @@ class Link(Protocol):
 OpenLink = Callable[[], Awaitable[Link]]
 """Opens a link; called again when the head was lost. Raises HeadError when there is no head."""
 
-if TYPE_CHECKING:
-    from gputui.tui.app import ScreenApp
 
 RECONNECT_S = 2.0
 LATE_S = 2.5
@@ -77,17 +82,14 @@ class Connection:
         """Take what the head says until it says that it stopped; look for a lost one again."""
         while not self._stopped:
             try:
-                self.link = await self.open_link()
+                link = await self.open_link()
+                await self._listen_to(link)
             except HeadError as error:
                 if not self._pid:
                     self._app.warn(f"{error}; trying again")
             except GputuiError as error:
                 self._app.give_up(error)
                 return
-            else:
-                await self._listen_to(self.link)
-                self.link = None
-                self.look()
             if not self._stopped:
                 await self._wait()
 
@@ -101,6 +103,16 @@ class Connection:
             return
 
     async def _listen_to(self, link: Link) -> None:
+        """Take what comes over a link until it ends, and close it, whatever ended it."""
+        self.link = link
+        try:
+            await self._take_from(link)
+        finally:
+            self.link = None
+            await link.close()
+            self.look()
+
+    async def _take_from(self, link: Link) -> None:
         self._name, self._pid = link.attached.name, link.attached.pid
         self._where = link.where
         self._heard_at = self._app.clock()
@@ -134,7 +146,7 @@ class Connection:
         state = _process_state(self._pid)
         head = f"the head of {self._name} (process {self._pid})"
         if self.link is None or not state:
-            return f"{head} is gone; its workers end by themselves within seconds"
+            return f"{head} has ended; its workers end by themselves within seconds"
         if state == "T":
             return f"{head} is stopped: kill -CONT {self._pid} lets it go on"
         return f"{head} is there but says nothing; this machine may be overloaded"

@@ -9,8 +9,7 @@ from textual.content import Content
 from gputui.errors import GputuiError
 from gputui.tui.completion import files, last_word
 from gputui.tui.connection import OpenLink
-from gputui.tui.dialogs.line import LineDialog
-from gputui.tui.dialogs.picker import Chooser, Picker
+from gputui.tui.dialogs.modal import Chooser, LineDialog, Picker
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp

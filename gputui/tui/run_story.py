@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from gputui.run import RunRecord, recorded, runs_dir
 from gputui.run.records import LOG
 from gputui.snapshot import RunStatus
+from gputui.tui.widgets.logbook import message_of
 
 MOST_RESULT = 2**18
 """Characters of a result that are kept for a run's page."""
@@ -96,7 +97,7 @@ def told(lines: Iterable[str], error: str, timings: tuple[tuple[str, float], ...
         if said.startswith(TRACEBACK):
             traceback.append(said.removeprefix(TRACEBACK))
         elif bar and ":" in worker and " " not in worker:
-            printed.setdefault(worker, deque(maxlen=LINES)).append(words)
+            printed.setdefault(worker, deque(maxlen=LINES)).append(message_of(words))
             last = worker
         else:
             own.append(line)

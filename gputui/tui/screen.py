@@ -10,7 +10,7 @@ from gputui.tui.connection import OpenLink
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.themes import WITHOUT_COLOUR, ascii_alone
+from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
 from gputui.tui.run_story import earlier_runs
 
 

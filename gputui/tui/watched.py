@@ -14,8 +14,7 @@ from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import Stream
-from gputui.tui.throughput import Throughput
-from gputui.tui.totals import Totals
+from gputui.tui.totals import Throughput, Totals
 from gputui.tui.widgets.logbook import LogBook
 
 EVENTS_KEPT = 5_000

@@ -108,7 +108,8 @@ class Film:
             at += seconds
         defined = "".join(f'<g id="{name}">{row}</g>' for row, name in names.items())
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" xml:space="preserve" '
+            f'viewBox="0 0 {width:.0f} {height}" '
             f'font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="14">'
             f"<style>text{{white-space:pre}}@keyframes film{{{''.join(steps)}}}"
             f".film{{animation:film {length_s:.1f}s steps(1,end) infinite}}</style>"

@@ -1,14 +1,27 @@
-"""A cluster at work that never was: a snapshot for each second, the same each time.
+"""A cluster at work that never was: a snapshot for each second, the same each time; its link.
 
 Hosts of mixed models work on a pipeline; what can be wrong with a GPU, a worker or a host is
 wrong somewhere, as far as the cluster is large enough for it. Readings follow from the second
 and the GPU's number alone.
 """
 
+import asyncio
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
+from gputui.protocol.frontend import (
+    Done,
+    EventHappened,
+    Previewed,
+    Reply,
+    Request,
+    Scale,
+    SnapshotTaken,
+    ToFrontend,
+)
 from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceProcess, DeviceReading, HostReading, Owner
 from gputui.snapshot import (
@@ -27,6 +40,7 @@ from gputui.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from tests.tui.still import StillLink
 
 START = 1_767_225_600.0
 """2026-01-01 00:00 UTC."""
@@ -69,11 +83,44 @@ def noise(*numbers: float) -> float:
     return (value * 43758.5453) % 1
 
 
+ON_THEIR_WAY: dict[int, dict[str, Any]] = {
+    3: {"state": HostState.PROBING, "devices": ()},
+    6: {
+        "state": HostState.FAILED,
+        "failed_stage": "connecting",
+        "devices": (),
+        "reason": "connection refused on port 22",
+        "hint": "start sshd there, or write its port in the hosts file: node-07:2222",
+        "stderr_tail": ("connect to host 10.0.0.16 port 22: Connection refused",),
+    },
+    8: {"state": HostState.CONNECTING, "devices": ()},
+    9: {
+        "state": HostState.FAILED,
+        "failed_stage": "authenticating",
+        "devices": (),
+        "reason": "the host refused every key: id_ed25519 (agent), id_rsa (~/.ssh/id_rsa)",
+        "hint": "ssh-copy-id node-10, or name the right key in ~/.ssh/config",
+        "stderr_tail": ("you@node-10: Permission denied (publickey).",),
+    },
+    12: {
+        "state": HostState.FAILED,
+        "failed_stage": "probing",
+        "devices": (),
+        "reason": "its Python is 3.9.2; the cluster needs 3.11 or later, the same as here",
+        "hint": "name another Python: node-13 python=/opt/python3.12/bin/python",
+    },
+    14: {"state": HostState.REACHING, "devices": ()},
+}
+"""Hosts by number that are not up when a cluster starts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lab:
     """A cluster of so many GPUs, eight to a host."""
 
     gpus: int
+    starting: bool = False
+    """Whether its hosts are on their way; then there are no workers yet."""
 
     @property
     def per_host(self) -> int:
@@ -102,6 +149,8 @@ class Lab:
 
     def snapshot(self, second: int) -> Snapshot:
         """Return what the head would say at a second."""
+        if self.starting:
+            return self._on_its_way(second)
         hosts = tuple(self._host(number, second) for number in range(self.hosts))
         workers = tuple(
             self._worker(host, device, 8 * number + place, second)
@@ -124,6 +173,19 @@ class Lab:
             groups=groups(second),
             runs=runs(second),
             spans=self._spans(workers, second),
+            simulated=True,
+        )
+
+    def _on_its_way(self, second: int) -> Snapshot:
+        ready = [replace(self._host(number, 0), state_since=START) for number in range(self.hosts)]
+        hosts = tuple(
+            replace(host, address=f"10.0.0.{10 + number}", **ON_THEIR_WAY.get(number, {}))
+            for number, host in enumerate(ready)
+        )
+        scheduler = SchedulerStatus(SchedulerState.RUNNING, "tls://10.0.0.1:8786", 4711)
+        at = START + second
+        return Snapshot(
+            second + 1, at, "lab", ClusterState.RUNNING, START, scheduler, hosts, simulated=True
         )
 
     def _host(self, number: int, second: int) -> HostStatus:
@@ -411,3 +473,29 @@ def log_lines(lab: Lab) -> tuple[LogLines, ...]:
         LogLines(workers[n % len(workers)].name, (said[n % len(said)].format(n % 60),), START + n)
         for n in range(80)
     )
+
+
+class LabLink(StillLink):
+    """A link that says each second of a lab up to a moment, and then nothing more."""
+
+    def __init__(self, lab: Lab, seconds: int) -> None:
+        super().__init__()
+        self._lab, self._seconds, self.said = lab, seconds, asyncio.Event()
+
+    async def request(self, message: Request) -> Reply:
+        """Say what a change would do, and do nothing."""
+        if isinstance(message, Scale):
+            return Previewed(0, (), ("node-4:gpu7",), "its 2 results (1.4 GiB) move to others")
+        return Done(0, "")
+
+    async def messages(self) -> AsyncIterator[ToFrontend]:
+        """Yield what the head would say."""
+        if not self._lab.starting:
+            for event in events():
+                yield EventHappened(event)
+            for lines in log_lines(self._lab):
+                yield lines
+        for second in range(self._seconds + 1):
+            yield SnapshotTaken(self._lab.snapshot(second))
+        self.said.set()
+        await asyncio.Event().wait()

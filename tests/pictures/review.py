@@ -8,19 +8,17 @@ sheet is written to `review.png`; with `--text`, what is seen is printed instead
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from PIL import Image, ImageDraw
 from rich.terminal_theme import TerminalTheme
 from textual.strip import Strip
 
-from gputui.protocol.frontend import EventHappened, SnapshotTaken, ToFrontend
 from gputui.tui.app import ScreenApp
-from tests.pictures.lab import START, Lab, events, log_lines
+from tests.pictures.lab import START, Lab, LabLink
 from tests.pictures.raster import Raster
 from tests.pictures.scenes import still, utc
-from tests.tui.still import StillLink
 
 SIZES = ((60, 15), (80, 24), (100, 30), (120, 40), (160, 45), (200, 60))
 COUNTS = (1, 4, 8, 32, 256, 1000, 4096)
@@ -61,29 +59,11 @@ def shots() -> Iterator[Shot]:
         )
 
 
-class LabLink(StillLink):
-    """A link that says each second of a built cluster, and then nothing more."""
-
-    def __init__(self, lab: Lab) -> None:
-        super().__init__()
-        self._lab, self.said = lab, asyncio.Event()
-
-    async def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what the head of the built cluster says."""
-        for event in events():
-            yield EventHappened(event)
-        for lines in log_lines(self._lab):
-            yield lines
-        for second in range(SECONDS.get(self._lab.gpus, 130) + 1):
-            yield SnapshotTaken(self._lab.snapshot(second))
-        self.said.set()
-        await asyncio.Event().wait()
-
-
 async def strips(shot: Shot) -> tuple[Sequence[Strip], TerminalTheme]:
     """Return what is seen, and the terminal's colours."""
-    link = LabLink(Lab(shot.gpus))
-    now = START + SECONDS.get(shot.gpus, 130)
+    seconds = SECONDS.get(shot.gpus, 130)
+    link = LabLink(Lab(shot.gpus, starting=shot.view == "start"), seconds)
+    now = START + seconds
 
     async def open_link() -> LabLink:
         return link
@@ -94,7 +74,7 @@ async def strips(shot: Shot) -> tuple[Sequence[Strip], TerminalTheme]:
     async with app.run_test(size=shot.size) as pilot:
         await asyncio.wait_for(link.said.wait(), 120)
         await still(pilot)
-        for key in ["1", *VIEWS.get(shot.view, "").split()]:
+        for key in VIEWS.get(shot.view, "1").split():
             await pilot.press(key)
             await still(pilot)
         return app.screen._compositor.render_strips(), app.ansi_theme

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputui.tui.keyboard import QUIET_S
+from gputui.tui.driver import QUIET_S
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
 from tests.system.lab import HERE, running_lab
@@ -206,7 +206,7 @@ def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
-    screen.sees("does not answer since", "is gone", "q leaves")
+    screen.sees("does not answer since", "has ended", "q leaves")
     screen.type("R")
     screen.sees("the head does not answer")
     screen.type("q")

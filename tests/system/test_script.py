@@ -158,6 +158,10 @@ def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> No
         "    ~~^^^^^^^^^^^^^^^",
         "KeyError: 'no such key'",
     ]
+    record = last_run(lab)
+    assert record["error"] == "mine.py ended with exit code 1: KeyError: 'no such key'"
+    log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
+    assert "traceback | KeyError: 'no such key'" in log.read_text()
 
 
 @pytest.mark.parametrize(

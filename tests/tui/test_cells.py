@@ -6,8 +6,7 @@ import pyte
 import pytest
 from rich.cells import cell_len, set_cell_size
 
-from gputui.tui.rendering.cells import Cells
-from gputui.tui.rendering.pen import Pen, change, codes
+from gputui.tui.rendering.cells import Cells, Pen, change, codes
 
 WIDTH, HEIGHT = 24, 6
 STYLES = ("", "1", "2", "31", "1;38;2;0;128;255;48;2;9;9;9", "48;2;9;9;9", "7;31", "2;4;32;45")

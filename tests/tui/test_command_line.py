@@ -7,7 +7,7 @@ import pytest
 from gputui.slots import slots_of
 from gputui.tui.filter import FilterError, parse
 from gputui.tui.preferences import Remembered
-from gputui.tui.views.fleet.slot_fields import SLOT_FIELDS
+from gputui.tui.views.fleet.selection import SLOT_FIELDS
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, until
 

@@ -13,7 +13,7 @@ from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
 from tests.tui.still import StillLink, sees, sees_not, until
 
-GONE = "is gone; its workers end by themselves"
+GONE = "has ended; its workers end by themselves"
 
 
 class CutLink(StillLink):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pyte
 
+from gputui.tui.driver import SHOWS_NOTHING
 from gputui.tui.rendering.cells import Cells
-from gputui.tui.rendering.sieve import SHOWS_NOTHING
 from tests.terminals import Emulated, wait
 
 CELLS = (100, 30)
 SCREEN = """
 import json, runpy, sys
-from gputui.tui.rendering import driver
+from gputui.tui import driver
 
 class Noted(driver.Sieve):
     def let_through(self, data, size):

@@ -129,11 +129,22 @@ async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Pa
             await sees_not(pilot, "c runs something on it")
 
 
-@pytest.mark.parametrize("width", [60, 80, 200])
+ENDS = dict.fromkeys((60, 80), "c run : ? q") | {200: "c run : command ? help q quit"}
+
+
+@pytest.mark.parametrize("width", ENDS)
 async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width: int) -> None:
     on = Still(snapshot(host("h", device()), workers=(worker(),)))
     async with on.app.run_test(size=(width, 24)) as pilot:
         for key in "123456":
             await pilot.press(key)
-            await sees(pilot, "c run", ": command", "? help", "q quit")
-            assert seen(pilot).splitlines()[-1].rstrip().endswith("q quit")
+            await sees(pilot, ENDS[width])
+            assert seen(pilot).splitlines()[-1].rstrip().endswith(ENDS[width])
+
+
+async def test_the_views_are_named_at_80_columns() -> None:
+    on = Still(snapshot(host("h", device()), workers=(worker(),)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        for key in "123456":
+            await pilot.press(key)
+            await sees(pilot, "0launch 1fleet 2workers 3tasks 4logs 5events 6runs")

@@ -9,7 +9,7 @@ import pytest
 from gputui.readings import DeviceProcess, HostReading, Owner
 from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.app import ScreenApp
-from gputui.tui.dialogs.picker import Picker
+from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
 from gputui.tui.widgets import bars
 from tests.tui.build import GIB, device, host, snapshot, worker
@@ -138,7 +138,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         await pilot.press("s")
         await sees(pilot, "HOST MEM▼")
         await pilot.press(*":sort ecc", "enter")
-        await sees(pilot, "sort: sort by state, gpus, util,")
+        await sees(pilot, "no column ecc; there are host, state, gpus, util,")
 
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from textual.events import Key, Paste
 from textual.message import Message
 
-from gputui.tui.keyboard import END, LONGEST, LOST_S, QUIET_S, START, Input
+from gputui.tui.driver import END, LONGEST, LOST_S, QUIET_S, START, Input
 
 
 def typed(*chunks: str, pause_s: float = 0.0, until_s: float = 1.0) -> list[Message]:
@@ -53,8 +53,19 @@ def test_keys_around_a_paste_are_keys() -> None:
 def test_an_escape_alone_is_a_key_after_a_moment() -> None:
     arriving = Input()
     made = list(arriving.feed("\x1b", 0.0)) + list(arriving.tick(QUIET_S))
-    time.sleep(0.11)  # Textual's own wait for the rest of a sequence
     assert keys(made + list(arriving.tick(1.0))) == ["escape"]
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.01, QUIET_S * 1.5])
+def test_a_key_right_behind_an_escape_is_a_key(pause_s: float) -> None:
+    assert keys(typed("\x1b1")) == ["escape", "1"]
+    assert keys(typed("\x1b", "6", pause_s=pause_s)) == ["escape", "6"]
+    assert keys(typed("\x1b", "\x1b", "q", pause_s=pause_s)) == ["escape", "escape", "q"]
+
+
+def test_an_arrow_that_comes_in_pieces_is_an_arrow() -> None:
+    assert keys(typed("\x1b", "[A", pause_s=0.01)) == ["up"]
+    assert keys(typed("\x1b\x1b[B")) == ["escape", "down"]
 
 
 def test_a_paste_without_an_end_ends_with_silence() -> None:

@@ -1,11 +1,11 @@
-"""The launch board on built snapshots: what failed comes first, with why, and can be retried."""
+"""The start view on built snapshots: what failed comes first, with why, and can be retried."""
 
 from dataclasses import replace
 
 from gputui.protocol.frontend import RetryHosts, SnapshotTaken
 from gputui.snapshot import HostState, HostStatus, Snapshot
 from tests.tui.build import host, snapshot
-from tests.tui.still import Still, sees, sees_not, until
+from tests.tui.still import Still, seen, sees, sees_not, until
 
 
 def refused(name: str) -> HostStatus:
@@ -34,8 +34,8 @@ async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
     on = Still(coming_up(host("b", state=HostState.PROBING)))
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "0 of 2 hosts are up")
-        seen = coming_up(refused("b"))
-        on.link.put(SnapshotTaken(replace(seen, sequence=2)))
+        failed = coming_up(refused("b"))
+        on.link.put(SnapshotTaken(replace(failed, sequence=2)))
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b",))
         await pilot.press("j")
         worse = snapshot(refused("c"), refused("b"), host("a", state=HostState.PROBING))
@@ -74,3 +74,15 @@ async def test_a_host_that_is_up_cannot_be_tried_again() -> None:
         await sees(pilot, "1 of 2 hosts are up")
         await pilot.press("r")
         await sees(pilot, "this host has not failed")
+
+
+async def test_why_is_said_whole_of_every_host_that_failed_with_the_hint_below() -> None:
+    why = "its Python is 3.9.2 and has no module gputui; " * 4 + "that is all"
+    worse = replace(refused("c"), reason=why, hint="name another one: c python=/opt/bin/python3.12")
+    on = Still(coming_up(refused("b"), worse, host("d")))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "2 failed", "✖ b  failed while authenticating", "✖ c  failed while")
+        await sees(pilot, "that is all", "try: name another one", "try: ssh-copy-id b")
+        text = seen(pilot)
+        assert text.index("that is all") < text.index("try: name another one")
+        assert sum(not line.strip() for line in text.splitlines()) < 8, text

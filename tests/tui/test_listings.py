@@ -67,7 +67,7 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         await sees(pilot, "WORKER▲", "3 workers  by worker")
         await pilot.press("r")
         await sees(pilot, "WORKER▼")
-        rows = [line.split()[0] for line in seen(pilot).splitlines() if " h:gpu" in line]
+        rows = [line.split()[0] for line in seen(pilot).splitlines() if line.startswith(" h:gpu")]
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]
         await pilot.press(*":sort rss", "enter")
         await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
@@ -205,13 +205,13 @@ def test_a_failed_run_shows_its_error() -> None:
         RunState.FAILED,
         EPOCH,
         EPOCH + 9,
-        summary="use chunk_rows ≤ 40,000",
+        summary="11 GiB do not fit\n  use chunk_rows ≤ 40,000",
         error_type="OutOfMemoryError",
         result_json="not json",
     )
-    text = ["".join(part for part, _ in line) for line in run_lines(RunRow.at(failed, EPOCH))]
-    assert "took 0:09" in text[1]
-    assert text[2] == "OutOfMemoryError: use chunk_rows ≤ 40,000"
+    text = ["".join(part for part, _ in line) for line in run_lines(RunRow.at(failed, EPOCH), 80)]
+    assert "took 0:09" in text[0]
+    assert text[2:4] == ["OutOfMemoryError: 11 GiB do not fit", "try: use chunk_rows ≤ 40,000"]
 
 
 async def test_a_run_is_started_from_its_form() -> None:
@@ -305,3 +305,11 @@ async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu0", "gpu17")
         assert "──" not in seen(pilot)
+
+
+async def test_an_event_is_told_whole_below_the_others() -> None:
+    screen = Still(cluster())
+    screen.happen(1, "h", "its host key changed: " + "no line holds this, " * 6 + "the end")
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("5")
+        await sees(pilot, "the end", "enter fleet")

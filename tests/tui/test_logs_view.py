@@ -149,3 +149,24 @@ async def test_a_filter_shows_matching_lines_only() -> None:
         screen.app.view.filter("!gpu1 01")
         await sees_not(pilot, "line 019.", "line 008.")
         assert "line 018." in seen(pilot)
+
+
+async def test_a_logger_s_prefix_is_folded_away_and_can_be_filtered_by() -> None:
+    screen = still()
+    stamp = "2026-11-21 08:08:12,204 - distributed.worker.memory"
+    screen.log("h:gpu0", f"{stamp} - WARNING - 71% held", "INFO:mine:step 3", "plain")
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "h:gpu0 ▴ 71% held", "h:gpu0   step 3", "h:gpu0   plain")
+        assert "distributed" not in seen(pilot) and "WARNING" not in seen(pilot)
+        await pilot.press("slash", *"logger:mine", "enter")
+        await sees_not(pilot, "71% held", "plain")
+        await sees(pilot, "step 3")
+
+
+async def test_a_line_that_is_cut_says_so() -> None:
+    screen = still()
+    screen.log("h:gpu0", "a" * 90)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "aaa…")

@@ -1,7 +1,7 @@
 """How fast a group goes on is told from its counts."""
 
 from gputui.snapshot import TaskGroupStatus
-from gputui.tui.throughput import Throughput
+from gputui.tui.totals import Throughput
 
 
 def group(finished: int) -> TaskGroupStatus:

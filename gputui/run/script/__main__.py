@@ -4,8 +4,10 @@ The file is executed here, and not by runpy, because a script's module must outl
 line: threads and exit handlers still use it.
 """
 
+import os
 import sys
 from pathlib import Path
+from traceback import format_exception
 from types import ModuleType, TracebackType
 
 from gputui.process.lifetime import die_with
@@ -19,14 +21,18 @@ def main() -> None:
     descriptor, *sys.argv = sys.argv[1:]
     handover = Handover.read(int(descriptor))
     die_with(handover.parent)
+    os.set_inheritable(handover.last_words, False)
     handover.take()
     sys.path.insert(0, handover.folder)
     try:
         _execute(sys.argv[0])
-    except SystemExit:
+    except SystemExit as exit_:
+        if isinstance(exit_.code, str):
+            os.write(handover.last_words, exit_.code.encode())
         raise
     except BaseException as error:
         error.__traceback__ = _below_this_file(error.__traceback__)
+        os.write(handover.last_words, "".join(format_exception(error)).encode(errors="replace"))
         sys.excepthook(type(error), error, error.__traceback__)
         sys.exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
 

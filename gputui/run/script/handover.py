@@ -42,6 +42,8 @@ class Handover:
     """The script's folder; the cluster gets the modules in it."""
     parent: int
     """The pid of the command: the script ends with it."""
+    last_words: int = -1
+    """The descriptor of the file that takes the traceback of a script that fails; -1 for none."""
 
     def write(self, descriptor: int) -> None:
         """Write this to a pipe, and close it."""

@@ -10,13 +10,12 @@ from textual.content import Content
 
 from gputui.tui.commands.registry import Command
 from gputui.tui.commands.runs import preset_commands
-from gputui.tui.commands.suggest import any_file, of_filter_line, of_line, themes, workers
-from gputui.tui.completion import remembered
+from gputui.tui.completion import any_file, of_filter_line, of_line, remembered, themes, workers
 from gputui.tui.dialogs.finder import Finder
 from gputui.tui.dialogs.help import Help
-from gputui.tui.dialogs.picker import Chooser
+from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.rendering.format import age, safe
-from gputui.tui.rendering.themes import THEMES
+from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
 from gputui.tui.widgets.pane import fitted
 from gputui.tui.widgets.prompt import Asking

@@ -22,7 +22,6 @@ from gputui.protocol.frontend import (
 )
 from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands.registry import Command
-from gputui.tui.commands.suggest import either, hosts, slots, workers
 from gputui.tui.commands.targets import (
     at_stake,
     by_host,
@@ -31,6 +30,7 @@ from gputui.tui.commands.targets import (
     wanted_workers,
     workers_named,
 )
+from gputui.tui.completion import either, hosts, slots, workers
 from gputui.tui.dialogs.questions import ScaleDialog
 
 if TYPE_CHECKING:

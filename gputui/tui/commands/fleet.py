@@ -3,7 +3,7 @@
 from typing import Any
 
 from gputui.tui.commands.registry import Command
-from gputui.tui.commands.suggest import columns
+from gputui.tui.completion import columns, gpu_columns
 from gputui.tui.views.fleet.selection import Zoom
 
 
@@ -85,6 +85,7 @@ FLEET_COMMANDS = (
         ("C",),
         "fleet",
         usage="[COLUMN…|all]",
+        suggest=gpu_columns,
     ),
 )
 

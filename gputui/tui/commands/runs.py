@@ -8,7 +8,7 @@ from gputui import presets
 from gputui.errors import HeadError, PresetError
 from gputui.protocol.frontend import Done, StartRun
 from gputui.tui.commands.registry import Command
-from gputui.tui.commands.suggest import runs
+from gputui.tui.completion import runs
 from gputui.tui.dialogs.form import machine_of
 
 if TYPE_CHECKING:

@@ -9,12 +9,88 @@ character's width may differ, the cursor is placed anew.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
 from rich.cells import cell_len, get_character_cell_size
 
-from gputui.tui.rendering.pen import change
+OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "8": "28", "9": "29"}
+"""Attribute → what takes it away; 22 takes bold and dim away alike."""
+COLOUR_CODES = {"2": 5, "5": 3}
+"""After 38 or 48: how many numbers a colour is, as red, green and blue or from 256."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """A style in its parts."""
+
+    ink: str = ""
+    """The codes of the foreground, "" for the terminal's own."""
+    paper: str = ""
+    attributes: frozenset[str] = frozenset()
+
+    @classmethod
+    def read(cls, style: str) -> "Pen":
+        """Return a style's parts.
+
+        >>> Pen.read("31;48;5;7")
+        Pen(ink='31', paper='48;5;7', attributes=frozenset())
+        """
+        ink = paper = ""
+        attributes = set()
+        for code in codes(style):
+            number = int(code.partition(";")[0] or 0)
+            if number == 38 or 30 <= number <= 37 or 90 <= number <= 97:
+                ink = code
+            elif number == 48 or 40 <= number <= 47 or 100 <= number <= 107:
+                paper = code
+            else:
+                attributes.add(code)
+        return cls(ink, paper, frozenset(attributes))
+
+
+def codes(style: str) -> Iterator[str]:
+    """Give the codes of a style, a colour as one.
+
+    >>> list(codes("1;38;2;9;9;9;4"))
+    ['1', '38;2;9;9;9', '4']
+    """
+    numbers = style.split(";") if style else []
+    while numbers:
+        size = 1
+        if numbers[0] in ("38", "48") and len(numbers) > 1:
+            size = COLOUR_CODES.get(numbers[1], 1)
+        yield ";".join(numbers[:size])
+        del numbers[:size]
+
+
+@lru_cache(maxsize=4096)
+def change(before: str, after: str) -> str:
+    r"""Return what a terminal that writes in one style is sent to write in another.
+
+    >>> change("1;38;5;3;48;5;7", "38;5;3;48;5;7"), change("31", ""), change("2", "2;7")
+    ('\x1b[22m', '\x1b[m', '\x1b[7m')
+    """
+    if before == after:
+        return ""
+    old, new = Pen.read(before), Pen.read(after)
+    ways = [f"0;{after}" if after else ""]
+    if all(code in OFF for code in old.attributes - new.attributes):
+        ways.append(";".join(_steps(old, new)))
+    return f"\x1b[{min(ways, key=len)}m"
+
+
+def _steps(old: Pen, new: Pen) -> Iterator[str]:
+    gone = {OFF[code] for code in old.attributes - new.attributes}
+    yield from sorted(gone)
+    kept = {code for code in old.attributes & new.attributes if OFF.get(code) not in gone}
+    yield from sorted(new.attributes - kept)
+    if new.ink != old.ink:
+        yield new.ink or "39"
+    if new.paper != old.paper:
+        yield new.paper or "49"
+
 
 FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f-\x9f]+|\x1b\[[\d;]*[Hm])*")
 """Text, styles and cursor positions, beginning with one of these."""
@@ -170,15 +246,15 @@ def shortest_move(at: Place | None, to: Place) -> str:
     straight = f"\x1b[{to[1] + 1};{to[0] + 1}H"
     if at is None or to[1] < at[1]:
         return straight
-    steps = _steps(to[1] - at[1], "B") + _sideways(to[0] - at[0])
+    steps = _repeated(to[1] - at[1], "B") + _sideways(to[0] - at[0])
     return min(steps, straight, key=len)
 
 
 def _sideways(columns: int) -> str:
-    return "\b" * -columns if -4 <= columns <= 0 else _steps(abs(columns), "DC"[columns > 0])
+    return "\b" * -columns if -4 <= columns <= 0 else _repeated(abs(columns), "DC"[columns > 0])
 
 
-def _steps(number: int, kind: str) -> str:
+def _repeated(number: int, kind: str) -> str:
     return f"\x1b[{number if number > 1 else ''}{kind}" if number else ""
 
 

@@ -27,8 +27,9 @@ class Column(Generic[Value]):
     """0 is always shown; the highest goes first where room is short."""
     cell: Cell[Value]
     """Returns parts of exactly the width that it is given."""
-    sort: Callable[[Value], SortValue]
-    does: str
+    sort: Callable[[Value], SortValue] | None = None
+    """What it is sorted by; None is not at all."""
+    does: str = ""
     """What it says, for the list of columns."""
     right: bool = True
     falling: bool = True
@@ -40,16 +41,32 @@ class Column(Generic[Value]):
     rest: int = 0
     """Where it takes what the others leave: how wide it is before higher ranks come in."""
 
-    def heading(self, width: int, mark: str = "") -> str:
-        """Return the title as wide as the column, with the mark of the order."""
-        title = self.title[: max(0, width - len(mark))] + mark
-        return fitted(title, width, self.right)
+    def heading(self, width: int, sorted_by: "Column[Value] | None", backwards: bool) -> str:
+        """Return the title as wide as the column, with an arrow where it is sorted by this one."""
+        mark = ""
+        if sorted_by is not None and sorted_by.key == self.key:
+            mark = "▼" if self.falling != backwards else "▲"
+        return fitted(self.title[: max(0, width - len(mark))] + mark, width, self.right)
 
-    def arrow(self, sorted_by: "Column[Value] | None", backwards: bool) -> str:
-        """Return the mark of the order, where it is sorted by this column."""
-        if sorted_by is not self:
-            return ""
-        return "▼" if self.falling != backwards else "▲"
+
+def text_column(
+    title: str,
+    width: int,
+    rank: int,
+    show: Callable[[Value], str],
+    role: Callable[[Value], str] = lambda value: "",
+    sort: Callable[[Value], SortValue] | None = None,
+    *,
+    right: bool = False,
+    rest: int = 0,
+) -> Column[Value]:
+    """Return a column of plain texts in one role; numbers stand at the right, the largest first."""
+
+    def cell(value: Value, cells: int) -> Line:
+        return [(fitted(show(value), cells, right), role(value))]
+
+    key = title.lower()
+    return Column(key, title, width, rank, cell, sort, right=right, falling=right, rest=rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,50 +79,82 @@ class Fitted(Generic[Value]):
 
 def fitting(columns: Sequence[Column[Value]], room: int) -> tuple[Fitted[Value], ...]:
     """Return those columns, in their order, that fit `room` cells with a space before each."""
-    widths: dict[str, int] = {}
+    widths: dict[int, int] = {}
     kept = 0
-    for column in sorted(columns, key=lambda column: column.rank):
+    for place in sorted(range(len(columns)), key=lambda place: columns[place].rank):
+        column = columns[place]
         if column.rank and room - column.width - 1 < kept:
             continue
-        widths[column.key] = column.width
+        widths[place] = column.width
         room -= column.width + 1
         kept = max(kept, column.rest - column.width if column.rest else 0)
-    chosen = [column for column in columns if column.key in widths]
+    chosen = {place: columns[place] for place in sorted(widths)}
     if room < 0:
         _cut(chosen, widths, -room)
     else:
         _grow(chosen, widths, room)
-    return tuple(Fitted(column, widths[column.key]) for column in chosen)
+    return tuple(Fitted(column, widths[place]) for place, column in chosen.items())
 
 
-def _cut(columns: Iterable[Column[Value]], widths: dict[str, int], surplus: int) -> None:
-    for column in columns:
+def _cut(columns: dict[int, Column[Value]], widths: dict[int, int], surplus: int) -> None:
+    for place, column in columns.items():
         less = min(surplus, column.width - column.least) if column.least else 0
-        widths[column.key] -= less
+        widths[place] -= less
         surplus -= less
 
 
-def _grow(columns: Sequence[Column[Value]], widths: dict[str, int], room: int) -> None:
+def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) -> None:
     """Share out what is left: a part evenly to those that grow, all else to one that takes it."""
-    rest = next((column for column in columns if column.rest), None)
-    left = room if rest is None else max(0, room - rest.rest + rest.width) // 3
+    rest = next((place for place, column in columns.items() if column.rest), None)
+    left = room
+    if rest is not None:
+        left = max(0, room - columns[rest].rest + columns[rest].width) // 3
     room -= left
-    growing = [column for column in columns if column.most]
-    while left and any(widths[column.key] < column.most for column in growing):
-        for column in growing:
-            if left and widths[column.key] < column.most:
-                widths[column.key] += 1
+    while left and any(widths[place] < column.most for place, column in columns.items()):
+        for place, column in columns.items():
+            if left and widths[place] < column.most:
+                widths[place] += 1
                 left -= 1
     if rest is not None:
-        widths[rest.key] += room + left
+        widths[rest] += room + left
+
+
+def heading(
+    columns: Iterable[Fitted[Value]],
+    sorted_by: Column[Value] | None = None,
+    backwards: bool = False,
+    first: str = "",
+) -> Line:
+    """Return the titles behind what stands first, the one that is sorted by with an arrow."""
+    titles = (each.column.heading(each.width, sorted_by, backwards) for each in columns)
+    return ((" ".join([first, *titles]), "heading"),)
+
+
+def row(columns: Iterable[Fitted[Value]], value: Value) -> Line:
+    """Return a value's cells, a space before each."""
+    return [part for each in columns for part in ((" ", ""), *each.column.cell(value, each.width))]
+
+
+def column_at(widths: Iterable[int], x: int) -> int | None:
+    """Return which of the columns, each with a space before it, a cell is in; None for none.
+
+    >>> [column_at((4, 2), x) for x in (0, 1, 4, 5, 7, 8)]
+    [0, 0, 0, 1, 1, None]
+    """
+    end = 0
+    for index, width in enumerate(widths):
+        end += width + 1
+        if x < end:
+            return index
+    return None
 
 
 def ordered(
     values: Iterable[Value], column: Column[Value] | None, backwards: bool = False
 ) -> list[Value]:
     """Return values sorted by a column; those without one to sort by come last either way."""
-    if column is None:
-        return list(values)
+    if column is None or column.sort is None:
+        return list(values)[:: -1 if backwards else 1]
     known: list[tuple[float | str, Value]] = []
     unknown: list[Value] = []
     for value in values:

@@ -15,7 +15,7 @@ from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import graph
 from gputui.tui.rendering.marks import slot_state, worker_state
-from gputui.tui.widgets.pane import Line, Part, fitted
+from gputui.tui.widgets.pane import Line, Part, fitted, wrapped
 
 LEAST_LINES = 6
 """Below which a GPU in full says too little for the room that it takes."""
@@ -29,6 +29,8 @@ WIDE = 110
 TOP_C = 100.0
 """The top of the temperature's graph."""
 HOT_C = 85.0
+TIME_CELLS = 9
+"""Before a line of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +266,9 @@ def beneath(
         return []
     if width < WIDE:
         rest = max(0, height - len(below))
-        return [*below[:height], *_log_lines(log, rest)]
+        return [*below[:height], *_log_lines(log, width, rest)]
     left = width // 2 - 1
-    right = _log_lines(log, height) or [[("no log lines yet", "dim")]]
+    right = _log_lines(log, width - left - 2, height) or [[("no log lines yet", "dim")]]
     lines: list[Line] = []
     for y in range(min(height, max(len(below), len(right)))):
         first = _cut(below[y], left) if y < len(below) else []
@@ -285,6 +287,11 @@ def _cut(line: Line, width: int) -> Line:
     return parts
 
 
-def _log_lines(log: Sequence[tuple[float, str]], number: int) -> list[Line]:
-    last = log[-number:] if number else ()
-    return [[(f"{datetime.fromtimestamp(at):%H:%M:%S} ", "dim"), (text, "")] for at, text in last]
+def _log_lines(log: Sequence[tuple[float, str]], width: int, number: int) -> list[Line]:
+    """Return the last lines of a log, whole, in so many lines."""
+    lines: list[Line] = []
+    for at, text in log[-number:] if number else ():
+        first, *rest = wrapped(text, width - TIME_CELLS) or [()]
+        lines.append([(f"{datetime.fromtimestamp(at):%H:%M:%S} ", "dim"), *first])
+        lines += [[(" " * TIME_CELLS, ""), *line] for line in rest]
+    return lines[-number:]

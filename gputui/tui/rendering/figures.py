@@ -1,4 +1,4 @@
-"""A run's result → the figure to show, and the figure → lines of text where nothing else draws.
+"""A run's result → the figure to show, and the figure → lines of a given width and height. Pure.
 
 The record of a run holds its figure where its preset made one; else the first thing in the
 result that can be drawn is: singular values and other rows of numbers, tables, matrices.
@@ -6,16 +6,27 @@ result that can be drawn is: singular values and other rows of numbers, tables, 
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from gputui.presets import Figure
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.palette import HEATS
+from gputui.tui.widgets.pane import Line, Part, fitted, merged
 
-BARS = " ▁▂▃▄▅▆▇█"
-ASCII_BARS = " .:-=+*%#"
-SHADES = " ░▒▓█"
-ASCII_SHADES = " .+%#"
 FEWEST_POINTS = 3
+LEAST_WIDTH, LEAST_HEIGHT = 40, 5
+FALLS = 20.0
+"""How many times the least value the greatest is, from which on a scale is logarithmic."""
+TICK_LINES, TICK_CELLS = 4, 8
+"""Lines between two numbers at the left of a graph, and cells between two below it."""
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+LABEL_MOST = 24
+HEAT, HEAT_CELLS = "▇", 3
+NUMBER_CELLS = 9
+"""Cells of a matrix's column from which on its numbers stand next to its colours."""
 
 
 def figure_of(result_json: str) -> Figure | None:
@@ -50,7 +61,7 @@ def _drawn(title: str, value: Any) -> Figure | None:
     if not _is_row(value):
         return None
     numbers = tuple(map(float, value))
-    falling = min(numbers) > 0 and max(numbers) / min(numbers) > 100
+    falling = min(numbers) > 0 and max(numbers) / min(numbers) > FALLS
     x = tuple(float(index) for index in range(1, len(numbers) + 1))
     return Figure("line", title, x=x, y=numbers, logarithmic=falling)
 
@@ -62,78 +73,187 @@ def _is_row(values: Sequence[Any], fewest: int = FEWEST_POINTS) -> bool:
     )
 
 
-def as_text(figure: Figure, width: int, height: int, ascii_only: bool = False) -> list[str]:
-    """Return a figure as at most `height` lines of at most `width` characters.
+@lru_cache(maxsize=8)
+def figure_lines(figure: Figure, width: int, height: int, flat: bool = False) -> Sequence[Line]:
+    """Return a figure in at most so many lines; `flat` is without colours that tell apart.
 
-    >>> for line in as_text(Figure("bar", "speed", labels=("a", "bb"), y=(1.0, 2.0)), 20, 5):
-    ...     print(line)
-    speed
-     a ████████ 1
-    bb ███████████████ 2
+    >>> bars = Figure("bar", "speed", "numbers/s", labels=("a", "bb"), y=(1.0, 2.0))
+    >>> for line in figure_lines(bars, 40, 5):
+    ...     print("".join(text for text, _ in line).rstrip())
+    speed                          numbers/s
+     a █████████████████▌                  1
+    bb ███████████████████████████████████ 2
     """
-    if width < 8 or height < 2:
-        return []
-    draw = {"bar": _bars, "heat": _heat}.get(figure.kind, _line)
-    return [figure.title[:width], *draw(figure, width, height - 1, ascii_only)]
+    if width < LEAST_WIDTH or height < LEAST_HEIGHT:
+        return ()
+    draw = {"bar": _bars, "heat": _heat}.get(figure.kind, _graph)
+    lines = draw(figure, width, height - 1, flat) if figure.y or figure.matrix else []
+    unit = figure.y_label + (", log scale" if figure.logarithmic and figure.kind != "heat" else "")
+    unit = unit.removeprefix(", ")
+    title = figure.title + (f" by {figure.x_label}" if figure.x_label else "")
+    title = fitted(fmt.safe(title), max(1, width - len(unit)))
+    return ((title, "heading"), (fmt.safe(unit), "dim")), *lines
 
 
-def _bars(figure: Figure, width: int, height: int, ascii_only: bool) -> list[str]:
-    margin = max((len(label) for label in figure.labels), default=0)
+def _bars(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
+    """Return a bar for each label, its number at the end."""
+    names = min(LABEL_MOST, max(len(label) for label in figure.labels))
     numbers = [f"{value:,.3g}" for value in figure.y]
-    room = width - margin - max((len(number) for number in numbers), default=0) - 2
-    longest = max(figure.y, default=0.0) or 1.0
-    cell = "#" if ascii_only else "█"
+    ends = max(map(len, numbers))
+    room = max(4, width - names - ends - 2)
+    rows = zip(figure.labels, _shares(figure), numbers, strict=True)
+    lines: list[Line] = [
+        [
+            (fitted(fmt.safe(label), names, right=True) + " ", ""),
+            (fmt.bar(share, room), "graph2"),
+            (f" {number:>{ends}}", "title"),
+        ]
+        for label, share, number in rows
+    ]
+    return lines[:height]
+
+
+def _shares(figure: Figure) -> list[float]:
+    """Return how long each bar is: from zero, on a logarithmic scale from a power of ten."""
+    if figure.logarithmic and min(figure.y) > 0:
+        base = math.ceil(math.log10(min(figure.y))) - 1
+        top = math.log10(max(figure.y)) - base
+        return [(math.log10(value) - base) / top for value in figure.y]
+    longest = max(figure.y) or 1.0
+    return [value / longest for value in figure.y]
+
+
+def _graph(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
+    """Return points joined by lines, numbers at the left and below."""
+    log = figure.logarithmic and min(figure.y) > 0
+    y = [math.log10(value) for value in figure.y] if log else list(figure.y)
+    x = list(figure.x) or [float(place) for place in range(1, len(y) + 1)]
+    rows = max(2, height - 2)
+    ticks = powers(min(y), max(y), rows) if log else round_numbers(min(y), max(y), rows)
+    names = {tick: f"1e{tick:.0f}" if log else f"{tick:.6g}" for tick in ticks}
+    low, high = min([*ticks, *y]), max([*ticks, *y])
+    margin = max((len(name) for name in names.values()), default=1)
+    columns = width - margin - 2
+    dots = _dots(_places(x, 2 * columns), _places(y, 4 * rows, low, high), columns, rows)
+    beside = {rows - 1 - _place(tick, low, high, rows): name for tick, name in names.items()}
+    lines: list[Line] = []
+    for row in range(rows):
+        name, cells = beside.get(row, ""), dots[row]
+        grid = ((text, "graph2") if text != fmt.NO_DOTS else ("╌" if name else " ", "rule")
+                for text in cells)  # fmt: skip
+        axis = "┤" if name else "│"
+        lines.append([(name.rjust(margin), "dim"), (f" {axis}", "rule"), *merged(grid)])
+    return [*lines, *_below(x, margin, columns)]
+
+
+def _below(x: Sequence[float], margin: int, columns: int) -> list[Line]:
+    """Return the axis below a graph, and its numbers."""
+    low, high = min(x), max(x)
+    numbers = [" "] * columns
+    axis = ["─"] * columns
+    end = -1
+    whole = all(value == int(value) for value in x)
+    for tick in round_numbers(low, high, columns * TICK_LINES // TICK_CELLS):
+        if not low <= tick <= high or (whole and tick != int(tick)):
+            continue
+        place, name = _place(tick, low, high, columns), f"{tick:.6g}"
+        begin = max(0, min(place - len(name) // 2, columns - len(name)))
+        if begin > end:
+            axis[place] = "┴"
+            numbers[begin : begin + len(name)] = name
+            end = begin + len(name)
     return [
-        f"{label:>{margin}} {cell * max(0, round(room * value / longest))} {number}"[:width]
-        for label, value, number in zip(figure.labels, figure.y, numbers, strict=False)
-    ][:height]
+        [(" " * margin, ""), (" └" + "".join(axis), "rule")],
+        [(" " * (margin + 2) + "".join(numbers), "dim")],
+    ]
 
 
-def _line(figure: Figure, width: int, height: int, ascii_only: bool) -> list[str]:
-    logarithmic = figure.logarithmic and min(figure.y, default=0) > 0
-    values = [math.log10(value) for value in figure.y] if logarithmic else list(figure.y)
-    if not values:
-        return []
-    top, bottom = f"{max(figure.y):.3g}", f"{min(figure.y):.3g}"
-    margin = max(len(top), len(bottom))
-    columns = _sampled(values, width - margin - 2)
-    low, high = min(values), max(values)
-    steps = BARS if not ascii_only else ASCII_BARS
-    levels = [(value - low) / ((high - low) or 1.0) * (height * 8 - 1) + 1 for value in columns]
-    lines = []
-    for row in range(height):
-        below = (height - 1 - row) * 8
-        cells = "".join(steps[max(0, min(8, round(level - below)))] for level in levels)
-        label = top if row == 0 else bottom if row == height - 1 else ""
-        lines.append(f"{label:>{margin}} │{cells}".replace("│", "|" if ascii_only else "│"))
-    return lines
+def round_numbers(low: float, high: float, room: int) -> list[float]:
+    """Return round numbers from at or below the lowest to the highest, for so many lines.
+
+    >>> round_numbers(0.0, 93.0, 12), round_numbers(5.0, 5.0, 12)
+    ([0.0, 50.0, 100.0], [5.0])
+    """
+    if low == high:
+        return [low]
+    raw = (high - low) / max(1, room // TICK_LINES - 1)
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(each * power for each in STEPS if each * power >= raw * 0.999)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _sampled(values: Sequence[float], columns: int) -> list[float]:
-    """Return values for each column: repeated where there are few, picked where there are many."""
-    columns = max(1, columns)
-    count = len(values)
-    if count > columns:
-        return [values[index * count // columns] for index in range(columns)]
-    each = columns // count
-    return [value for value in values for _ in range(each)]
+def powers(low: float, high: float, room: int) -> list[float]:
+    """Return whole exponents from at or below the lowest to the highest, for so many lines.
+
+    >>> powers(0.3, 3.7, 16), powers(-15.2, 2.0, 8)
+    ([0.0, 1.0, 2.0, 3.0, 4.0], [-16.0, -7.0, 2.0])
+    """
+    first, last = math.floor(low), math.ceil(high)
+    step = max(1, -(-(last - first) // max(1, room // (TICK_LINES - 1))))
+    return [float(power) for power in range(first, last + 1, step)]
 
 
-def _heat(figure: Figure, width: int, height: int, ascii_only: bool) -> list[str]:
+def _place(value: float, low: float, high: float, cells: int) -> int:
+    share = (value - low) / (high - low) if high > low else 0.5
+    return max(0, min(cells - 1, round(share * (cells - 1))))
+
+
+def _places(
+    values: Sequence[float], cells: int, low: float | None = None, high: float | None = None
+) -> list[int]:
+    low, high = min(values) if low is None else low, max(values) if high is None else high
+    return [_place(value, low, high, cells) for value in values]
+
+
+def _dots(x: Sequence[int], y: Sequence[int], columns: int, rows: int) -> list[list[str]]:
+    """Return cells of braille in which points are joined by lines; y grows upwards."""
+    bits = [[0] * columns for _ in range(rows)]
+    for across, up in _joined(list(zip(x, y, strict=True))):
+        down = 4 * rows - 1 - up
+        bits[down // 4][across // 2] |= fmt.DOT_BITS[across % 2][down % 4]
+    return [[chr(0x2800 + cell) for cell in row] for row in bits]
+
+
+def _joined(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Give every dot on the way from point to point."""
+    yield from points[:1]
+    for (x0, y0), (x1, y1) in pairwise(points):
+        steps = max(abs(x1 - x0), abs(y1 - y0), 1)
+        for step in range(1, steps + 1):
+            yield round(x0 + (x1 - x0) * step / steps), round(y0 + (y1 - y0) * step / steps)
+
+
+def _heat(figure: Figure, width: int, height: int, flat: bool) -> list[Line]:
+    """Return a coloured cell for each number, the number next to it where there is room."""
     known = [value for row in figure.matrix for value in row if value is not None]
     if not known:
         return []
     low, high = min(known), max(known)
-    shades = ASCII_SHADES if ascii_only else SHADES
-    lines = []
-    for row in figure.matrix[: height - 1]:
-        cells = [
-            "·" if value is None else shades[_shade(value, low, high, len(shades))]
-            for value in row[: width // 2]
-        ]
-        lines.append("".join(cell * 2 for cell in cells))
-    return [*lines, f"{low:.3g} {shades} {high:.3g}"]
+    labels = figure.labels or tuple(str(row + 1) for row in range(len(figure.matrix)))
+    names = min(LABEL_MOST, max(map(len, labels)))
+    most = max(map(len, figure.matrix))
+    each = (width - names - 1) // most
+    each = NUMBER_CELLS if each >= NUMBER_CELLS else max(1, min(HEAT_CELLS, each))
+    most = min(most, (width - names - 1) // each)
+    square = len(labels) == most and each > 1
 
+    def cell(value: float | None) -> Part:
+        if value is None:
+            return "·".ljust(each), "dim"
+        step = min(HEATS - 1, int((value - low) / ((high - low) or 1.0) * HEATS))
+        text = (fmt.EIGHTHS[step + 1] if flat else HEAT) * min(2, each)
+        return (text + (f" {value:.3g}" if each == NUMBER_CELLS else "")).ljust(each), f"heat{step}"
 
-def _shade(value: float, low: float, high: float, shades: int) -> int:
-    return min(shades - 1, int((value - low) / ((high - low) or 1.0) * shades))
+    head: list[Line] = []
+    if square:
+        titles = "".join(fitted(fmt.safe(label), each - 1) + " " for label in labels)
+        head = [[(" " * (names + 1) + titles, "dim")]]
+    rows: list[Line] = [
+        [(fitted(fmt.safe(label), names, right=True) + " ", "dim"), *map(cell, row[:most])]
+        for label, row in zip(labels, figure.matrix, strict=True)
+    ]
+    glyphs = fmt.EIGHTHS[1:] if flat else HEAT * HEATS
+    ramp = [(glyph * HEAT_CELLS, f"heat{step}") for step, glyph in enumerate(glyphs)]
+    scale: list[Part] = [(" " * (names + 1) + f"{low:.3g} ", "dim"), *ramp]
+    return [*head, *rows[: height - len(head) - 2], (), [*scale, (f" {high:.3g}", "dim")]]

@@ -142,19 +142,17 @@ def keys_line(
     """Return the line of keys: the views, the present one marked, then commands that fit whole.
 
     The last four of the commands are shown in any case, by their keys alone where there is no
-    room for more: they are the way to all others. The views' names give way first.
+    room for more: they are the way to all others. The views' names give way after that.
     """
     shown = [each for each in commands if each.hint and each.keys]
     always = [part for each in shown[-LAST:] for part in _hint(each)]
     parts: list[Part] = []
     for key, name in views:
         parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
+    if _width(parts) + _width(always) > width:  # all but the first say enough by their keys
+        always = [part for part in always if part[1] == "key" or part == always[1]]
     if _width(parts) + _width(always) > width:
-        parts = [
-            part
-            for key, name in views
-            for part in ((key, "key"), (name if name == current else "", "found"), (" ", ""))
-        ]
+        parts = [part for part in parts if part[1] or part[0] == " "]
     room = width - _width(parts) - _width(always)
     for hint in map(_hint, shown[:-LAST]):
         if _width(hint) > room:
@@ -193,7 +191,7 @@ def summary(watched: Watched, width: int) -> list[Line]:
         done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)
         room = max(4, min(40, width - 20))
         fraction = done / all_of_them if all_of_them else None
-        lines.append([(fmt.bar(fraction, room), "busy"), (f" {fmt.count(done)} done", "")])
+        lines.append([(fmt.bar(fraction, room), "accent"), (f" {fmt.count(done)} done", "")])
     for subject, kinds in watched.alarms.by_subject().items():
         lines.append([(f"{fmt.safe(subject)}: {kinds[0].value}", "warn")])
     return lines

@@ -1,12 +1,14 @@
-"""The role of a text on the screen → its style, in the present theme, without colour, in ASCII.
+"""The screen's themes, and the role of a text → its style in the present one. Pure.
 
 Views name roles, never colours. Amber (`warn`) means look, red (`bad`) means broken, and neither
 means anything else; what is busy is plain, what is 0 is dim. Bars, graphs and heat lie on one
 ramp of Okabe and Ito's blues, whose steps differ in brightness. Series colours are Okabe–Ito's,
-which people with any colour vision tell apart, and each has a mark of its own.
-Source: https://jfly.uni-koeln.de/color/
+which people with any colour vision tell apart; without colours each has a mark of its own.
+Without colour (`NO_COLOR`) the terminal's own are used: Textual would send grey ones otherwise
+(seen in Textual 8.2). Source: https://jfly.uni-koeln.de/color/
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,8 +16,56 @@ from functools import lru_cache
 from rich.style import Style
 from textual.app import App
 from textual.color import Color, ColorParseError
+from textual.theme import BUILTIN_THEMES, Theme
 
-from gputui.tui.rendering.themes import colourless
+from gputui.errors import UsageError
+
+OKABE_ITO = Theme(
+    name="okabe-ito",
+    primary="#56b4e9",
+    secondary="#0072b2",
+    warning="#f0e442",
+    error="#d55e00",
+    success="#009e73",
+    accent="#cc79a7",
+    background="#101010",
+    surface="#1c1c1c",
+    panel="#262626",
+    dark=True,
+)
+THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ansi-light")
+WITHOUT_COLOUR = "ansi-dark"
+COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
+
+
+def check_theme(name: str) -> None:
+    """Raise UsageError for a theme that is not there."""
+    if name not in (*THEMES, *BUILTIN_THEMES):
+        raise UsageError(f"--theme {name}: is none of {', '.join(THEMES)}, or another of Textual's")
+
+
+def colourless() -> bool:
+    """Return whether the person wants no colour. Source: https://no-color.org"""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def ascii_alone(environ: Mapping[str, str]) -> bool:
+    """Return whether a terminal shows nothing but ASCII, as far as its variables say.
+
+    Python makes LC_CTYPE C.UTF-8 where the locale is C (PEP 538), so that alone says nothing; nor
+    does a container without any locale, whose terminal is mostly UTF-8.
+
+    >>> ascii_alone({"TERM": "linux"}), ascii_alone({"LANG": "de_DE.ISO-8859-1"})
+    (True, True)
+    >>> ascii_alone({"TERM": "xterm", "LANG": "en_GB.UTF-8"}), ascii_alone({"TERM": "xterm"})
+    (False, False)
+    """
+    ctype = environ.get("LC_CTYPE", "")
+    chosen = "" if ctype in COERCED else ctype
+    locale = environ.get("LC_ALL") or chosen or environ.get("LANG", "")
+    utf_8 = "utf" in locale.lower()
+    return environ.get("TERM") == "linux" or bool(locale and not utf_8)
+
 
 SERIES_COLOURS = (
     "#56b4e9",
@@ -27,6 +77,8 @@ SERIES_COLOURS = (
     "#f0e442",
     "#999999",
 )
+SERIES_MARK = "▇"
+"""Lower than a line, so that lanes stand apart."""
 SERIES_MARKS = "█▓▒░▚▞▤▥"
 ASCII_MARKS = "#=+:%*o."
 
@@ -57,9 +109,8 @@ VARIABLES: Mapping[str, tuple[str, bool]] = {
     "good": ("text-success", False),
     "warn": ("text-warning", True),
     "bad": ("text-error", True),
-    "accent": ("text-accent", False),
-    "busy": ("text-primary", False),
-    "key": ("text-accent", True),
+    "accent": ("text-primary", False),
+    "key": ("text-primary", True),
 }
 """Role → the theme's variable, and whether it is bold."""
 
@@ -100,7 +151,9 @@ class Palette:
         return f"series{number % len(SERIES_COLOURS)}"
 
     def mark(self, number: int) -> str:
-        """Return the character that a series is drawn with."""
+        """Return the character that a series is drawn with: one of its own without colours."""
+        if not (self.flat or self.ascii_only):
+            return SERIES_MARK
         marks = ASCII_MARKS if self.ascii_only else SERIES_MARKS
         return marks[number % len(marks)]
 

@@ -5,17 +5,17 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from textwrap import wrap
 from typing import Any
 
 from gputui.snapshot import RunState, RunStatus
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.gauges import gauge
 from gputui.tui.run_story import Story
-from gputui.tui.widgets.pane import Line
+from gputui.tui.widgets.pane import Line, wrapped
 
 MARKS = {
     RunState.STARTING: ("◔", "accent"),
-    RunState.RUNNING: ("●", "busy"),
+    RunState.RUNNING: ("●", "accent"),
     RunState.DONE: ("✔", "good"),
     RunState.FAILED: ("✖", "bad"),
     RunState.CANCELLED: ("■", "dim"),
@@ -23,6 +23,8 @@ MARKS = {
 }
 """How a run's state is shown: by shape and role."""
 KEY_CELLS = 20
+MOST_LINES = 4
+"""Of one value of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,46 +57,60 @@ def began(run: RunStatus) -> str:
     return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%d %b}"
 
 
-def run_lines(row: RunRow, width: int = 80, story: Story | None = None) -> list[Line]:
-    """Return what there is to say of a run, in lines that are no wider."""
+def run_lines(row: RunRow, width: int, story: Story | None = None, command: str = "") -> list[Line]:
+    """Return what there is to say of a run, in lines that are no wider.
+
+    `command` is what runs the same in a shell, "" for none that is worth a line.
+    """
     run, story = row.run, story or Story()
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
     lines: list[Line] = [
-        [(fmt.safe(run.preset), "title"), (f"  {row.parameters}", "")],
         [
             (f"{MARKS[run.state][0]} {run.state.value}", row.role),
+            (f"  {fmt.safe(run.preset)}", "title"),
             (f"  began {began(run)}, took {fmt.elapsed(row.took_s)}", ""),
-            (f": {stages}" if stages else "", "dim"),
             (f"  {fmt.safe(run.id)}", "dim"),
         ],
+        *wrapped(row.parameters, width, "dim"),
+        *wrapped(stages, width, "dim"),
+        *_progress(row, width),
     ]
     if run.restarts:
-        count = "1 worker" if run.restarts == 1 else f"{run.restarts} workers"
-        text = f"{count} restarted during it: some tasks ran more than once"
+        text = f"{fmt.many(run.restarts, 'worker')} restarted during it: some tasks ran again"
         lines.append([(text, "warn")])
     if run.error_type:
-        lines += wrapped(f"{run.error_type}: {run.summary}", width, "bad")
+        said, _, hint = run.summary.partition("\n")
+        lines += [(), *wrapped(f"{run.error_type}: {said}", width, "bad")]
+        lines += wrapped(f"try: {' '.join(hint.split())}", width, "accent") if hint else []
+    if command:
+        lines += [
+            (),
+            [("the same in a shell", "heading")],
+            *wrapped(command, width, "accent", "  "),
+        ]
+    if run.error_type:
         lines += _story(story, width)
-    numbers = [
-        [(f"{key:<{KEY_CELLS}} ", "dim"), (value, "")] for key, value in _result(run.result_json)
-    ]
-    return [*lines, [], *numbers] if numbers else lines
+    numbers = [line for each in _result(run.result_json) for line in _number(*each, width)]
+    return [*lines, (), *numbers] if numbers else lines
 
 
-def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
-    """Return a text whole, in as many lines as it takes."""
-    lines: list[Line] = []
-    for line in text.splitlines():
-        inner = indent + line[: len(line) - len(line.lstrip())]
-        made = wrap(
-            fmt.safe(line.strip()),
-            max(20, width),
-            initial_indent=inner,
-            subsequent_indent=inner,
-            break_on_hyphens=False,
-        )
-        lines += [[(each, role)] for each in made or [""]]
-    return lines
+def _progress(row: RunRow, width: int) -> list[Line]:
+    """Return how far a run is that goes on, and how long it will take at that."""
+    run = row.run
+    if run.state.ended or not run.total:
+        return []
+    share = run.done / run.total
+    left = fmt.elapsed(row.took_s * (1 - share) / share) if share else fmt.MISSING
+    told = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
+    return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(told)))), (told, "")]]
+
+
+def _number(key: str, value: str, width: int) -> list[Line]:
+    """Return a number of a result after its name; of a long row of them the first."""
+    first, *rest = wrapped(value, width - KEY_CELLS - 1) or [()]
+    lines: list[Line] = [[(f"{key:<{KEY_CELLS}} ", "dim"), *first]]
+    lines += [[(" " * (KEY_CELLS + 1), ""), *line] for line in rest[: MOST_LINES - 1]]
+    return lines if len(rest) < MOST_LINES else [*lines[:-1], [*lines[-1], (" …", "dim")]]
 
 
 def _story(story: Story, width: int) -> list[Line]:
@@ -102,11 +118,11 @@ def _story(story: Story, width: int) -> list[Line]:
     lines: list[Line] = []
     for title, told, role in (
         ("traceback", story.traceback, ""),
-        (f"the end of the log of {fmt.safe(story.worker)}", story.worker_log, "dim"),
-        ("the end of its own log", story.log, "dim"),
+        (f"last log lines of {fmt.safe(story.worker)}", story.worker_log, "dim"),
+        ("last log lines of the run", story.log, "dim"),
     ):
         if told:
-            lines += [[], [(title, "title")]]
+            lines += [(), [(title, "heading")]]
             lines += [line for text in told for line in wrapped(text, width, role, "  ")]
     return lines
 

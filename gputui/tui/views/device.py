@@ -1,14 +1,182 @@
-"""The drill-down: one GPU as large as the screen; enter on our process goes on to its log."""
+"""One GPU in full: as large as the screen, below the fleet's rows, or in a rail next to them.
+
+As large as the screen its processes have a cursor; enter on ours goes on to its log.
+"""
+
+from collections.abc import Sequence
 
 from textual.app import ComposeResult
+from textual.containers import Vertical
 
+from gputui.readings import DeviceProcess, Owner
+from gputui.slots import Slot
 from gputui.tui.commands.fleet import DEVICE_COMMANDS
+from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column
+from gputui.tui.rendering.detail import (
+    ROWS,
+    Detail,
+    detail_lines,
+    graph_lines,
+    graphs_side_by_side,
+    title_line,
+    trouble_line,
+    worker_lines,
+)
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.device_panel import DevicePanel
-from gputui.tui.widgets.pane import Line
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.log_pane import LogPane
+from gputui.tui.widgets.pane import Line, Pane
+from gputui.tui.widgets.table import HEADING, Table
+
+LOG_LINES = 40
+
+
+class DetailPane(Pane):
+    """The GPU under the cursor."""
+
+    can_focus = False
+
+    def show(self, watched: Watched, slot: Slot, span: Span) -> None:
+        """Show a slot as it is in the newest snapshot."""
+        width, height = self.size
+        self.put(detail_lines(detail_of(watched, slot, span), width, height))
+
+
+def detail_of(watched: Watched, slot: Slot, span: Span) -> Detail:
+    """Return what is known of a slot."""
+    assert watched.snapshot is not None
+    now = watched.snapshot.taken_at
+    kinds: Sequence[str] = watched.alarms.by_subject().get(slot.key, ())
+    worker = slot.workers[0].name if slot.workers else ""
+    since = watched.task_since.get(worker)
+    log = [(line.at, line.text) for line in watched.logs.last(worker, LOG_LINES)] if worker else []
+    since_s = None if since is None else now - since[1]
+    return Detail(slot, watched.history, span, now, kinds, since_s, log)
+
+
+MOST_PROCESSES = 6
+"""That are seen at once; the list scrolls."""
+OWNER_ROLES = {Owner.OURS: "", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
+
+PROCESS_COLUMNS: tuple[Column[DeviceProcess], ...] = (
+    text_column("PID", 8, 0, lambda p: str(p.pid) if p.pid else fmt.MISSING, right=True),
+    text_column("WHOSE", 8, 0, lambda p: p.owner.value, lambda p: OWNER_ROLES[p.owner]),
+    text_column("USER", 10, 1, lambda p: fmt.safe(p.user) if p.user else fmt.MISSING),
+    text_column("MEMORY", 7, 0, lambda p: fmt.size(p.memory_bytes), right=True),
+    text_column(
+        "COMMAND", 20, 0, lambda p: fmt.safe(p.command) if p.command else fmt.MISSING, rest=20
+    ),
+)
+
+
+class DevicePanel(Vertical):
+    """The parts, one below the other."""
+
+    DEFAULT_CSS = """
+    DevicePanel Pane { height: auto; }
+    DevicePanel Table { height: auto; }
+    DevicePanel .part { height: auto; border-top: solid $panel; }
+    DevicePanel .rest { height: 1fr; border-top: solid $panel; }
+    DevicePanel LogPane { height: 1fr; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.slot: Slot | None = None
+        self.span = Span.MINUTES_2
+        self.processes = Table()
+        self._listed: dict[str, DeviceProcess] = {}
+        self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
+        for pane in (self._readings, self._worker, self._log):
+            pane.can_focus = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the parts."""
+        yield self._readings
+        with Vertical(classes="part"):
+            yield self.processes
+        with Vertical(classes="part"):
+            yield self._worker
+        with Vertical(classes="rest"):
+            yield self._log
+
+    def show(self, watched: Watched, key: str) -> None:
+        """Show the slot of this name, or the one that the worker of this name is on."""
+        slot = next((slot for slot in watched.slots if _is(slot, key)), None)
+        self.slot = slot
+        if slot is None or watched.snapshot is None:
+            _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
+            return
+        _put(self._readings, self._reading_lines(watched, slot, watched.snapshot.taken_at))
+        self._show_processes(slot)
+        lines = [line for worker in slot.workers for line in worker_lines(worker)]
+        _put(self._worker, lines or [[("no worker", "dim")]])
+        self._show_log(watched, slot, key)
+
+    def _reading_lines(self, watched: Watched, slot: Slot, now: float) -> list[Line]:
+        """Return the title, what is wrong, and graphs that leave half of the lines to the rest."""
+        width, height = self.size
+        lines = [title_line(slot, self.span, width, now)]
+        if trouble := trouble_line(slot, watched.alarms.by_subject().get(slot.key, ())):
+            lines.append(trouble)
+        if slot.dead and slot.host.read_at is not None:
+            age, reason = fmt.age(now - slot.host.read_at), fmt.safe(slot.host.reason)
+            lines.append([(f"last read {age} ago  {reason}", "warn")])
+        if slot.device is None:
+            return lines
+        shelves = 4 // graphs_side_by_side(width, height // 2)
+        room = max(shelves * (ROWS + 1) + 1, height // 2)
+        return [*lines, *graph_lines(slot.device, watched.history, self.span, width, room)]
+
+    def _show_processes(self, slot: Slot) -> None:
+        self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
+        columns = fitting(PROCESS_COLUMNS, self.size.width - 1)
+        _be_high(self.processes, HEADING + min(MOST_PROCESSES, max(1, len(self._listed))))
+        self.processes.show(
+            heading(columns), list(self._listed), lambda key: row(columns, self._listed[key])
+        )
+
+    @property
+    def process(self) -> DeviceProcess | None:
+        """The process under the cursor."""
+        return self._listed.get(self.processes.cursor or "")
+
+    def _show_log(self, watched: Watched, slot: Slot, key: str) -> None:
+        """Show the log of the worker that was asked for, else of the first on the slot."""
+        names = [worker.name for worker in slot.workers]
+        name = key if key in names or not names else names[0]
+        if self._log.worker != name:
+            self._log.choose(name, "")
+        self._log.read(watched.logs)
+
+
+def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
+    """Return what holds memory on a slot's device; of a CPU worker, the worker itself."""
+    if slot.device is not None:
+        return slot.device.processes
+    return [
+        DeviceProcess(worker.pid, Owner.OURS, None, f"worker {worker.name}", worker.rss_bytes)
+        for worker in slot.workers
+        if worker.pid is not None
+    ]
+
+
+def _is(slot: Slot, key: str) -> bool:
+    return slot.key == key or any(worker.name == key for worker in slot.workers)
+
+
+def _put(pane: Pane, lines: Sequence[Line]) -> None:
+    """Show lines in a pane that is as high as they are many."""
+    _be_high(pane, len(lines))
+    pane.put(lines)
+
+
+def _be_high(widget: Pane | Table, lines: int) -> None:
+    height = widget.styles.height
+    if height is None or height.value != lines:
+        widget.styles.height = lines
 
 
 class DeviceView(View):

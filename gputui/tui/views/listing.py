@@ -1,56 +1,80 @@
-"""A view that is one table of values: what workers, events and runs have in common.
+"""A view that is one table of values: what hosts on their way, workers, events and runs share.
 
-A subclass says what its values are, how each is keyed, shown, sorted and filtered; order,
-filter, cursor and the commands for them are here.
+A subclass says what its values are, their columns, and what is to be said of the one under the
+cursor, which stands below the table or beside it. Order, filter and cursor are here.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from textual.app import ComposeResult
+from textual.containers import VerticalScroll
 
 from gputui.errors import HeadError
 from gputui.tui.commands.registry import Command
-from gputui.tui.commands.suggest import columns
+from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, FilterError, Matches, no_such, parse
-from gputui.tui.rendering.rows import Field, column_at, fitting, heading, ordered, row
+from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, heading, ordered, row
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Part
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.pane import Line, Pane, Part
+from gputui.tui.widgets.table import HEADING, Table
 
 T = TypeVar("T")
 
+WIDE = 150
+"""Columns from which what is said of a value stands beside the table, not below it."""
+BESIDE = 70
+LEAST_ROWS = 4
+LOW = 12
+"""Lines below which there is room for the table alone."""
+
 
 class Listing(View, Generic[T]):
-    """A table of values under a filter and an order."""
+    """A table of values under a filter and an order, and what is known of one of them."""
 
-    FIELDS: ClassVar[Sequence[Field[Any]]]
+    COLUMNS: ClassVar[Sequence[Column[Any]]]
     FILTER: ClassVar[Fields[Any]]
     NOTHING: ClassVar[str] = "nothing yet"
+    DEFAULT_CSS = f"""
+    Listing {{ layout: vertical; }}
+    Listing #about {{ height: 1fr; display: none; border-top: solid $panel; padding: 0 1; }}
+    Listing #about Pane {{ height: auto; }}
+    Listing.beside {{ layout: horizontal; }}
+    Listing.beside #about {{ width: {BESIDE}; border: none; border-left: solid $panel; }}
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.table = Table()
+        self._about, self._text = VerticalScroll(id="about", can_focus=True), Pane()
+        self._text.can_focus = False
         self._values: dict[str, T] = {}
         self._total = 0
         self._filter_text = ""
         self._matches: Matches[T] | None = None
-        self._sorted_by = ""
+        self._sorted_by: Column[T] | None = None
         self._backwards = False
-        self._shown: Sequence[Field[T]] = ()
+        self._shown: Sequence[Fitted[T]] = ()
 
+    @abstractmethod
     def values(self, watched: Watched) -> Iterable[T]:
         """Return all values, in the order in which they are shown unsorted."""
-        raise NotImplementedError
 
+    @abstractmethod
     def key(self, value: T) -> str:
         """Return what a value is known by."""
-        raise NotImplementedError
+
+    def about(self, value: T, width: int, height: int) -> list[Line]:
+        """Return what is known of the value under the cursor, for so much room."""
+        return []
 
     def compose(self) -> ComposeResult:
-        """Be one table."""
+        """Lay out the table, and what is known of the value under its cursor."""
         yield self.table
+        with self._about:
+            yield self._text
 
     def show(self, watched: Watched) -> None:
         """Draw the values that match, in their order."""
@@ -58,36 +82,73 @@ class Listing(View, Generic[T]):
         self._total = len(values)
         if self._matches is not None:
             values = [value for value in values if self._matches(value)]
-        values = ordered(values, self._sort_field(), self._backwards)
+        values = ordered(values, self._sorted_by, self._backwards)
         self._values = {self.key(value): value for value in values}
+        self._leave_room()
         width = self.table.scrollable_content_region.width
-        self._shown = fields = fitting(self.FIELDS, width - 1, last_grows=True)
-        titles = heading(fields, self._sorted_by, self._backwards)
+        self._shown = shown = fitting(self.COLUMNS, width)
         self.table.show(
-            [(" ", ""), *titles],
+            heading(shown, self._sorted_by, self._backwards),
             list(self._values),
-            lambda key: [(" ", ""), *row(fields, self._values[key])],
+            lambda key: row(shown, self._values[key]),
         )
+        self._show_about()
 
-    def _sort_field(self) -> Field[Any] | None:
-        return next((field for field in self.FIELDS if field.title == self._sorted_by), None)
+    def _leave_room(self) -> None:
+        """Let the table take no more lines than it has, so that the rest can be used."""
+        width, height = self.size
+        beside = width >= WIDE
+        self.set_class(beside, "beside")
+        lines = self._lines_about(max(0, height - LEAST_ROWS - HEADING)) if height >= LOW else []
+        self._about.display = bool(lines)
+        free = height - HEADING - len(self._values)
+        below = max(free, min(len(lines) + 1, height // 2)) if lines and not beside else 0
+        high = max(LEAST_ROWS, height - below) if below else "1fr"
+        if self.table.styles.height is None or str(self.table.styles.height) != str(high):
+            self.table.styles.height = high
+            self.call_after_refresh(self._show_about)
+
+    def _lines_about(self, height: int) -> list[Line]:
+        value, width = self.current, self.size.width
+        room = BESIDE - 3 if width >= WIDE else width - 4
+        return [] if value is None else self.about(value, max(20, room), height)
+
+    def _show_about(self) -> None:
+        lines = self._lines_about(self._about.size.height)
+        if self._text.styles.height is None or self._text.styles.height.value != len(lines):
+            self._text.styles.height = len(lines)
+        self._text.put(lines)
+
+    def on_table_moved(self, event: Table.Moved) -> None:
+        """Show what is known of the value that the cursor came to."""
+        event.stop()
+        self._leave_room()
+        self._show_about()
 
     @property
     def current(self) -> T | None:
         """The value under the cursor."""
-        return self._values.get(self.table.cursor or "")
+        return self._values.get(self.table.cursor or next(iter(self._values), ""))
 
     def crumbs(self) -> Line:
         """Say how many there are, under what filter, in what order."""
         shown = len(self._values)
         count = f"{shown}" if shown == self._total else f"{shown} of {self._total}"
         noun = self.NAME.removesuffix("s") if self._total == 1 else self.NAME
-        parts: list[Part] = [(f"{count} {noun}" if self._total else self.NOTHING, "dim")]
+        return [(f"{count} {noun}" if self._total else self.NOTHING, "dim"), *self.narrowed()]
+
+    def narrowed(self) -> list[Part]:
+        """Return the filter and the order, where there is one."""
+        parts: list[Part] = []
         if self._filter_text:
             parts.append((f"  /{self._filter_text}", "accent"))
-        if self._sorted_by:
-            parts.append((f"  by {self._sorted_by.lower()}", "dim"))
+        if self._sorted_by is not None:
+            parts.append((f"  by {self._sorted_by.key}", "dim"))
         return parts
+
+    def targets(self) -> tuple[str, ...]:
+        """Return the value under the cursor."""
+        return (self.table.cursor,) if self.table.cursor else ()
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the value of this key."""
@@ -120,20 +181,24 @@ class Listing(View, Generic[T]):
         self.take_focus(self.table)
 
     @property
+    def _orders(self) -> list[Column[T]]:
+        return [column for column in self.COLUMNS if column.sort is not None]
+
+    @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that it can be sorted by."""
-        return tuple(field.title.lower() for field in self.FIELDS if field.sort is not None)
+        return tuple(column.key for column in self._orders)
 
     def sort(self, name: str) -> None:
         """Sort by the column of this name, and go to the first row.
 
         Without a name it is the next column, and none after the last.
         """
-        titles = ["", *(field.title for field in self.FIELDS if field.sort is not None)]
-        meant = [title for title in titles if name and title.lower().startswith(name.lower())]
+        orders = [None, *self._orders]
+        meant = [each for each in self._orders if name and each.key.startswith(name.lower())]
         if name and not meant:
             raise HeadError(no_such("column", name, self.column_names))
-        following = titles[(titles.index(self._sorted_by) + 1) % len(titles)]
+        following = orders[(orders.index(self._sorted_by) + 1) % len(orders)]
         self._sorted_by = meant[0] if meant else following
         self._backwards = False
         self.screen_app.draw()
@@ -142,13 +207,13 @@ class Listing(View, Generic[T]):
     def on_table_headed(self, event: Table.Headed) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
         event.stop()
-        index = column_at((field.width for field in self._shown), event.x)
-        if index is None or self._shown[index].sort is None:
+        index = column_at((each.width for each in self._shown), event.x)
+        if index is None or self._shown[index].column.sort is None:
             return
-        if (title := self._shown[index].title) == self._sorted_by:
+        if (column := self._shown[index].column) is self._sorted_by:
             self.sort_backwards()
         else:
-            self.sort(title)
+            self.sort(column.key)
 
     def sort_backwards(self) -> None:
         """Turn the order around."""

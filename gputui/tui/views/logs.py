@@ -7,7 +7,7 @@ from textual.content import Content
 
 from gputui.errors import HeadError
 from gputui.tui.commands.registry import Command
-from gputui.tui.dialogs.picker import Chooser
+from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import FilterError
 from gputui.tui.rendering.format import safe
 from gputui.tui.views.view import View

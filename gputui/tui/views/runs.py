@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import work
-from textual.app import ComposeResult
-from textual.containers import VerticalScroll
 
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.snapshot import RunState, RunStatus
@@ -15,70 +13,54 @@ from gputui.tui.commands.runs import edit_run, start_run
 from gputui.tui.dialogs.form import headless_command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.figures import figure_of
+from gputui.tui.rendering.columns import Column, text_column
+from gputui.tui.rendering.figures import figure_lines, figure_of
+from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
-from gputui.tui.rendering.rows import Field
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
+from gputui.tui.views.tasks import progress_lines
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Pane
-from gputui.tui.widgets.plot import Plot
-from gputui.tui.widgets.table import HEADING, Table
+from gputui.tui.widgets.pane import Line, fitted
+from gputui.tui.widgets.table import Table
 
-BAR_CELLS = 10
-WIDE = 150
-"""Columns from which the result stands beside the list instead of below it."""
-LEAST_ROWS = 4
-LOW = 20
-"""Lines below which there is no room for a result under the list."""
+BAR_CELLS = 12
+LEAST_FIGURE = 9
+"""Lines that a figure gets in any case; what is said of a run then scrolls."""
 
 
-def _progress(row: RunRow) -> str:
+def _progress(row: RunRow, width: int) -> Line:
     run = row.run
     if run.state.ended and run.state is not RunState.DONE:
-        return f"ended {fmt.safe(run.stage)}".rstrip() if run.stage else fmt.MISSING
+        text = f"in {fmt.safe(run.stage)}" if run.stage else fmt.MISSING
+        return [(fitted(text, width), "dim")]
     if not run.total:
-        return fmt.safe(run.stage) or fmt.MISSING
-    share = run.done / run.total
-    return f"{fmt.bar(share, BAR_CELLS)} {share:>4.0%}"
+        return [(fitted(fmt.safe(run.stage) or fmt.MISSING, width), "dim")]
+    return gauge(run.done / run.total, f"{run.done / run.total:.0%}", width)
 
 
 def _summary(row: RunRow) -> str:
     return fmt.safe((row.run.summary or row.run.stage).partition("\n")[0])
 
 
-RUN_FIELDS: tuple[Field[RunRow], ...] = (
-    Field(
-        "STATE",
-        11,
-        0,
-        lambda r: f"{MARKS[r.run.state][0]} {r.run.state.value}",
-        lambda r: r.role,
-        lambda r: r.run.state.value,
+RUN_COLUMNS: tuple[Column[RunRow], ...] = (
+    text_column(
+        "STATE", 11, 0, lambda r: f"{MARKS[r.run.state][0]} {r.run.state.value}",
+        lambda r: r.role, lambda r: r.run.state.value,
     ),
-    Field("PRESET", 12, 0, lambda r: fmt.safe(r.run.preset), sort=lambda r: r.run.preset),
-    Field("PROGRESS", BAR_CELLS + 5, 1, _progress),
-    Field(
-        "TOOK",
-        8,
-        1,
-        lambda r: fmt.elapsed(r.took_s),
-        sort=lambda r: r.took_s,
-        right=True,
-        falling=True,
+    text_column("PRESET", 12, 0, lambda r: fmt.safe(r.run.preset), sort=lambda r: r.run.preset),
+    Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False),
+    text_column(
+        "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
     ),
-    Field(
-        "RST",
-        3,
-        3,
-        lambda r: str(r.run.restarts),
-        lambda r: "warn" if r.run.restarts else "dim",
-        right=True,
+    text_column(
+        "RST", 3, 3, lambda r: str(r.run.restarts),
+        lambda r: "warn" if r.run.restarts else "dim", right=True,
     ),
-    Field("BEGAN", 8, 4, lambda r: began(r.run)),
-    Field("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
-    Field("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else ""),
-)
+    text_column("BEGAN", 8, 4, lambda r: began(r.run), lambda r: "dim"),
+    text_column("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
+    text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else "", rest=14),
+)  # fmt: skip
 
 
 class RunsView(Listing[RunRow]):
@@ -86,7 +68,7 @@ class RunsView(Listing[RunRow]):
 
     NAME = "runs"
     NOTHING = "no runs yet: :run starts one"
-    FIELDS = RUN_FIELDS
+    COLUMNS = RUN_COLUMNS
     FILTER = Fields(
         everything=lambda r: (
             f"{r.run.id} {r.run.preset} {r.run.state} {r.parameters} {_summary(r)}"
@@ -95,39 +77,14 @@ class RunsView(Listing[RunRow]):
         choices={"state": tuple(RunState)},
         numbers={"took": lambda r: r.took_s, "restarts": lambda r: r.run.restarts},
     )
-    DEFAULT_CSS = f"""
-    RunsView {{ layout: vertical; }}
-    RunsView #result {{ height: 1fr; border-top: solid $panel; padding: 0 1; }}
-    RunsView.wide {{ layout: horizontal; }}
-    RunsView.wide #result {{ width: {WIDE // 2 - 5}; height: 1fr; border: none; }}
-    RunsView.low #result {{ display: none; }}
-    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._text = Pane()
-        self._text.can_focus = False
-        self._plot = Plot()
-        self._height: int | str = ""
         self._wanted = ""
         """The run to go to as soon as it is there."""
         self._earlier: tuple[RunStatus, ...] = ()
         self._stories: dict[tuple[str, RunState], Story] = {}
         self._reading = False
-
-    def compose(self) -> ComposeResult:
-        """Lay out the list, and beside or below it the result."""
-        yield self.table
-        with VerticalScroll(id="result", can_focus=True):
-            yield self._text
-            yield self._plot
-
-    def on_resize(self) -> None:
-        """Put the result where there is room for it."""
-        super().on_resize()
-        wide = self.size.width >= WIDE
-        self.set_class(wide, "wide")
-        self.set_class(self.size.height < LOW and not wide, "low")
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of earlier clusters after this one's."""
@@ -166,36 +123,20 @@ class RunsView(Listing[RunRow]):
         """Draw the list and the chosen run."""
         super().show(watched)
         self._select_wanted()
-        self._leave_room()
-        self._show_result()
 
-    def _leave_room(self) -> None:
-        """Let the list take no more lines than it has, so that the result gets the rest."""
-        below = not (self.has_class("wide") or self.has_class("low"))
-        lines = max(LEAST_ROWS, min(self.size.height // 2, HEADING + len(self._values)))
-        height = lines if below else "1fr"
-        if self._height != height:
-            self._height = self.table.styles.height = height
-
-    def on_table_moved(self, event: Table.Moved) -> None:
-        """Show the result of the run that the cursor came to."""
-        event.stop()
-        self._show_result()
-
-    def _show_result(self) -> None:
-        row = self.current
-        width = max(20, self._text.size.width or self.size.width - 2)
-        lines = run_lines(row, width, self._story(row.run)) if row else []
-        if row is not None and row.run.error_type:
-            lines += [[], [("the same in a shell   ", "title"), (self._keys(), "dim")]]
-            lines.append([(f"  {self._command(row.run)}", "accent")])
-        if self._text.styles.height is None or self._text.styles.height.value != len(lines):
-            self._text.styles.height = len(lines)
-        self._text.put(lines)
-        self._plot.show(figure_of(row.run.result_json) if row else None)
-
-    def _keys(self) -> str:
-        return "y copies it" if self.screen_app.readonly else "y copies it   r repeats   e edits"
+    def about(self, value: RunRow, width: int, height: int) -> list[Line]:
+        """Return the run's page: progress, result and figure, or why it failed and what to do."""
+        run = value.run
+        command = self._command(run) if run.error_type else ""
+        lines = run_lines(value, width, self._story(run), command)
+        room = max(LEAST_FIGURE, height - len(lines) - 1)
+        watched = self.screen_app.watched
+        if not run.state.ended and watched.snapshot is not None:
+            groups = watched.snapshot.groups
+            lines += [(), *progress_lines(groups, watched.throughput, width, room)]
+        elif (figure := figure_of(run.result_json)) is not None:
+            lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
+        return lines
 
     def _story(self, run: RunStatus) -> Story | None:
         """Return how an ended run went, once that was read."""
@@ -209,7 +150,7 @@ class RunsView(Listing[RunRow]):
     async def _read(self, run: RunStatus) -> None:
         self._stories[run.id, run.state] = await asyncio.to_thread(story_of, run)
         self._reading = False
-        self._show_result()
+        self.screen_app.redraw()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Go to the worker whose end, or whose lines, say most of the run; else to the logs."""

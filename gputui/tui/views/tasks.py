@@ -13,9 +13,10 @@ from gputui.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
-from gputui.tui.throughput import Throughput
+from gputui.tui.totals import Throughput
 from gputui.tui.views.view import View
 from gputui.tui.views.workers import WORKER_FILTER
 from gputui.tui.watched import Watched
@@ -44,11 +45,11 @@ def progress_lines(
 
 
 def _bar_cells(width: int) -> int:
-    return min(LONGEST_BAR, max(SHORTEST_BAR, width - NAME_CELLS - 52))
+    return min(LONGEST_BAR, max(SHORTEST_BAR, width - NAME_CELLS - 47))
 
 
 def _heading(width: int) -> Line:
-    titles = f"{'DONE':>13} {'':>4} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
+    titles = f"{'DONE':>13} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
     title = fitted("TASKS", NAME_CELLS + 1) + " " * (_bar_cells(width) + 1)
     return [(title + titles, "heading")]
 
@@ -61,26 +62,10 @@ def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Lin
     counts = f"{fmt.count(group.finished)}/{fmt.count(group.total)}"
     return [
         (fitted(fmt.safe(group.prefix), NAME_CELLS) + " ", ""),
-        *_bar(group, _bar_cells(width)),
-        (f" {counts:>13} {share:>4.0%} {fmt.count(group.processing):>5} {rate:>7}", ""),
+        *gauge(share, f"{share:.0%}", _bar_cells(width)),
+        (f" {counts:>13} {fmt.count(group.processing):>5} {rate:>7}", ""),
         (f" {left:>8}", "dim" if left == "done" else ""),
         (f" {fmt.count(group.erred):>6}", "bad" if group.erred else "dim"),
-    ]
-
-
-def _bar(group: TaskGroupStatus, cells: int) -> list[Part]:
-    """Return a bar: finished, failed, running, and what is still to come."""
-    if not group.total:
-        return [("░" * cells, "dim")]
-    done = cells * (group.finished - group.erred) // group.total
-    failed = min(cells - done, -(-cells * group.erred // group.total))
-    running = min(cells - done - failed, -(-cells * group.processing // group.total))
-    rest = cells - done - failed - running
-    return [
-        ("█" * done, "graph1"),
-        ("✖" * failed, "bad"),
-        ("▒" * running, "busy"),
-        ("░" * rest, "dim"),
     ]
 
 

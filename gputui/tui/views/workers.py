@@ -8,10 +8,12 @@ from gputui.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.columns import Column, text_column
+from gputui.tui.rendering.detail import worker_lines
 from gputui.tui.rendering.marks import worker_state
-from gputui.tui.rendering.rows import Field
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Line, wrapped
 from gputui.tui.widgets.table import Table
 
 UUID_CELLS = 12
@@ -37,79 +39,42 @@ def _note(worker: WorkerStatus) -> str:
     return fmt.safe(worker.reason or worker.current_task or "")
 
 
-WORKER_FIELDS: tuple[Field[WorkerStatus], ...] = (
-    Field("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
-    Field(
-        "STATE",
-        13,
-        0,
-        lambda w: worker_state(w)[0],
-        lambda w: worker_state(w)[1],
+WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
+    text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
+    text_column(
+        "STATE", 13, 0, lambda w: worker_state(w)[0], lambda w: worker_state(w)[1],
         lambda w: PLACES[state_of_worker(w)],
     ),
-    Field("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
-    Field("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
-    Field("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
-    Field(
-        "CPU",
-        5,
-        3,
-        lambda w: fmt.number(w.cpu_percent),
-        sort=lambda w: w.cpu_percent,
-        right=True,
-        falling=True,
+    text_column("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
+    text_column("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),
+    text_column("PID", 7, 6, lambda w: fmt.number(w.pid), lambda w: "dim", right=True),
+    text_column(
+        "CPU", 5, 3, lambda w: fmt.number(w.cpu_percent), sort=lambda w: w.cpu_percent, right=True
     ),
-    Field(
-        "RSS/LIMIT",
-        11,
-        1,
-        lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
-        sort=lambda w: w.rss_bytes,
-        right=True,
-        falling=True,
+    text_column(
+        "RSS/LIMIT", 11, 1, lambda w: fmt.memory(w.rss_bytes, w.memory_limit_bytes),
+        sort=lambda w: w.rss_bytes, right=True,
     ),
-    Field(
-        "MANAGED",
-        7,
-        4,
-        lambda w: fmt.size(w.managed_bytes),
-        sort=lambda w: w.managed_bytes,
+    text_column(
+        "MANAGED", 7, 4, lambda w: fmt.size(w.managed_bytes), sort=lambda w: w.managed_bytes,
         right=True,
-        falling=True,
     ),
-    Field(
-        "ON GPU",
-        6,
-        8,
-        lambda w: fmt.size(w.device_managed_bytes),
-        sort=lambda w: w.device_managed_bytes,
-        right=True,
-        falling=True,
+    text_column(
+        "ON GPU", 6, 8, lambda w: fmt.size(w.device_managed_bytes),
+        sort=lambda w: w.device_managed_bytes, right=True,
     ),
-    Field(
-        "SPILL",
-        5,
-        3,
-        lambda w: fmt.size(w.spilled_bytes),
-        lambda w: "warn" if w.spilled_bytes else "",
-        lambda w: w.spilled_bytes,
-        right=True,
-        falling=True,
+    text_column(
+        "SPILL", 5, 3, lambda w: fmt.size(w.spilled_bytes),
+        lambda w: "warn" if w.spilled_bytes else "dim", lambda w: w.spilled_bytes, right=True,
     ),
-    Field("RUN/READY/RESULTS", 17, 2, _tasks, sort=lambda w: w.executing, right=True, falling=True),
-    Field("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
-    Field(
-        "RST",
-        3,
-        1,
-        lambda w: str(w.restarts),
-        lambda w: "warn" if w.restarts else "dim",
-        lambda w: w.restarts,
-        right=True,
-        falling=True,
+    text_column("RUN/READY/RESULTS", 17, 2, _tasks, sort=lambda w: w.executing, right=True),
+    text_column("FILES", 5, 9, lambda w: fmt.count(w.open_files), lambda w: "dim", right=True),
+    text_column(
+        "RST", 3, 1, lambda w: str(w.restarts), lambda w: "warn" if w.restarts else "dim",
+        lambda w: w.restarts, right=True,
     ),
-    Field("TASK", 22, 1, _note, lambda w: "bad" if w.reason else "dim"),
-)
+    text_column("TASK", 22, 1, _note, lambda w: "bad" if w.reason else "dim", rest=22),
+)  # fmt: skip
 
 
 WORKER_FILTER: Fields[WorkerStatus] = Fields(
@@ -134,7 +99,7 @@ class WorkersView(Listing[WorkerStatus]):
 
     NAME = "workers"
     NOTHING = "no workers yet"
-    FIELDS = WORKER_FIELDS
+    COLUMNS = WORKER_COLUMNS
     FILTER = WORKER_FILTER
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("workers")
 
@@ -146,9 +111,10 @@ class WorkersView(Listing[WorkerStatus]):
         """Return a worker's name."""
         return value.name
 
-    def targets(self) -> tuple[str, ...]:
-        """Return the worker under the cursor."""
-        return (self.table.cursor,) if self.table.cursor else ()
+    def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
+        """Return the worker whole, whatever columns there is room for."""
+        lines = worker_lines(value)
+        return lines if not value.reason else [*lines[:-1], *wrapped(value.reason, width, "bad")]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the device of the worker that was chosen."""

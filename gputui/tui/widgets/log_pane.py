@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import ClassVar
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -13,15 +13,20 @@ from gputui.tui.rendering.format import safe
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
 from gputui.tui.widgets.pane import Line, Pane, Part, fitted
 
-LEVEL_ROLES = {Level.PLAIN: "", Level.WARNING: "warn", Level.ERROR: "bad"}
-INDENT = 2
-"""Of the rows after the first that a wrapped line takes."""
+LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
+"""How serious a line is: by shape and role."""
+NAME_MOST = 24
 WHEEL_LINES = 3
 
 
 LOG_FILTER: Fields[LogLine] = Fields(
-    everything=lambda line: f"{line.worker} {line.text}",
-    words={"worker": lambda line: line.worker, "level": lambda line: line.level.value},
+    everything=lambda line: f"{line.worker} {line.logger} {line.text}",
+    words={
+        "worker": lambda line: line.worker,
+        "level": lambda line: line.level.value,
+        "logger": lambda line: line.logger,
+    },
+    choices={"level": tuple(Level)},
 )
 
 
@@ -89,16 +94,16 @@ class LogPane(Pane):
         self.put(rows[-height:] if self.pager.following else rows[:height])
 
     def _rows(self, line: LogLine) -> list[Line]:
-        head = self._head(line)
-        role = LEVEL_ROLES[line.level]
+        head, role = self._head(line), LEVELS[line.level][1]
+        indent = sum(len(text) for text, _ in head)
+        width = max(20, self.size.width - indent)
         if not self.wrapped:
-            return [[*head, *self._marked(line.text, role)]]
-        width = max(20, self.size.width - sum(len(text) for text, _ in head))
-        first, *rest = chop_cells(line.text, width) or [""]
-        others = chop_cells("".join(rest), max(20, self.size.width - INDENT)) if rest else []
+            cut = line.text if cell_len(line.text) <= width else fitted(line.text, width)
+            return [[*head, *self._marked(cut, role)]]
+        first, *others = chop_cells(line.text, width) or [""]
         return [
             [*head, *self._marked(first, role)],
-            *([(" " * INDENT, ""), *self._marked(text, role)] for text in others),
+            *([(" " * indent, ""), *self._marked(text, role)] for text in others),
         ]
 
     def _head(self, line: LogLine) -> list[Part]:
@@ -106,9 +111,10 @@ class LogPane(Pane):
         if self.timed:
             head.append((f"{datetime.fromtimestamp(line.at):%H:%M:%S} ", "dim"))
         if self.worker is None:
-            width = min(24, max(13, self.size.width // 6))
+            width = min(NAME_MOST, self._book.widest_name)
             head.append((fitted(safe(line.worker), width) + " ", "accent"))
-        return head
+        shape, role = LEVELS[line.level]
+        return [*head, (shape + " ", role)]
 
     def _marked(self, text: str, role: str) -> list[Part]:
         """Return a text with what is searched for standing out."""

@@ -40,11 +40,16 @@ class LogLine:
     worker: str
     text: str
     level: Level = Level.PLAIN
+    logger: str = ""
+    """The logger that wrote it; "" where it was printed."""
 
 
 Matcher = Callable[[LogLine], bool]
 
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} - ")
+_LEVELS = "DEBUG|INFO|WARNING|ERROR|CRITICAL"
+_PREFIX = re.compile(rf"([\w.]+) - ({_LEVELS}) - |({_LEVELS}):([\w.]+):")
+"""What Dask's logging puts before a message, or Python's own."""
 _COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
@@ -78,11 +83,33 @@ def stamped(text: str) -> tuple[float | None, str]:
         return None, text
 
 
+def folded(text: str) -> tuple[str, Level, str]:
+    """Return the logger of a line, how serious it is, and the line without its logger's prefix.
+
+    >>> folded("distributed.worker - WARNING - gc.collect() took 1.2 s")
+    ('distributed.worker', <Level.WARNING: 'warning'>, 'gc.collect() took 1.2 s')
+    >>> folded("INFO:root:ready")[2], folded("loss 0.41")[2]
+    ('ready', 'loss 0.41')
+    """
+    prefix = _PREFIX.match(text)
+    if prefix is None:
+        return "", level_of(text), text
+    level = level_of(prefix[2] or prefix[3])
+    return prefix[1] or prefix[4], level, text[prefix.end() :]
+
+
+def message_of(raw: str) -> str:
+    """Return a line as it is read by a person: without colours, its time and its logger.
+
+    >>> message_of("2026-11-21 08:08:12,204 - distributed.worker - INFO - ready")
+    'ready'
+    """
+    return folded(stamped(as_printed(raw))[1])[2]
+
+
 def level_of(text: str) -> Level:
     """Return how serious a line sounds, by the words that Python's logging and errors use.
 
-    >>> level_of("distributed.worker - WARNING - gc.collect() took 1.2 s").value
-    'warning'
     >>> level_of("ValueError: operands could not be broadcast").value
     'error'
     """
@@ -104,6 +131,8 @@ class LogBook:
         self._lines: list[LogLine] = []
         self.first = 0
         """The number of the oldest line kept."""
+        self.widest_name = 0
+        """Cells of the longest name of a worker that printed."""
 
     @property
     def end(self) -> int:
@@ -117,14 +146,16 @@ class LogBook:
             self._keep(message.at, message.worker, text, Level.WARNING)
         for raw in message.lines:
             at, text = stamped(self._clean(as_printed(raw)[:LONGEST_LINE]))
-            self._keep(message.at if at is None else at, message.worker, text, level_of(text))
+            logger, level, text = folded(text)
+            self._keep(message.at if at is None else at, message.worker, text, level, logger)
         if len(self._lines) > self._limit + LINES_LET_GO:
             surplus = len(self._lines) - self._limit
             del self._lines[:surplus]
             self.first += surplus
 
-    def _keep(self, at: float, worker: str, text: str, level: Level) -> None:
-        self._lines.append(LogLine(self.end, at, worker, text, level))
+    def _keep(self, at: float, worker: str, text: str, level: Level, logger: str = "") -> None:
+        self.widest_name = max(self.widest_name, len(worker))
+        self._lines.append(LogLine(self.end, at, worker, text, level, logger))
 
     def __getitem__(self, number: int) -> LogLine:
         return self._lines[number - self.first]

@@ -6,6 +6,7 @@ Textual, and a refresh in which nothing changed sends nothing.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from textwrap import wrap
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -164,3 +165,19 @@ def fitted(text: str, width: int, right: bool = False) -> str:
         return set_cell_size(text, width - 1) + "…" if width > 0 else ""
     padding = " " * (width - size)
     return padding + text if right else text + padding
+
+
+def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
+    """Return a text whole, in as many lines as it takes, its own indents kept."""
+    lines: list[Line] = []
+    for line in text.splitlines():
+        inner = indent + line[: len(line) - len(line.lstrip())]
+        made = wrap(
+            safe(line.strip()),
+            max(20, width),
+            initial_indent=inner,
+            subsequent_indent=inner,
+            break_on_hyphens=False,
+        )
+        lines += [[(each, role)] for each in made or [""]]
+    return lines

@@ -4,7 +4,7 @@ The zoom that fits is chosen by itself until a person chooses one. Order, filter
 hosts and columns hold for all that is shown.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,24 +12,21 @@ from textual.containers import Vertical
 from gputui.errors import HeadError
 from gputui.slots import Slot
 from gputui.tui.commands.fleet import FLEET_COMMANDS
-from gputui.tui.dialogs.picker import Picker
-from gputui.tui.filter import FilterError
+from gputui.tui.dialogs.modal import Picker
+from gputui.tui.filter import FilterError, no_such
 from gputui.tui.history import Span
-from gputui.tui.rendering.columns import Column
+from gputui.tui.rendering.columns import Column, column_at
 from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
-from gputui.tui.rendering.rows import column_at
+from gputui.tui.views.device import DetailPane, detail_of
 from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, HISTORY
 from gputui.tui.views.fleet.gpu_rows import GpuRows
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
-from gputui.tui.views.fleet.host_columns import HOST_BY_KEY
-from gputui.tui.views.fleet.host_rows import HostRows
+from gputui.tui.views.fleet.host_rows import HOST_BY_KEY, HostRows
 from gputui.tui.views.fleet.layout import FleetLayout, laid_out
 from gputui.tui.views.fleet.outliers import Outliers
-from gputui.tui.views.fleet.selection import Selection, Zoom
-from gputui.tui.views.fleet.slot_fields import SLOT_FIELDS
+from gputui.tui.views.fleet.selection import SLOT_FIELDS, Selection, Zoom
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.detail_pane import DetailPane, detail_of
 from gputui.tui.widgets.heat import Block, HeatPane
 from gputui.tui.widgets.pane import Line, Pane, Part
 from gputui.tui.widgets.table import HEADING, Table
@@ -145,7 +142,7 @@ class FleetView(View):
         rows = HostRows(self.selection, look, self.table.scrollable_content_region.width)
         self._shown_columns = [each.column.key for each in rows.columns]
         self._headings = rows.headings
-        self.table.show(rows.heading, self.selection.host_keys(look), rows.row)
+        self.table.show(rows.heading, rows.keys(), rows.row)
 
     def _show_heat(self, watched: Watched, look: HeatLook) -> None:
         selection = self.selection
@@ -201,7 +198,10 @@ class FleetView(View):
         zoom = self.zoom
         slot = self.selected
         at = self.selection.told(slot.key if slot and zoom is Zoom.GPU else self.cursor)
-        return [(f"{zoom.value} zoom", "dim"), *at, *self.selection.crumbs()]
+        line = [(f"{zoom.value} zoom", "dim"), *at, self.selection.size, *self.selection.crumbs()]
+        if sum(len(text) for text, _ in line) > self.screen_app.size.width:
+            line.remove(self.selection.size)
+        return line
 
     # What is under the cursor
 
@@ -304,6 +304,11 @@ class FleetView(View):
         return ""
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that it can be sorted by."""
+        return ("host", *(key for key in self._shown_columns if key != HISTORY))
+
+    @property
     def filter_text(self) -> str:
         """The filter as it was typed."""
         return self.selection.filter_text
@@ -371,7 +376,7 @@ class FleetView(View):
         """Return the order that is meant: one that was named, else the one after the present."""
         following = shown[(shown.index(now) + 1) % len(shown)] if now in shown else "host"
         if name and name not in (*known, "host"):
-            raise HeadError(f"sort by {', '.join(known)} or host")
+            raise HeadError(no_such("column", name, ("host", *known)))
         return name or following
 
     def reverse(self) -> None:
@@ -415,7 +420,8 @@ class FleetView(View):
         if not chosen:
             shown = [column.key for column in self.columns]
             items = {column.key: column.does for column in COLUMNS}
-            chosen = await self.screen_app.ask(Picker("Columns", items, shown))
+            picked = await self.screen_app.ask(Picker("Columns", items, shown))
+            chosen = None if picked is None else tuple(sorted(picked, key=_order_of(shown)))
         if chosen is not None:
             self.columns = _columns(chosen)
             keys = () if self.columns == COLUMNS else tuple(column.key for column in self.columns)
@@ -424,5 +430,11 @@ class FleetView(View):
 
 
 def _columns(names: tuple[str, ...]) -> tuple[Column[Slot], ...]:
-    """Return the columns of these names in their own order; all where none is known."""
-    return tuple(column for column in COLUMNS if column.key in names) or COLUMNS
+    """Return the columns of these names; all where none is known."""
+    return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
+
+
+def _order_of(shown: list[str]) -> Callable[[str], int]:
+    """Return the place of a column: those shown in their order, then the others in theirs."""
+    order = [*shown, *(column.key for column in COLUMNS)]
+    return order.index

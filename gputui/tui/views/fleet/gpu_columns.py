@@ -14,7 +14,7 @@ from gputui.tui.widgets.pane import Line
 HOT_C = 85.0
 MEMORY_ALARM = 0.95
 STATE, TASK, HISTORY = "state", "task", "history"
-"""Columns that need the present moment, the alarms, the histories: the rows draw them."""
+"""Columns that `GpuRows` fills: they need the present moment, the alarms, the histories."""
 GENEROUS_HISTORY = 37
 """Cells of history from which on bars grow, and columns that are less asked for come in."""
 
@@ -34,8 +34,8 @@ def share(value: float | None, of: float | None) -> float | None:
     return None if value is None or not of else value / of
 
 
-def _drawn_by_the_rows(slot: Slot, width: int) -> Line:
-    raise NotImplementedError
+def _blank(_slot: Slot, width: int) -> Line:
+    return [(" " * width, "")]
 
 
 def _utilization(slot: Slot, width: int) -> Line:
@@ -124,7 +124,7 @@ def _count_column(
 
 COLUMNS: tuple[Column[Slot], ...] = (
     Column(
-        STATE, "STATE", 12, 0, _drawn_by_the_rows, lambda s: PLACES[s.state],
+        STATE, "STATE", 12, 0, _blank, lambda s: PLACES[s.state],
         "what the worker on it does, or what is wrong", False, False, least=8,
     ),
     Column(
@@ -148,13 +148,13 @@ COLUMNS: tuple[Column[Slot], ...] = (
     _count_column("ready", "READY", 5, 3, "ready", "tasks that are ready to run on its workers"),
     _count_column("results", "RESULTS", 7, 4, "in_memory", "results that its workers hold"),
     Column(
-        TASK, "TASK", 14, 1, _drawn_by_the_rows,
+        TASK, "TASK", 14, 1, _blank,
         lambda s: next((w.current_task for w in s.workers), None),
         "the task group that runs; in its place what is wrong", False, False, most=30,
     ),
     Column(
-        HISTORY, "HISTORY", 14, 6, _drawn_by_the_rows, lambda s: None,
-        "utilisation of the last minutes", False, rest=GENEROUS_HISTORY,
+        HISTORY, "HISTORY", 14, 6, _blank,
+        does="utilisation of the last minutes", right=False, rest=GENEROUS_HISTORY,
     ),
     Column(
         "rss", "RSS", 5, 8, _of_workers("rss_bytes", fmt.size), _by_worker("rss_bytes"),

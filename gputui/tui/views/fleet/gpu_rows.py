@@ -4,12 +4,13 @@ Pure but for the histories, which the watched cluster keeps.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gputui.readings import Owner
 from gputui.slots import Slot
 from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Column, Fitted, fitting
+from gputui.tui.rendering.columns import Cell, Column, fitting, heading, row
 from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.marks import slot_state
 from gputui.tui.views.fleet.gpu_columns import HISTORY, OF_WORKERS, STATE, TASK
@@ -42,6 +43,10 @@ class GpuRows:
         self._width = width
         if not selection.on_gpus:
             columns = [column for column in columns if column.key in OF_WORKERS]
+        cells: dict[str, Cell[Slot]] = {
+            STATE: self._state, TASK: self._task, HISTORY: self._history
+        }  # fmt: skip
+        columns = [replace(each, cell=cells.get(each.key, each.cell)) for each in columns]
         self.columns = fitting(columns, width - self._name_width - 2)
 
     def _name(self, slot: Slot) -> str:
@@ -52,14 +57,8 @@ class GpuRows:
     def heading(self) -> Line:
         """The titles, with an arrow at the one that is sorted by."""
         selection = self._selection
-        titles = [
-            each.column.heading(
-                each.width, each.column.arrow(selection.sorted_by, selection.backwards)
-            )
-            for each in self.columns
-        ]
-        first = fitted("GPU" if selection.on_gpus else "WORKER", self._name_width)
-        return ((" ".join(["  " + first, *titles]), "heading"),)
+        first = "  " + fitted("GPU" if selection.on_gpus else "WORKER", self._name_width)
+        return heading(self.columns, selection.sorted_by, selection.backwards, first)
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
@@ -72,22 +71,16 @@ class GpuRows:
         slot = self._selection.slots.get(key)
         if slot is None:
             return self._host(key)
-        parts: list[Part] = list(self._name_of(slot))
-        for each in self.columns:
-            parts += [(" ", ""), *self._cell(slot, each)]
+        parts = [*self._name_of(slot), *row(self.columns, slot)]
         return [_faded(part) for part in parts] if slot.dead else parts
 
-    def _cell(self, slot: Slot, fitted_column: Fitted[Slot]) -> Line:
-        column, width = fitted_column.column, fitted_column.width
-        if column.key == STATE:
-            text, role = slot_state(slot, self._selection.now)
-            return [(fitted(text, width), role)]
-        if column.key == TASK:
-            text, role = self._what(slot)
-            return [(fitted(text, width), role)]
-        if column.key == HISTORY:
-            return [self._history_of(slot, width)]
-        return column.cell(slot, width)
+    def _state(self, slot: Slot, width: int) -> Line:
+        text, role = slot_state(slot, self._selection.now)
+        return [(fitted(text, width), role)]
+
+    def _task(self, slot: Slot, width: int) -> Line:
+        text, role = self._what(slot)
+        return [(fitted(text, width), role)]
 
     def _what(self, slot: Slot) -> Part:
         """Return what is wrong with a slot, else what runs on it."""
@@ -120,13 +113,13 @@ class GpuRows:
         first = (MARK, "accent") if marked else ("!", role) if role else (" ", "")
         return first, (" ", ""), (fitted(fmt.safe(self._name(slot)), self._name_width), role)
 
-    def _history_of(self, slot: Slot, width: int) -> Part:
+    def _history(self, slot: Slot, width: int) -> Line:
         if slot.device is None:
-            return (" " * width, "")
+            return [(" " * width, "")]
         steps = self._watched.history.steps(
             slot.device.uuid, Metric.UTILIZATION, Span.MINUTES_2, 2 * width
         )
-        return spark(fmt.shares(steps), width)
+        return [spark(fmt.shares(steps), width)]
 
 
 def _faded(part: Part) -> Part:

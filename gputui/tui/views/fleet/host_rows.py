@@ -1,18 +1,161 @@
 """A host and its slots → a row: the line over its GPUs, or the whole host in one line. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from gputui.slots import Slot
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Column, Fitted, fitting
+from gputui.tui.rendering.columns import (
+    Cell,
+    Column,
+    Fitted,
+    SortValue,
+    fitting,
+    heading,
+    ordered,
+    row,
+)
+from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.marks import host_state
+from gputui.tui.totals import Total, total_of
+from gputui.tui.views.fleet.gpu_columns import HOT_C, share
 from gputui.tui.views.fleet.heat_cells import HeatLook
-from gputui.tui.views.fleet.host_columns import GLYPHS, HOST_COLUMNS, HostRow
 from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.widgets.pane import Line, Part, fitted, merged, whole_fields
+
+STATE_WIDTH = 16
+STATE, GLYPHS = "state", "gpus"
+_URGENCY = {
+    HostState.FAILED: 0.0,
+    HostState.SILENT: 1.0,
+    HostState.RECONNECTING: 2.0,
+    HostState.READY: 4.0,
+}
+_COMING_UP = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """A host and its slots, and what they are drawn from."""
+
+    host: HostStatus
+    slots: Sequence[Slot]
+    look: HeatLook
+    alarms: int = 0
+
+    @property
+    def total(self) -> Total:
+        """Its GPUs taken together."""
+        return total_of([slot.device for slot in self.slots if slot.device is not None])
+
+    @property
+    def hottest_c(self) -> float | None:
+        """The temperature of its hottest GPU."""
+        readings = [slot.device.temperature_c for slot in self.slots if slot.device is not None]
+        return max((each for each in readings if each is not None), default=None)
+
+
+def _state(row: HostRow, width: int) -> Line:
+    text, role = host_state(row.host, row.look.now)
+    return [(fitted(text, width), role)]
+
+
+def _glyphs(row: HostRow, width: int) -> Line:
+    slots = row.slots if len(row.slots) <= width else row.slots[: width - 1]
+    parts = merged(row.look.cell(slot) for slot in slots)
+    rest = width - len(slots)
+    return [*parts, (("…" if len(row.slots) > width else " ") + " " * (rest - 1), "dim")]
+
+
+def _utilization(row: HostRow, width: int) -> Line:
+    value = row.total.utilization_percent
+    return gauge(share(value, 100), fmt.MISSING if value is None else f"{value:.0f}%", width)
+
+
+def _memory(row: HostRow, width: int) -> Line:
+    total = row.total
+    text = fmt.memory(total.memory_used_bytes, total.memory_total_bytes)
+    return gauge(total.memory_share, text, width)
+
+
+def _power(row: HostRow, width: int) -> Line:
+    drawn = row.total.power_w
+    text = fmt.MISSING if drawn is None else f"{drawn / 1000:.1f}kW"
+    return gauge(row.total.power_share, text, width)
+
+
+def _hottest(row: HostRow, width: int) -> Line:
+    value = row.hottest_c
+    return [(fmt.number(value).rjust(width), "warn" if (value or 0) >= HOT_C else "")]
+
+
+def _alarms(row: HostRow, width: int) -> Line:
+    return [(str(row.alarms or "").rjust(width), "warn")]
+
+
+def _of_host(name: str, show: Callable[[float | None], str]) -> Cell[HostRow]:
+    return lambda row, width: [(show(getattr(row.host.reading, name)).rjust(width), "dim")]
+
+
+def _host_reading(name: str) -> Callable[[HostRow], SortValue]:
+    def read(row: HostRow) -> SortValue:
+        value: float | None = getattr(row.host.reading, name)
+        return value
+
+    return read
+
+
+def _host_memory(row: HostRow, width: int) -> Line:
+    reading = row.host.reading
+    text = fmt.memory(reading.memory_used_bytes, reading.memory_total_bytes)
+    return [(text.rjust(width), "dim")]
+
+
+def _host_memory_share(row: HostRow) -> float | None:
+    return share(row.host.reading.memory_used_bytes, row.host.reading.memory_total_bytes)
+
+
+HOST_COLUMNS: tuple[Column[HostRow], ...] = (
+    Column(
+        STATE, "STATE", STATE_WIDTH, 0, _state,
+        lambda r: _URGENCY.get(r.host.state, _COMING_UP), "how the host is", False, False, least=9,
+    ),
+    Column(GLYPHS, "GPUS", 8, 0, _glyphs, lambda r: len(r.slots), "a cell per GPU", False, least=4),
+    Column(
+        "util", "UTIL", 10, 0, _utilization, lambda r: r.total.utilization_percent,
+        "mean utilisation of its GPUs", least=6, most=22,
+    ),
+    Column(
+        "mem", "MEM", 12, 0, _memory, lambda r: r.total.memory_share,
+        "GPU memory used and total", least=6, most=22,
+    ),
+    Column(
+        "power", "PWR", 8, 0, _power, lambda r: r.total.power_w, "power drawn", least=6, most=16
+    ),
+    Column("temp", "°C", 3, 0, _hottest, lambda r: r.hottest_c, "its hottest GPU"),
+    Column("alarms", "!", 2, 1, _alarms, lambda r: r.alarms or None, "alarms"),
+    Column(
+        "cpu", "CPU", 4, 2, _of_host("cpu_percent", fmt.number), _host_reading("cpu_percent"),
+        "CPU of the host in percent",
+    ),
+    Column("memory", "HOST MEM", 11, 3, _host_memory, _host_memory_share, "memory of the host"),
+    Column(
+        "load", "LOAD", 5, 4, _of_host("load_1m", lambda value: fmt.number(value, 1)),
+        _host_reading("load_1m"), "load of a minute",
+    ),
+    Column(
+        "receive", "RECV/s", 7, 5, _of_host("network_receive_bytes_per_s", fmt.size),
+        _host_reading("network_receive_bytes_per_s"), "network, received",
+    ),
+    Column(
+        "send", "SEND/s", 7, 6, _of_host("network_send_bytes_per_s", fmt.size),
+        _host_reading("network_send_bytes_per_s"), "network, sent",
+    ),
+)  # fmt: skip
+HOST_BY_KEY = {column.key: column for column in HOST_COLUMNS}
+
 
 MARK = "▌"
 NAME_MOST = 24
@@ -38,10 +181,8 @@ class HostRows:
     def heading(self) -> Line:
         """The titles, with an arrow at the one that is sorted by."""
         selection = self._selection
-        titles = [
-            each.column.heading(each.width, _arrow(each.column, selection)) for each in self.columns
-        ]
-        return ((" ".join(["  " + fitted("HOST", self._names), *titles]), "heading"),)
+        first = "  " + fitted("HOST", self._names)
+        return heading(self.columns, selection.hosts_sorted_by, selection.hosts_backwards, first)
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
@@ -49,30 +190,32 @@ class HostRows:
         columns = ((each.column.key, each.width) for each in self.columns)
         return (("host", self._names + 1), *columns)
 
+    def keys(self) -> list[str]:
+        """Return the hosts in their order."""
+        selection = self._selection
+        rows = map(self._value, selection.by_host)
+        order = ordered(rows, selection.hosts_sorted_by, selection.hosts_backwards)
+        return [row.host.name for row in order]
+
+    def _value(self, name: str) -> HostRow:
+        slots, alarms = self._selection.by_host[name], self._selection.alarms
+        alarmed = sum(slot.key in alarms for slot in slots)
+        return HostRow(self._selection.hosts[name], slots, self._look, alarmed)
+
     def row(self, name: str) -> Line:
         """Return a host in one line."""
         selection = self._selection
-        host, slots = selection.hosts[name], selection.by_host[name]
-        alarms = sum(slot.key in selection.alarms for slot in slots)
-        role = alarm_role(selection.alarms.get(name, ())) or ("warn" if alarms else "")
+        value = self._value(name)
+        host = value.host
+        role = alarm_role(selection.alarms.get(name, ())) or ("warn" if value.alarms else "")
         marked = name in selection.marked
         first: Part = (MARK, "accent") if marked else ("!", role) if role else (" ", "")
         title = fitted(fmt.safe(name), self._names)
         parts: list[Part] = [first, (" ", ""), (title, role or "title")]
-        value = HostRow(host, slots, self._look, alarms)
-        if host.reason and not slots:
+        if host.reason and not value.slots:
             text, mark_role = host_state(host, self._look.now)
             return [*parts, (f" {text}  ", mark_role), (fmt.safe(host.reason), "warn")]
-        for each in self.columns:
-            parts += [(" ", ""), *each.column.cell(value, each.width)]
-        return parts
-
-
-def _arrow(column: Column[HostRow], selection: Selection) -> str:
-    by = selection.hosts_sorted_by
-    if by is None or by.key != column.key:
-        return ""
-    return by.arrow(by, selection.hosts_backwards)
+        return [*parts, *row(self.columns, value)]
 
 
 def group_row(

@@ -5,19 +5,81 @@ Pure: it takes in what was watched and answers the fleet's view.
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from typing import Any
 
 from gputui.alarms import SERIOUS, AlarmKind
-from gputui.slots import Slot
-from gputui.snapshot import HostStatus
+from gputui.slots import Slot, SlotState
+from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, ordered
 from gputui.tui.rendering.marks import MARKS
-from gputui.tui.views.fleet.heat_cells import HeatLook
-from gputui.tui.views.fleet.host_columns import HostRow
-from gputui.tui.views.fleet.slot_fields import HOST_FIELDS, SLOT_FIELDS
+from gputui.tui.views.fleet.gpu_columns import memory_share
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Line, Part
+
+
+def _of_device(name: str) -> Callable[[Slot], float | None]:
+    return lambda slot: getattr(slot.device, name, None)
+
+
+SLOT_FIELDS: Fields[Slot] = Fields(
+    everything=lambda slot: " ".join(
+        (
+            slot.key,
+            slot.state.value,
+            slot.device.name if slot.device else "",
+            *(
+                f"{process.user} {process.command}"
+                for process in (slot.device.processes if slot.device else ())
+            ),
+            *(worker.current_task or "" for worker in slot.workers),
+        )
+    ),
+    words={
+        "state": lambda slot: slot.state.value,
+        "host": lambda slot: slot.host.name,
+        "model": lambda slot: slot.device.name if slot.device else "",
+        "alarm": lambda slot: "",
+    },
+    numbers={
+        "util": _of_device("utilization_percent"),
+        "temp": _of_device("temperature_c"),
+        "power": _of_device("power_w"),
+        "clock": _of_device("sm_clock_mhz"),
+        "ecc": _of_device("ecc_errors"),
+        "mem": lambda slot: _percent(memory_share(slot)),
+        "cpu": lambda slot: slot.total("cpu_percent"),
+        "rss": lambda slot: slot.total("rss_bytes"),
+        "spill": lambda slot: slot.total("spilled_bytes"),
+        "executing": lambda slot: slot.total("executing"),
+        "ready": lambda slot: slot.total("ready"),
+        "restarts": lambda slot: slot.total("restarts"),
+    },
+    sizes={"mem": lambda slot: _used(slot)},
+    choices={"state": (*SlotState, *HostState)},
+)
+
+HOST_FIELDS: Fields[HostStatus] = Fields(
+    everything=lambda host: f"{host.name} {host.state.value} {host.reason}",
+    words={
+        "state": lambda host: host.state.value,
+        "host": lambda host: host.name,
+        "model": lambda host: "",
+        "alarm": lambda host: "",
+    },
+    numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
+    choices={"state": (*SlotState, *HostState)},
+)
+
+
+def _used(slot: Slot) -> float | None:
+    """Return the bytes of memory in use; of a CPU worker, its own."""
+    return slot.device.memory_used_bytes if slot.device else slot.total("rss_bytes")
+
+
+def _percent(fraction: float | None) -> float | None:
+    return None if fraction is None else fraction * 100
 
 
 class Zoom(StrEnum):
@@ -43,7 +105,7 @@ class Selection:
         self.now = 0.0
         self.sorted_by: Column[Slot] | None = None
         self.backwards = False
-        self.hosts_sorted_by: Column[HostRow] | None = None
+        self.hosts_sorted_by: Column[Any] | None = None
         self.hosts_backwards = False
         """The order of the host zoom, apart from that of the GPUs."""
         self.marked: set[str] = set()
@@ -117,14 +179,6 @@ class Selection:
             return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
         return list(self._grouped())
 
-    def host_keys(self, look: HeatLook) -> list[str]:
-        """Return the rows of the host zoom in their order."""
-        rows = [
-            HostRow(self.hosts[name], slots, look, sum(slot.key in self.alarms for slot in slots))
-            for name, slots in self.by_host.items()
-        ]
-        return [row.host.name for row in ordered(rows, self.hosts_sorted_by, self.hosts_backwards)]
-
     def _grouped(self) -> Iterable[str]:
         for name, slots in self.by_host.items():
             yield name
@@ -161,11 +215,15 @@ class Selection:
             parts.append((f" {fmt.number(device.utilization_percent)}% {memory}", ""))
         return parts
 
-    def crumbs(self) -> Line:
-        """Say what is shown, what is marked and what calls for a person."""
+    @property
+    def size(self) -> Part:
+        """How much is shown."""
         slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")
-        hosts = fmt.many(len(self.by_host), "host")
-        parts: list[Part] = [(f"  {slots} on {hosts}", "dim")]
+        return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
+
+    def crumbs(self) -> Line:
+        """Say what is filtered, what is marked and what calls for a person."""
+        parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
         if self.marked:

@@ -1,0 +1,49 @@
+"""How many keys until a screen of 80×24 holds the answer: the table of the README."""
+
+import asyncio
+
+import pytest
+
+from gputui.tui.app import ScreenApp
+from tests.pictures.lab import START, Lab, LabLink
+from tests.tui.still import sees
+
+SECONDS = 12
+WORKING, DOING, WRONG, GETTING_ON, TO_DO = (
+    "is it working?",
+    "what is each GPU doing?",
+    "what is wrong, and where?",
+    "is my computation getting on?",
+    "what can I do about it?",
+)
+ONE = {
+    WORKING: ((), ("● running", "hosts 1/1", "workers 1/1")),
+    DOING: ((), ("gpu0 ● busy", "%", "UTIL 9", "MEM 5", "POWER 5", "TEMP 6", "task   dot")),
+    WRONG: ((), ("hosts 1/1  workers 1/1  tasks",)),
+    GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
+    TO_DO: (("question_mark",), (":closer", "esc closes")),
+}
+THOUSAND = {
+    WORKING: ((), ("● running", "hosts 123/125", "workers 979/983")),
+    DOING: ((), ("heat zoom", "node-001–007  ▇▇▇▇▇!▇▇ ", "UTIL  0 ▇▇▇▇▇▇▇▇ 100 %")),
+    WRONG: ((), ("!24 alarms", "node-003:gpu3: crash loop")),
+    GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
+    TO_DO: (("question_mark",), (":closer", "esc closes")),
+}
+
+
+@pytest.mark.parametrize("gpus", [1, 1000])
+async def test_five_questions_are_answered_with_at_most_one_key_each(gpus: int) -> None:
+    link = LabLink(Lab(gpus), SECONDS)
+
+    async def open_link() -> LabLink:
+        return link
+
+    app = ScreenApp(open_link, clock=lambda: START + SECONDS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await asyncio.wait_for(link.said.wait(), 60)
+        for keys, texts in (ONE if gpus == 1 else THOUSAND).values():
+            await pilot.press(*keys)
+            await sees(pilot, *texts)
+            assert len(keys) <= 1
+            await pilot.press(*("escape", "1") if keys else ())
