@@ -105,7 +105,11 @@ async def still(pilot: "Pilot[int]") -> None:
     """Wait until nothing moves any more, and a question shows its answers."""
     app = pilot.app
     same, before = 0, [Strip([])]
-    while same < STILL or not all(button.visible for button in app.screen.query(Button)):
+    while (
+        same < STILL
+        or getattr(app, "_draw_waits", False)  # what came last is still to be drawn
+        or not all(button.visible for button in app.screen.query(Button))
+    ):
         for line in app.screen.query(Input):
             line.cursor_blink = False
         await pilot.pause(0.03)
