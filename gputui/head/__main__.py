@@ -2,7 +2,7 @@
 
 On stdout it says `Opened` or `Refused`, once; after that its output goes to its log file. It
 runs in a session of its own, and lives as long as its starter, unless that keeps it, or until it
-is told to stop.
+is asked to stop.
 """
 
 import asyncio

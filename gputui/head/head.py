@@ -222,7 +222,7 @@ class Head:
         assert not isinstance(left, BaseException)
         if left:
             lease_s = self.config.lease_s
-            text = f"could not be told to stop, and will end within {lease_s:g} s by themselves"
+            text = f"could not be reached to stop them; they end by themselves within {lease_s:g} s"
             self.tell(Severity.WARNING, "cluster", "stopping", f"{', '.join(left)} {text}")
 
     async def _watch_idleness(self) -> None:

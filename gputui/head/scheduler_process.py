@@ -248,7 +248,7 @@ class SchedulerProcess:
             self._listener.scheduler_ended(self._end_reason, closed=child.status == 0)
 
     def _failed(self, name: str, error: Exception) -> None:
-        """End with the scheduler: whoever listens to its end made a mistake."""
+        """End with the scheduler: its listener failed."""
         if not self._stopping:
             self._listener.scheduler_ended(f"the scheduler was lost: {error}", closed=False)
 

@@ -105,7 +105,7 @@ class Channel(Generic[Sent, Received]):
     async def receive(self) -> Received | None:
         """Return the next message; None when the peer is gone.
 
-        Raises ProtocolError for a line that is none; after one that is too long there are no more.
+        Raises ProtocolError for a line that is no message; after one too long nothing comes.
         """
         line = await self._lines.next()
         if line is None:

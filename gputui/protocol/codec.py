@@ -40,7 +40,7 @@ def encode(message: object) -> bytes:
 def decode(line: bytes, messages: Any) -> Any:
     r"""Return the message that a line holds: one of these dataclasses, given as their union.
 
-    Raises ProtocolError when it is none of them as this version has them.
+    Raises ProtocolError when this version has no such message.
 
     >>> from gputui.protocol.agent import Ping, Pong
     >>> decode(encode(Ping(7)), Ping | Pong)

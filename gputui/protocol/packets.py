@@ -49,7 +49,7 @@ class PacketChannel(Generic[Sent, Received]):
     def receive(self) -> tuple[Received, list[int]] | None:
         """Return the next message and its descriptors, which close on exec; None at the end.
 
-        Raises ProtocolError for what is no message, BlockingIOError when there is none yet.
+        Raises ProtocolError for what is no message, BlockingIOError when nothing has come yet.
         """
         room = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
         try:

@@ -13,8 +13,8 @@ from typing import Any
 
 import distributed
 import pytest
-from gputui.agent.limits import CHECK_S
 
+from gputui.agent.worker_process import CHECK_S
 from gputui.protocol.agent import (
     FollowLogs,
     Ping,

@@ -1,6 +1,6 @@
 """A function called again and again in a thread of its own, and the last value it gave.
 
-Whatever may hang (NVML, a network file system) is asked in such a thread, so that whoever reads
+Whatever may hang (NVML, a network file system) is asked in such a thread, so that a reader of
 the value never waits for it.
 """
 
