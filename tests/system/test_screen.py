@@ -168,7 +168,7 @@ def test_a_storm_of_sizes_down_to_three_lines_is_weathered(attached: Attach) -> 
         screen.resize(columns, lines)
         screen.read()
     screen.resize(10, 3)
-    screen.sees("gputui lab")
+    screen.sees("gputui la")
     screen.resize(100, 30)
     screen.sees("cpu0", "cpu1")
 
