@@ -109,7 +109,7 @@ ON_THEIR_WAY: dict[int, dict[str, Any]] = {
         "reason": "its Python is 3.9.2; the cluster needs 3.11 or later, the same as here",
         "hint": "name another Python: node-13 python=/opt/python3.12/bin/python",
     },
-    14: {"state": HostState.REACHING, "devices": ()},
+    14: {"state": HostState.CHECKING, "devices": ()},
 }
 """Hosts by number that are not up when a cluster starts."""
 
