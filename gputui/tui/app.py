@@ -189,14 +189,10 @@ class ScreenApp(App[int]):
         """Show the fleet once every host has come to an end of its start, if nobody chose."""
         if self._launching and snapshot.hosts and all(host.state.final for host in snapshot.hosts):
             self._launching = False
-            self.run_worker(self._show_fleet())
+            if self.stage.wanted == "launch":
+                self.go_to("fleet")
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
                 self._top.hint("c runs something on it   ? lists all keys   q leaves")
-
-    async def _show_fleet(self) -> None:
-        """Show the fleet, unless somebody has asked for another view meanwhile."""
-        if self.stage.wanted == "launch":
-            await self.show_view("fleet")
 
     def _end(self, reason: str, *, failed: bool) -> None:
         name, events = self.watched.name, self.watched.events
@@ -338,14 +334,14 @@ class ScreenApp(App[int]):
         if self.view is not None:
             self.view.focus_body()
 
-    def go_back(self) -> None:
-        """Return to the view that was left last, once; then to the fleet."""
-        if name := self.stage.way_back():
-            self.go_to(name)
-
     def go_to(self, name: str, key: str = "") -> None:
-        """Bring a view into sight soon; for use where nothing can be awaited."""
-        self.run_worker(self.show_view(name, key))
+        """Bring a view into sight soon, unless another is asked for until then."""
+        self.stage.wanted = name
+        self.run_worker(self._go_to(name, key))
+
+    async def _go_to(self, name: str, key: str) -> None:
+        if self.stage.wanted == name:
+            await self.show_view(name, key)
 
     # Commands
 

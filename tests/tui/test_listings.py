@@ -313,3 +313,15 @@ async def test_an_event_is_told_whole_below_the_others() -> None:
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("5")
         await sees(pilot, "the end", "enter fleet")
+
+
+async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("6")
+        await sees(pilot, "2 runs")
+        screen.app.simulate_key("escape")
+        screen.app.simulate_key("4")
+        await until(pilot, lambda: screen.app.stage.current == "logs")
+        await sees(pilot, "no lines yet")

@@ -122,9 +122,11 @@ def _no_filter(app: "ScreenApp") -> str:
     return "" if app.view is not None and app.view.FILTER else "this view has no filter"
 
 
-def _back(app: "ScreenApp", _argument: str) -> None:
-    if app.view is not None and not app.view.back():
-        app.go_back()
+async def _back(app: "ScreenApp", _argument: str) -> None:
+    if app.view is None or app.view.back():
+        return
+    if name := app.stage.way_back():
+        await app.show_view(name)
 
 
 async def _find(app: "ScreenApp", _argument: str) -> None:
@@ -194,7 +196,7 @@ COMMANDS = (
         ("exclamation_mark",),
         unavailable=_no_alarm,
     ),
-    Command("back", "Undo the last narrowing, or go back", _back, ("escape",)),
+    Command("back", "Undo the last narrowing, or go back", _back, ("escape",), at_once=True),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
     Command("redraw", "Draw all of the terminal anew", _redraw, ("ctrl+l",)),
     Command(
