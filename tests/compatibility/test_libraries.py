@@ -41,8 +41,9 @@ def test_scikit_learn_searches_through_joblib(client: Client) -> None:
 
 def test_optuna_tries_on_the_workers(client: Client) -> None:
     optuna = pytest.importorskip("optuna")
-    pytest.importorskip("optuna_integration.dask", exc_type=ImportError)
-    storage = optuna.integration.DaskStorage()
+    integration = pytest.importorskip("optuna_integration.dask", exc_type=ImportError)
+    with pytest.warns(optuna.exceptions.ExperimentalWarning):
+        storage = integration.DaskStorage()
     study = optuna.create_study(storage=storage)
 
     def tried(_: int) -> None:
