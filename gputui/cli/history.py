@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gputui.presets import Figure
 from gputui.presets.plain import json_text
-from gputui.run import RunRecord, find, has_plotext, recorded, shown, text
+from gputui.run import RunRecord, find, recorded, text
 
 SHOWN = 30
 """Runs that are listed as text; `--json` has them all."""
@@ -56,9 +57,16 @@ def _parts(record: RunRecord) -> list[str]:
     parts = [text({key: value for key, value in facts(record).items() if value != ""})]
     if result := kept.get("result"):
         parts.append(text(result, kept.get("units")))
-    if kept.get("figure") and has_plotext():
-        parts.append(shown(kept["figure"]))
+    if kept.get("figure"):
+        parts.append(drawn(kept["figure"]))
     return parts
+
+
+def drawn(figure: Figure | Mapping[str, Any]) -> str:
+    """Return a figure, or that of a record, as text for a terminal."""
+    from gputui.tui.rendering.figures import figure_text
+
+    return figure_text(figure)
 
 
 def facts(record: RunRecord) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.history import drawn
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.run.output import TERMINAL, refuse_undeclared
@@ -70,7 +71,7 @@ def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object,
     preset = get(options["preset"])
     parameters = checked(preset, given, options["backend"])
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
-    output = checked_output(options["save"], options["report"], options["figure"])
+    output = checked_output(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
 
     from gputui.run.preset_run import PresetRun, run_preset

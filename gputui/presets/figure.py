@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+NO_NUMBER = "nothing to draw, no number is finite"
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:

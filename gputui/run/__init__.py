@@ -12,7 +12,7 @@ What is exported here imports no Dask, and each drawing library only where it dr
 from typing import TYPE_CHECKING, Any
 
 from gputui.run.arrays import save_arrays
-from gputui.run.figures import FIGURE_SUFFIXES, draw, draw_file, has_matplotlib, has_plotext, shown
+from gputui.run.figures import FIGURE_SUFFIXES, draw_file, has_matplotlib
 from gputui.run.recording import Recording
 from gputui.run.records import (
     RUN_VARIABLE,
@@ -36,19 +36,16 @@ __all__ = [
     "RunRecord",
     "RunResult",
     "brief",
-    "draw",
     "draw_file",
     "execute",
     "find",
     "has_matplotlib",
-    "has_plotext",
     "new_id",
     "new_record",
     "prune",
     "recorded",
     "runs_dir",
     "save_arrays",
-    "shown",
     "text",
 ]
 

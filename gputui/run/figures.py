@@ -1,13 +1,13 @@
-"""A figure → text for the terminal (plotext) or a file (matplotlib)."""
+"""A figure → a file (matplotlib). In terminals `gputui.tui.rendering.figures` draws it."""
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil, log10
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
-from gputui.presets import Figure
+from gputui.presets.figure import NO_NUMBER, Figure
 from gputui.run.files import open_over
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
@@ -17,66 +17,10 @@ FEW_POINTS = 30
 MOST_NUMBERED = 16
 """Rows and columns of a matrix whose numbers fit into its cells."""
 
-NOTHING = "nothing to draw, no number is finite"
-
-
-def has_plotext() -> bool:
-    """Whether a figure can be drawn in the terminal."""
-    return importlib.util.find_spec("plotext") is not None
-
 
 def has_matplotlib() -> bool:
     """Whether a figure can be drawn to a file."""
     return importlib.util.find_spec("matplotlib") is not None
-
-
-def shown(made: Figure | Mapping[str, Any]) -> str:
-    """Return the figure, or that of a record, as text; or why it cannot be drawn."""
-    try:
-        return draw(made if isinstance(made, Figure) else Figure.from_json(made))
-    except Exception as error:  # of a library, or of a record that others wrote
-        return f"its figure cannot be drawn ({type(error).__name__}: {error})"
-
-
-def draw(figure: Figure, width: int = 80, height: int = 20) -> str:
-    """Return the figure as text without colours, at most so many cells wide and high.
-
-    Raises:
-        UsageError: plotext is not installed.
-    """
-    try:
-        import plotext
-    except ImportError:
-        raise UsageError("a figure in the terminal: pip install 'gputui[plot]'") from None
-    drawable = figure.finite()
-    if drawable is None:
-        return f"{figure.title}: {NOTHING}"
-    return _text(plotext, drawable, width, height)
-
-
-def _text(plotext: Any, figure: Figure, width: int, height: int) -> str:
-    if figure.kind == "heat":
-        return _heat_lines(figure)
-    plotext.clear_figure()
-    plotext.plotsize(width, height)
-    plotext.title(figure.title)
-    if figure.kind == "bar":
-        _draw_bars(plotext, figure)
-    else:
-        _draw_line(plotext, figure)
-    lines = str(plotext.uncolorize(plotext.build())).splitlines()
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _draw_line(plotext: Any, figure: Figure) -> None:
-    plotext.xlabel(figure.x_label)
-    plotext.ylabel(figure.y_label)
-    draw = plotext.scatter if len(figure.x) == 1 else plotext.plot
-    draw(list(figure.x), list(figure.y), marker="braille" if len(figure.x) > 1 else "dot")
-    if _whole(figure.x):
-        plotext.xticks(_ticks(figure.x))
-    if figure.logarithmic:
-        plotext.yscale("log")
 
 
 def _whole(values: Sequence[float]) -> bool:
@@ -94,17 +38,6 @@ def _ticks(x: Sequence[float], most: int = 8) -> list[int]:
     return list(range(least, greatest + 1, -(-(greatest - least) // (most - 1)) or 1))
 
 
-def _draw_bars(plotext: Any, figure: Figure) -> None:
-    """Draw bars; plotext has no logarithmic scale for them, so that their lengths are powers."""
-    base = power_below(figure.y) if figure.logarithmic else 0
-    lengths = [log10(value) - base if figure.logarithmic else value for value in figure.y]
-    plotext.xlabel(figure.y_label)
-    plotext.bar(list(figure.labels), lengths, orientation="horizontal", width=0.5)
-    if figure.logarithmic:
-        powers = range(ceil(max(lengths, default=0)) + 1)
-        plotext.xticks(list(powers), [f"1e{base + power}" for power in powers])
-
-
 def power_below(values: Sequence[float]) -> int:
     """Return the power of ten that bars on a logarithmic scale begin at: every one has a length.
 
@@ -112,20 +45,6 @@ def power_below(values: Sequence[float]) -> int:
     (-3, -1)
     """
     return ceil(log10(min(values))) - 1
-
-
-def _heat_lines(figure: Figure) -> str:
-    """Return a matrix as numbers: a terminal's shades are too few to compare."""
-    rows = [["–" if value is None else f"{value:.3g}" for value in row] for row in figure.matrix]
-    names = list(figure.labels) or [str(i) for i in range(len(rows))]
-    first = max(map(len, names), default=0)
-    width = max([len(cell) for row in rows for cell in row] + [len(name) for name in names])
-    head = " " * first + "".join(f"  {name:>{width}}" for name in names)
-    lines = [
-        f"{name:<{first}}" + "".join(f"  {cell:>{width}}" for cell in row)
-        for name, row in zip(names, rows, strict=True)
-    ]
-    return "\n".join([figure.title, head, *lines])
 
 
 def draw_file(figure: Figure, path: Path) -> None:
@@ -147,7 +66,7 @@ def draw_file(figure: Figure, path: Path) -> None:
         axes.set_title(drawable.title)
         _fill(axes, drawable)
     else:
-        axes.set_title(f"{figure.title}: {NOTHING}")
+        axes.set_title(f"{figure.title}: {NO_NUMBER}")
     try:
         file = open_over(path)
     except OSError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import run
 from gputui.errors import RunError, UsageError
-from gputui.presets import BUILT_IN, Preset
+from gputui.presets import BUILT_IN, Figure, Preset
 
 if TYPE_CHECKING:
     from gputui.run.execution import RunResult
@@ -27,28 +27,29 @@ class Output:
     save: Path | None = None
     report: Path | None = None
     figure: Path | None = None
-    draws: bool = False
-    """Whether the figure is drawn below the result."""
+    draw: Callable[[Figure], str] | None = None
+    """Draws the figure below the result, where that is wanted."""
     wants_figure: bool = False
     """Whether one was asked for, wherever it goes."""
 
 
-def checked(save: str | None, report: str | None, figure: str | None) -> Output:
-    """Return where to write; raises UsageError where that cannot be, or a library is missing."""
+def checked(
+    save: str | None, report: str | None, figure: str | None, draw: Callable[[Figure], str]
+) -> Output:
+    """Return where to write; raises UsageError where that cannot be, or a library is missing.
+
+    `draw` returns a figure as text for a terminal.
+    """
     in_terminal = figure == TERMINAL
     if report:
         _need("bokeh", "--report", "report")
-    if figure:
-        _need(
-            *("plotext", "--figure -", "plot")
-            if in_terminal
-            else ("matplotlib", "--figure", "figure")
-        )
+    if figure and not in_terminal:
+        _need("matplotlib", "--figure", "figure")
     return Output(
         save=_folder(save) if save else None,
         report=_file("--report", report) if report else None,
         figure=_figure(figure) if figure and not in_terminal else None,
-        draws=in_terminal or (sys.stdout.isatty() and run.has_plotext()),
+        draw=draw if in_terminal or sys.stdout.isatty() else None,
         wants_figure=bool(figure),
     )
 

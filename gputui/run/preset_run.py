@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gputui import run
 from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError, RunError
-from gputui.presets import Preset, Value
+from gputui.presets import Figure, Preset, Value
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
@@ -183,7 +183,7 @@ def _put_out(
     ongoing.quieten()
     try:
         if not ongoing.request.as_json:
-            _print(_for_people(result, draws=preset_run.output.draws))
+            _print(_for_people(result, preset_run.output.draw))
         with explained("saving"):
             for path in write(preset_run.output, result, fetch):
                 saved.append(path)
@@ -216,11 +216,11 @@ def _print(text: str) -> None:
         raise RunError(f"standard output: {error.strerror}") from error
 
 
-def _for_people(result: "RunResult", *, draws: bool) -> str:
+def _for_people(result: "RunResult", draw: Callable[[Figure], str] | None) -> str:
     """Return a result, its figure, and where it was computed."""
     lines = [run.text(result.result, result.units)]
-    if draws and result.figure:
-        lines.append(f"\n{run.shown(result.figure)}\n")
+    if draw and result.figure:
+        lines.append(f"\n{draw(result.figure)}\n")
     where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
     lines.append(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s")
     return "\n".join(lines)

@@ -9,16 +9,17 @@ from gputui.cli import run_command
 from gputui.errors import RunError, UsageError
 from gputui.run.execution import RunResult
 from gputui.run.output import checked, write
+from gputui.tui.rendering.figures import figure_text
 
 
 def test_a_folder_for_arrays_is_not_made_before_there_are_any(tmp_path: Path) -> None:
-    assert checked(str(tmp_path / "a" / "b"), None, None).save == tmp_path / "a" / "b"
+    assert checked(str(tmp_path / "a" / "b"), None, None, figure_text).save == tmp_path / "a" / "b"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_too_long_for_a_folder_leaves_none_behind(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="File name too long"):
-        checked(str(tmp_path / "a" / ("b" * 300)), None, None)
+        checked(str(tmp_path / "a" / ("b" * 300)), None, None, figure_text)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,7 +62,7 @@ def test_a_folder_that_cannot_take_arrays_is_refused(tmp_path: Path, place: str,
     for name in ("u.npy", "s.npy", "notes.txt"):
         (tmp_path / "full" / name).touch()
     with pytest.raises(UsageError, match=says):
-        checked(str(tmp_path / place), None, None)
+        checked(str(tmp_path / place), None, None, figure_text)
 
 
 @pytest.mark.parametrize("option", ["report", "figure"])
@@ -69,7 +70,7 @@ def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, option: str) -
     for place, says in (("", "is a directory"), ("none/x", "there is no directory")):
         given = {"save": None, "report": None, "figure": None, option: str(tmp_path / place)}
         with pytest.raises(UsageError, match=f"--{option} .*{says}"):
-            checked(**given)
+            checked(**given, draw=figure_text)
 
 
 def test_a_figure_is_not_drawn_where_one_object_is_printed(
@@ -82,7 +83,7 @@ def test_a_figure_is_not_drawn_where_one_object_is_printed(
 @pytest.mark.parametrize("name", ["figure", "figure.jpg", "figure.PNG.txt"])
 def test_a_figure_in_a_format_that_is_not_written_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"ends in \.png, \.pdf, \.svg"):
-        checked(None, None, str(tmp_path / name))
+        checked(None, None, str(tmp_path / name), figure_text)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,6 @@ def test_a_figure_in_a_format_that_is_not_written_is_refused(tmp_path: Path, nam
     [
         ("--report", "r.html", "bokeh", "pip install 'gputui[report]'"),
         ("--figure", "f.png", "matplotlib", "pip install 'gputui[figure]'"),
-        ("--figure", "-", "plotext", "pip install 'gputui[plot]'"),
     ],
 )
 def test_a_missing_library_is_said_with_the_install_line_before_anything_starts(
@@ -113,4 +113,4 @@ def test_a_figure_that_a_run_does_not_have_is_an_error(figure: str, tmp_path: Pa
     given = figure if figure == "-" else str(tmp_path / figure)
     result = RunResult("smoke", {}, "numpy", (), 0.1, {}, {}, None, {})
     with pytest.raises(RunError, match="no figure to draw"):
-        list(write(checked(None, None, given), result, fetch=lambda block: block))
+        list(write(checked(None, None, given, figure_text), result, fetch=lambda block: block))

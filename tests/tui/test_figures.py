@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gputui.presets import Figure
-from gputui.tui.rendering.figures import figure_lines, figure_of
+from gputui.tui.rendering.figures import figure_lines, figure_of, figure_text
 
 
 def result(**values: object) -> str:
@@ -93,3 +93,10 @@ def test_a_matrix_has_a_scale_its_labels_and_its_numbers() -> None:
     assert lines[-1].split() == ["12.5", "▇" * 24, "48"]
     flat = figure_lines(figure, 60, 12, flat=True)
     assert "▁▁▁▂▂▂" in "".join(text for text, _ in flat[-1]), "heights speak without colour"
+
+
+def test_a_figure_that_cannot_be_drawn_says_so_in_a_terminal() -> None:
+    assert figure_text(Figure("line", "loss", x=(1.0,), y=(float("nan"),))).startswith(
+        "loss: nothing"
+    )
+    assert figure_text({"kind": "heat", "matrix": 7}).startswith("its figure cannot be drawn")

@@ -15,9 +15,9 @@ from gputui.tui.dialogs.finder import Finder
 from gputui.tui.dialogs.help import Help
 from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.rendering.format import age, safe
+from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
-from gputui.tui.widgets.pane import fitted
 from gputui.tui.widgets.prompt import Asking
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from textual.widgets.option_list import Option
 
 from gputui.tui.commands.registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
-from gputui.tui.widgets.pane import fitted
+from gputui.tui.rendering.lines import fitted
 
 WIDTH = 78
 NAME_CELLS, KEY_CELLS = 15, 5

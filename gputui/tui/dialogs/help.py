@@ -16,7 +16,8 @@ from textual.widgets import Input, Static
 from gputui.tui.commands.registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.filter import Fields
-from gputui.tui.widgets.pane import Line, Pane, fitted
+from gputui.tui.rendering.lines import Line, fitted
+from gputui.tui.widgets.pane import Pane
 
 WIDEST = 100
 KEYS, CALL = 7, 28

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gputui.tui.widgets.pane import Line, fitted
+from gputui.tui.rendering.lines import Line, fitted
 
 Value = TypeVar("Value")
 SortValue = float | str | None

@@ -14,8 +14,8 @@ from gputui.snapshot import WorkerStatus
 from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import graph
+from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.marks import slot_state, worker_state
-from gputui.tui.widgets.pane import Line, Part, fitted, wrapped
 
 LEAST_LINES = 6
 """Below which a GPU in full says too little for the room that it takes."""

@@ -6,15 +6,14 @@ result that can be drawn is: singular values and other rows of numbers, tables, 
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from gputui.presets import Figure
+from gputui.presets.figure import NO_NUMBER, Figure
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.palette import HEATS
-from gputui.tui.widgets.pane import Line, Part, fitted, merged
+from gputui.tui.rendering.lines import Line, Part, fitted, merged
 
 FEWEST_POINTS = 3
 LEAST_WIDTH, LEAST_HEIGHT = 40, 5
@@ -71,6 +70,30 @@ def _is_row(values: Sequence[Any], fewest: int = FEWEST_POINTS) -> bool:
         isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         for value in values
     )
+
+
+def figure_text(made: Figure | Mapping[str, Any], width: int = 80, height: int = 20) -> str:
+    """Return a figure, or that of a record, as text; or why it cannot be drawn.
+
+    It is without colours, at most so many cells wide and lines high.
+
+    >>> print(figure_text(Figure("heat", "GB/s", matrix=((None, 95.5), (94.1, None))), 40))
+    GB/s
+      1        2
+    1 ·        ██ 95.5
+    2 ▁▁ 94.1  ·
+    <BLANKLINE>
+      94.1 ▁▁▁▂▂▂▃▃▃▄▄▄▅▅▅▆▆▆▇▇▇███ 95.5
+    """
+    try:
+        figure = made if isinstance(made, Figure) else Figure.from_json(made)
+        drawable = figure.finite()
+        if drawable is None:
+            return f"{figure.title}: {NO_NUMBER}"
+        lines = figure_lines(drawable, width, height, flat=True)
+    except Exception as error:  # of a record that others wrote
+        return f"its figure cannot be drawn ({type(error).__name__}: {error})"
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
 @lru_cache(maxsize=8)
@@ -241,7 +264,7 @@ def _heat(figure: Figure, width: int, height: int, flat: bool) -> list[Line]:
     def cell(value: float | None) -> Part:
         if value is None:
             return "·".ljust(each), "dim"
-        step = min(HEATS - 1, int((value - low) / ((high - low) or 1.0) * HEATS))
+        step = min(fmt.HEATS - 1, int((value - low) / ((high - low) or 1.0) * fmt.HEATS))
         text = (fmt.EIGHTHS[step + 1] if flat else HEAT) * min(2, each)
         return (text + (f" {value:.3g}" if each == NUMBER_CELLS else "")).ljust(each), f"heat{step}"
 
@@ -253,7 +276,7 @@ def _heat(figure: Figure, width: int, height: int, flat: bool) -> list[Line]:
         [(fitted(fmt.safe(label), names, right=True) + " ", "dim"), *map(cell, row[:most])]
         for label, row in zip(labels, figure.matrix, strict=True)
     ]
-    glyphs = fmt.EIGHTHS[1:] if flat else HEAT * HEATS
+    glyphs = fmt.EIGHTHS[1:] if flat else HEAT * fmt.HEATS
     ramp = [(glyph * HEAT_CELLS, f"heat{step}") for step, glyph in enumerate(glyphs)]
     scale: list[Part] = [(" " * (names + 1) + f"{low:.3g} ", "dim"), *ramp]
     return [*head, *rows[: height - len(head) - 2], (), [*scale, (f" {high:.3g}", "dim")]]

@@ -13,6 +13,8 @@ MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 BLOCKS = " ▏▎▍▌▋▊▉█"
 _UNITS = "BKMGTPE"
+HEATS = 8
+"""Steps of a heat map's ramp."""
 NO_DOTS = chr(0x2800)
 _LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)

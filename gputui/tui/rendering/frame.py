@@ -8,10 +8,10 @@ from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import spark
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS
 from gputui.tui.totals import KEPT, Total
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Part
 
 
 def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:

@@ -8,7 +8,7 @@ along the same ramp.
 from collections.abc import Sequence
 
 from gputui.tui.rendering import format as fmt
-from gputui.tui.widgets.pane import Line, Part, merged
+from gputui.tui.rendering.lines import Line, Part, merged
 
 FILLS = 4
 """Steps of the ramp, from `fill0` to `fill3`."""

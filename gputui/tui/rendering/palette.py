@@ -19,6 +19,7 @@ from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
 from gputui.errors import UsageError
+from gputui.tui.rendering.format import HEATS
 
 OKABE_ITO = Theme(
     name="okabe-ito",
@@ -99,7 +100,6 @@ LIGHT_HEAT = (
     "#003352",
 )
 ANSI_HEAT = ("blue", "blue", "blue", "bright_blue", "bright_blue", "cyan", "cyan", "bright_cyan")
-HEATS = 8
 TRACK_SHARE = 0.11
 """Of the theme's foreground in the track of a bar."""
 

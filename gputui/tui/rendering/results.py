@@ -10,8 +10,8 @@ from typing import Any
 from gputui.snapshot import RunState, RunStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.run_story import Story
-from gputui.tui.widgets.pane import Line, wrapped
 
 MARKS = {
     RunState.STARTING: ("◔", "accent"),

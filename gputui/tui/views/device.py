@@ -24,10 +24,11 @@ from gputui.tui.rendering.detail import (
     trouble_line,
     worker_lines,
 )
+from gputui.tui.rendering.lines import Line
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.log_pane import LogPane
-from gputui.tui.widgets.pane import Line, Pane
+from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 
 LOG_LINES = 40

@@ -9,9 +9,9 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
+from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, wrapped
 from gputui.tui.widgets.table import Table
 
 MARKS = {Severity.INFO: "·", Severity.WARNING: "▴", Severity.ERROR: "✖"}

@@ -16,9 +16,10 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, FilterError, Matches, no_such, parse
 from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, heading, ordered, row
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Pane, Part
+from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 
 T = TypeVar("T")

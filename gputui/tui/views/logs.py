@@ -10,10 +10,10 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import FilterError
 from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.log_pane import LOG_FILTER, LogPane
-from gputui.tui.widgets.pane import Line, Part
 from gputui.tui.widgets.prompt import Asking
 
 

@@ -16,12 +16,12 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
 from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.lines import Line, fitted
 from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.views.tasks import progress_lines
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, fitted
 from gputui.tui.widgets.table import Table
 
 BAR_CELLS = 12

@@ -10,10 +10,10 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
+from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.marks import COMING_UP, host_mark
 from gputui.tui.views.listing import Listing
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Part, fitted, wrapped
 from gputui.tui.widgets.table import Table
 
 STAGES = tuple(HostState)[:6]

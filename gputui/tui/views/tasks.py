@@ -14,13 +14,14 @@ from gputui.tui.commands.registry import Command
 from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.totals import Throughput
 from gputui.tui.views.view import View
 from gputui.tui.views.workers import WORKER_FILTER
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Pane, Part, fitted
+from gputui.tui.widgets.pane import Pane
 
 NAME_CELLS = 16
 LEAST_LANES = 3

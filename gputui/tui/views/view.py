@@ -11,8 +11,8 @@ from textual.widget import Widget
 from gputui.protocol.frontend import ToFrontend
 from gputui.tui.commands.registry import Command
 from gputui.tui.filter import Fields
+from gputui.tui.rendering.lines import Line
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp

@@ -10,10 +10,10 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.detail import worker_lines
+from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.rendering.marks import worker_state
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, wrapped
 from gputui.tui.widgets.table import Table
 
 UUID_CELLS = 12

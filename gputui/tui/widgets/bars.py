@@ -12,10 +12,11 @@ from textual.message import Message
 from gputui.tui.commands.registry import Command
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.lines import Line, fitted, whole_fields
 from gputui.tui.views import VIEWS
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Pane, fitted, whole_fields
+from gputui.tui.widgets.pane import Pane
 
 SAID_FOR_S = 6.0
 MOST_SAID = 4

@@ -13,7 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.tui.rendering import format as fmt
-from gputui.tui.widgets.pane import Line, Pane, Part, fitted, merged
+from gputui.tui.rendering.lines import Line, Part, fitted, merged
+from gputui.tui.widgets.pane import Pane
 
 
 @dataclass(frozen=True, slots=True)

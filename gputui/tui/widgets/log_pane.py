@@ -10,8 +10,9 @@ from textual.message import Message
 
 from gputui.tui.filter import Fields, parse
 from gputui.tui.rendering.format import safe
+from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
-from gputui.tui.widgets.pane import Line, Pane, Part, fitted
+from gputui.tui.widgets.pane import Pane
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""

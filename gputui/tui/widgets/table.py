@@ -16,7 +16,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from gputui.tui.widgets.pane import Drawing, Line
+from gputui.tui.rendering.lines import Line
+from gputui.tui.widgets.pane import Drawing
 
 Draw = Callable[[str], Line]
 

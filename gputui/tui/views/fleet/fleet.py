@@ -17,6 +17,7 @@ from gputui.tui.filter import FilterError, no_such
 from gputui.tui.history import Span
 from gputui.tui.rendering.columns import Column, column_at
 from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.device import DetailPane, detail_of
 from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, HISTORY
 from gputui.tui.views.fleet.gpu_rows import GpuRows
@@ -28,7 +29,7 @@ from gputui.tui.views.fleet.selection import SLOT_FIELDS, Selection, Zoom
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import Block, HeatPane
-from gputui.tui.widgets.pane import Line, Pane, Part
+from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 
 LINES_AROUND = 4

@@ -9,7 +9,7 @@ from gputui.slots import PLACES, Slot
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Cell, Column, SortValue
 from gputui.tui.rendering.gauges import gauge
-from gputui.tui.widgets.pane import Line
+from gputui.tui.rendering.lines import Line
 
 HOT_C = 85.0
 MEMORY_ALARM = 0.95

@@ -12,13 +12,13 @@ from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Cell, Column, fitting, heading, row
 from gputui.tui.rendering.gauges import spark
+from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.rendering.marks import slot_state
 from gputui.tui.views.fleet.gpu_columns import HISTORY, OF_WORKERS, STATE, TASK
 from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.host_rows import MARK, group_row
 from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Part, fitted
 
 NAME_MOST = 24
 KEEPS_ROLE = ("warn", "bad", "accent")

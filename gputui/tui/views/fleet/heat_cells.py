@@ -8,10 +8,10 @@ from gputui.alarms import SERIOUS, AlarmKind
 from gputui.slots import PLACES, Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.format import HEATS
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_mark
-from gputui.tui.rendering.palette import HEATS
 from gputui.tui.views.fleet.gpu_columns import memory_share, reading, share
-from gputui.tui.widgets.pane import Line, Part
 
 CELL, IDLE, ABSENT = "▇", "□", "·"
 COOL_C, HOT_C = 30.0, 90.0

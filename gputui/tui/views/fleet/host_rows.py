@@ -18,12 +18,12 @@ from gputui.tui.rendering.columns import (
     row,
 )
 from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.rendering.marks import host_state
 from gputui.tui.totals import Total, total_of
 from gputui.tui.views.fleet.gpu_columns import HOT_C, share
 from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.selection import Selection, alarm_role
-from gputui.tui.widgets.pane import Line, Part, fitted, merged, whole_fields
 
 STATE_WIDTH = 16
 STATE, GLYPHS = "state", "gpus"

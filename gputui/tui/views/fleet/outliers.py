@@ -14,8 +14,8 @@ from gputui.alarms import SERIOUS, AlarmKind
 from gputui.slots import Slot, SlotState
 from gputui.tui.history import History, Metric
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.lines import Line
 from gputui.tui.views.fleet.selection import Selection
-from gputui.tui.widgets.pane import Line
 
 MOST = 12
 HOLD_S = 10.0

@@ -13,10 +13,10 @@ from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, ordered
+from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS
 from gputui.tui.views.fleet.gpu_columns import memory_share
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import Line, Part
 
 
 def _of_device(name: str) -> Callable[[Slot], float | None]:

@@ -1,0 +1,76 @@
+"""Lines of parts, as everything on the screen is drawn: cut, filled, wrapped. Pure.
+
+A part is a text and the name of a role (`dim`, `good`, `warn`, `bad`, `accent`, `title`, …), which
+the palette gives a style.
+"""
+
+from collections.abc import Iterable, Sequence
+from textwrap import wrap
+
+from rich.cells import cell_len, set_cell_size
+
+from gputui.plain_text import safe
+
+Part = tuple[str, str]
+"""A text and the role it is written in; "" is plain text."""
+Line = Sequence[Part]
+
+
+def merged(parts: Iterable[Part]) -> list[Part]:
+    """Return parts with neighbours of one role made one.
+
+    >>> merged([("a", "dim"), ("b", "dim"), ("c", "")])
+    [('ab', 'dim'), ('c', '')]
+    """
+    result: list[Part] = []
+    for text, role in parts:
+        if result and result[-1][1] == role:
+            result[-1] = (result[-1][0] + text, role)
+        else:
+            result.append((text, role))
+    return result
+
+
+def whole_fields(line: Iterable[Part], width: int) -> list[Part]:
+    """Return a line without the fields that do not fit; each begins with two spaces.
+
+    >>> whole_fields([("up", ""), ("  tasks ", "dim"), ("12", "")], 11)
+    [('up', '')]
+    """
+    parts, kept, used = list(line), 0, 0
+    for index, (text, _) in enumerate(parts):
+        if text.startswith("  "):
+            kept = index
+        used += cell_len(text)
+        if used > width:
+            return parts[:kept]
+    return parts
+
+
+def fitted(text: str, width: int, right: bool = False) -> str:
+    """Return a text of exactly `width` cells, cut with an ellipsis where it is longer.
+
+    >>> fitted("node-01:gpu3", 8), fitted("7", 3, right=True)
+    ('node-01…', '  7')
+    """
+    size = cell_len(text)
+    if size > width:
+        return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+    padding = " " * (width - size)
+    return padding + text if right else text + padding
+
+
+def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
+    """Return a text whole, in as many lines as it takes, its own indents kept."""
+    lines: list[Line] = []
+    for line in text.splitlines():
+        inner = indent + line[: len(line) - len(line.lstrip())]
+        made = wrap(
+            safe(line.strip()),
+            max(20, width),
+            initial_indent=inner,
+            subsequent_indent=inner,
+            break_on_hyphens=False,
+        )
+        lines += [[(each, role)] for each in made or [""]]
+    return lines
