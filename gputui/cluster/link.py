@@ -188,6 +188,8 @@ class HeadLink:
         try:
             async for message in self._channel:
                 self._take(message)
+                if isinstance(message, Stopped):
+                    await self._channel.close()
         except ProtocolError as error:
             reason = str(error)
         finally:

@@ -66,6 +66,7 @@ class FrontendConnection:
         self.snapshots = attach.snapshots
         self.logs = False
         self.channel = channel
+        self.gone = asyncio.Event()
 
     def send(self, message: ToFrontend | Prepared) -> None:
         """Send a message without waiting."""
@@ -74,6 +75,17 @@ class FrontendConnection:
     async def flush(self) -> None:
         """Wait until what waits has gone out, or the frontend is gone."""
         await self.channel.flush(None)
+
+    async def part(self, last: ToFrontend, bound_s: float) -> None:
+        """Send the last message, and close once the frontend has, or after `bound_s`.
+
+        Were the head to close first, a frontend that is writing would lose what it has not read.
+        """
+        self.send(last)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(bound_s):
+                await self.gone.wait()
+        await self.channel.close(0.0)
 
 
 class FrontendServer:
@@ -99,10 +111,7 @@ class FrontendServer:
         if self._server is not None:
             self._server.close()
         self.path.unlink(missing_ok=True)
-        frontends = list(self.frontends)
-        for frontend in frontends:
-            frontend.send(last)
-        await asyncio.gather(*(frontend.channel.close(bound_s) for frontend in frontends))
+        await asyncio.gather(*(frontend.part(last, bound_s) for frontend in self.frontends))
         await self._tasks.close()
 
     def broadcast(self, message: ToFrontend) -> None:
@@ -140,6 +149,7 @@ class FrontendServer:
                 await channel.serve(take, self._tasks)
             finally:
                 self.frontends.discard(frontend)
+                frontend.gone.set()
                 self._listener.frontend_left(frontend)
         except ProtocolError as error:
             logger.warning("a frontend sent what is no message: %s", error)

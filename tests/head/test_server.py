@@ -12,7 +12,15 @@ from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.protocol import VERSION
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.frontend import Attach, Attached, Done, Scale, SchedulerReady, SnapshotTaken
+from gputui.protocol.frontend import (
+    Attach,
+    Attached,
+    Done,
+    Scale,
+    SchedulerReady,
+    SnapshotTaken,
+    Stopped,
+)
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 
@@ -154,4 +162,30 @@ async def test_a_line_that_is_no_message_ends_that_frontend_only(
     writer.close()
     link = await HeadLink.open(opened.path, frontend="screen")
     assert isinstance(await link.request(Scale(0, 1)), Done)
+    await link.close()
+
+
+async def test_a_frontend_that_writes_as_the_head_ends_still_reads_why(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    reader, writer = await asyncio.open_unix_connection(server[0].path)
+    writer.write(encode(Attach(VERSION, "run", False)))
+    await until(lambda: server[1].frontends)
+    reader._transport.pause_reading()  # it is busy, and its loop reads nothing
+    closing = asyncio.create_task(server[0].close(Stopped("the disk is full", True), bound_s=5.0))
+    await asyncio.wait([closing], timeout=0.2)
+    writer.write(encode(Scale(1, 2)))
+    reader._transport.resume_reading()
+    assert b"disk is full" in await reader.readuntil(b"disk is full")
+    writer.close()
+    await closing
+
+
+async def test_a_head_that_ends_waits_for_no_link_that_has_read_why(
+    server: tuple[FrontendServer, Listener],
+) -> None:
+    link = await HeadLink.open(server[0].path, frontend="screen")
+    async with asyncio.timeout(5):
+        await server[0].close(Stopped("enough", False), bound_s=60.0)
+    assert [type(message) async for message in link.messages()] == [Stopped]
     await link.close()
