@@ -1,11 +1,12 @@
 """A disk that fills up, or loses its power, at the n-th thing that is asked of it.
 
-Every call that takes room under one folder is counted: opening a file that is new, writing,
+Every call that takes room under some folders is counted: opening a file that is new, writing,
 syncing, setting room aside, renaming, making a folder. Up to `fails_at` they are the real ones.
 """
 
 import errno
 import io
+import itertools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,16 +22,16 @@ class PowerLostError(BaseException):
 
 
 class Disk:
-    """What is asked of a folder's disk from now on, until the test ends."""
+    """What is asked of the disk of some folders from now on, until the test ends."""
 
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, patch: pytest.MonkeyPatch, *folders: Path) -> None:
         self.fails_at: int | None = None
         """The number of the first call that fails; None for a disk with room."""
         self.stays_full = False
         """Whether all later calls fail, too."""
         self.loses_power = False
         self.calls: list[str] = []
-        self._folder = folder
+        self._folders = folders
         self._unsynced: dict[int, str] = {}
         self._real = {name: getattr(os, name) for name in CALLS}
         self._io_open = io.open
@@ -47,7 +48,7 @@ class Disk:
     def lose_unsynced(self) -> None:
         """Empty the files whose data the disk had not been made to take."""
         for inode in list(self._unsynced):
-            for folder, _, names in os.walk(self._folder):
+            for folder, _, names in itertools.chain(*map(os.walk, self._folders)):
                 for path in (Path(folder, name) for name in names):
                     if path.lstat().st_ino == inode:
                         os.truncate(path, 0)
@@ -71,7 +72,7 @@ class Disk:
     def _holds(self, path: Any) -> bool:
         if isinstance(path, int):
             path = Path(f"/proc/self/fd/{path}").readlink()
-        return Path(path).absolute().is_relative_to(self._folder)
+        return any(map(Path(path).absolute().is_relative_to, self._folders))
 
     def _by_path(self, name: str) -> Callable[..., Any]:
         def call(path: Any, *args: Any, **more: Any) -> Any:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import resource
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -40,12 +41,14 @@ class Kept:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    for variable in ("XDG_STATE_HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMPDIR"):
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    for variable in ("XDG_STATE_HOME", "XDG_CACHE_HOME", "TMPDIR"):
         folder = tmp_path / variable
         folder.mkdir()
         monkeypatch.setenv(variable, str(folder))
-    return Disk(tmp_path, monkeypatch)
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as short:  # for sockets
+        monkeypatch.setenv("XDG_RUNTIME_DIR", short)
+        yield Disk(monkeypatch, tmp_path, Path(short))
 
 
 def run_records(_: Path) -> Kept:

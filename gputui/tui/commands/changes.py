@@ -160,7 +160,7 @@ async def _reload(app: "ScreenApp", _argument: str) -> None:
         text = Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise HeadError(f"{source}: {error}") from error
-    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {source} again")
+    await change(app, ChangeHosts(0, text=text, replace=True), f"Read {Path(source).name} again")
 
 
 def _hosts_source(app: "ScreenApp") -> str:

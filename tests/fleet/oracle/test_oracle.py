@@ -65,7 +65,9 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def results(request: pytest.FixtureRequest, folder: Path) -> Results:
     """Return what both clients came to, by the row's name."""
-    items = [item for item in request.session.items if item.module is request.module]
+    items = [
+        item for item in request.session.items if getattr(item, "module", None) is request.module
+    ]
     names = [item.callspec.params["row"].name for item in items]
     if SSHD is None:
         unavailable("there is no sshd")
