@@ -28,7 +28,15 @@ from gputui.cluster.link import GONE, Elsewhere, HeadLink, security
 from gputui.cluster.start import check_enough
 from gputui.dask_settings import devices_preferred
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
-from gputui.protocol.frontend import AwaitWorkers, Reply, Request, Scale, SchedulerReady, Settled
+from gputui.protocol.frontend import (
+    AwaitWorkers,
+    EventHappened,
+    Reply,
+    Request,
+    Scale,
+    SchedulerReady,
+    Settled,
+)
 from gputui.protocol.frontend import Stop as StopCluster
 from gputui.protocol.frontend import Stopped as ClusterStopped
 
@@ -358,12 +366,16 @@ def _up(info: dict[str, Any]) -> set[str]:
 async def _watch_head(
     cluster: "weakref.ref[RunningCluster]", link: HeadLink, listens: asyncio.Event
 ) -> None:
-    """Follow where the scheduler is, and why the cluster ended."""
+    """Follow where the scheduler is, who scales the cluster, and why it ended."""
     because = GONE
     async for message in link.messages():
         match message:
             case SchedulerReady():
                 listens.set()
+            case EventHappened(event) if event.kind == "scaled":
+                if (held := cluster()) is not None:
+                    held._later(held._refresh())
+                del held
             case ClusterStopped(reason):
                 because = reason
     if (held := cluster()) is not None:

@@ -115,10 +115,10 @@ class FrontendServer:
         await self._tasks.close()
 
     def broadcast(self, message: ToFrontend) -> None:
-        """Send a message to every frontend that looks on, or has a run that it happens to."""
+        """Send a message to every frontend but commands, which ask one thing and go."""
         prepared = Prepared(message)
         for frontend in self.frontends:
-            if frontend.snapshots or frontend.kind == "run":
+            if frontend.snapshots or frontend.kind != "command":
                 frontend.send(prepared)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -20,7 +20,7 @@ class Attach:
     frontend: str
     """screen, run, python or command."""
     snapshots: bool = False
-    """Whether to send `SnapshotTaken`, `EventHappened` and `Asked`."""
+    """Whether to send `SnapshotTaken`; commands get neither `EventHappened` nor `Asked` then."""
     pid: int = 0
     user: str = ""
     terminal: str = ""
