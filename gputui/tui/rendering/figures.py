@@ -231,6 +231,12 @@ def _places(
 
 def _dots(x: Sequence[int], y: Sequence[int], columns: int, rows: int) -> list[list[str]]:
     """Return cells of braille in which points are joined by lines; y grows upwards."""
+    if len(x) == 1:  # a dot of braille is easily missed
+        lone = (4 * rows - 1 - y[0]) // 4, x[0] // 2
+        return [
+            ["•" if (row, column) == lone else fmt.NO_DOTS for column in range(columns)]
+            for row in range(rows)
+        ]
     bits = [[0] * columns for _ in range(rows)]
     for across, up in _joined(list(zip(x, y, strict=True))):
         down = 4 * rows - 1 - up
