@@ -7,8 +7,8 @@ import pytest
 from tests.system.conftest import Command, found
 from tests.system.lab import HERE
 
-LEASE_S = 2
-LONGER_S = 3 * LEASE_S
+LEASE_S = 4
+LONGER_S = 2 * LEASE_S
 
 CLOCK = """
 import os, time
@@ -56,7 +56,7 @@ def test_a_clock_that_is_set_during_a_run_ends_nothing(gputui: Command, years: i
     gputui.env |= {
         "PYTHONPATH": str(clock),
         "DASK_GPUTUI__LEASE": str(LEASE_S),
-        "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "2s",
+        "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "4s",
     }
     begun = time.monotonic()
     process = gputui.start(HERE, "--run", str(script))
