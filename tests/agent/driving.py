@@ -107,6 +107,11 @@ class Driver:
         with contextlib.suppress(ProcessLookupError):
             self.relay.kill()
 
+    async def hang_up(self) -> None:
+        """End the relay, and see its end."""
+        self.cut()
+        await self.relay.wait()
+
     def started(self) -> WorkerStarted:
         """Return the first start of a worker that was seen."""
         return next(each for each in self.seen if isinstance(each, WorkerStarted))

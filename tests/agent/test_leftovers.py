@@ -118,8 +118,10 @@ async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path:
     first.cluster, second.cluster = "lab", "night"
     assert (await first.connect()).clusters == ()
     assert (await second.connect()).clusters == ("lab",)
+    await first.hang_up()
     assert (await first.connect()).clusters == ("night",)
     await second.shut_down()
+    await first.hang_up()
     assert (await first.connect()).clusters == ()
     await first.shut_down()
 

@@ -124,12 +124,17 @@ def test_a_start_there_that_is_interrupted_leaves_nothing_there(
     host = openssh_hosts.hosts[1]
     folder = openssh_hosts.folder / host.name / "gputui"
     process = gputui.start("up", HERE, "--name", "lab", "--on", host.name)
-    started = found(lambda: [*folder.glob("*.json")] and [*folder.glob("*.sock")])
+    started = found(
+        lambda: (
+            [*folder.glob("*.json")]
+            and [each for each in folder.glob("*.sock") if not each.name.startswith("agent-")]
+        )
+    )
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=BOUND_S)
     assert (process.returncode, "interrupted" in said) == (130, True)
     wait_until(lambda: not processes_of(started[0].stem), GONE_S)
-    assert not [*folder.glob("*.json")]
+    wait_until(lambda: not [*folder.glob("*.json")], GONE_S)
 
 
 def sessions(hosts: SshHosts) -> set[int]:
