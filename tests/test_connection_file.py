@@ -37,6 +37,9 @@ def test_a_free_name_is_free_while_others_look_which_clusters_run(folder: Path) 
         while any(each.is_alive() for each in looking):
             (folder / "lab.json").write_text("{}")  # as a head that was killed leaves it
             NameLock("lab", "id").release()
+        for each in looking:
+            each.join()
+        assert [each.exitcode for each in looking] == [0, 0]
     finally:
         for each in looking:
             each.kill()

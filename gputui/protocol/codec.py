@@ -214,7 +214,7 @@ def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
     length = None if parts[-1] is ... else len(parts)
     inner, allowed = _inward(parts[0]), _plain_types(parts[0])
     if len({part for part in parts if part is not ...}) > 1:
-        raise NotImplementedError(f"a tuple of several types: {parts}")
+        raise TypeError(f"a field cannot be a tuple of several types: {parts}")
 
     def decode_items(values: list[Any]) -> Any:
         if type(values) is not list:
