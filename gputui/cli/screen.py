@@ -72,8 +72,11 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
     chosen = [hosts]
 
     async def open_link() -> Any:
-        if not found:
-            found.append(await _start(chosen[0], options))
+        if not found:  # another terminal may have started it meanwhile
+            here = {cluster.name: cluster for cluster in running_clusters()}
+            there = here.get(options["name"] or chosen[0].name)
+            same = there is not None and there.hosts_source == chosen[0].source
+            found.append(Path(there.socket) if there and same else await _start(chosen[0], options))
         return await HeadLink.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
