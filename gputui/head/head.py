@@ -83,7 +83,7 @@ class Head:
             self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
             self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock", Frontends(self))
-        self.event_log = EventLog(self._event_told)
+        self.event_log = EventLog(self._event_happened)
         self.questions = Questions(self.server.broadcast, self._someone_there)
         start_child = partial(run, self.name, self.cluster_id)
         self.runs = Runs(start_child, self.event_log, self.fleet_changed)
@@ -348,7 +348,7 @@ class Head:
             frontend.kind == "screen" for frontend in self.server.frontends
         )
 
-    def _event_told(self, event: Event) -> None:
+    def _event_happened(self, event: Event) -> None:
         self.server.broadcast(EventHappened(event))
 
     def _publish(self) -> None:

@@ -1,4 +1,4 @@
-"""`gputui presets new NAME`: a preset to begin with, and its test beside it."""
+"""`gputui presets new NAME`: a preset to begin with, and its test next to it."""
 
 import importlib.util
 import keyword

@@ -81,9 +81,9 @@ def up(arguments: List[str], hosts: str) -> Dict[str, Any]:  # noqa: UP006
 
 def own_command() -> Optional[str]:  # noqa: UP045
     """Return the path of the gputui of this machine; None where it has none."""
-    beside = Path(sys.executable).with_name("gputui")
+    program = Path(sys.executable).with_name("gputui")
     for path in (
-        str(beside),
+        str(program),
         shutil.which("gputui"),
         str(Path("~/.local/bin/gputui").expanduser()),
     ):

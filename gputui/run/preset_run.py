@@ -119,13 +119,13 @@ def _in_thread(work: Callable[[], RunEnd]) -> "asyncio.Future[RunEnd]":
             set_it(value)
 
     def call() -> None:
-        told: tuple[Callable[[Any], None], Any]
+        answer: tuple[Callable[[Any], None], Any]
         try:
-            told = (outcome.set_result, work())
+            answer = (outcome.set_result, work())
         except BaseException as error:
-            told = (outcome.set_exception, error)
+            answer = (outcome.set_exception, error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
-            loop.call_soon_threadsafe(tell, *told)
+            loop.call_soon_threadsafe(tell, *answer)
 
     Thread(target=call, name="computing", daemon=True).start()
     return outcome

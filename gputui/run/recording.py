@@ -1,6 +1,6 @@
 """A run that goes on, being recorded: its record and its log, begun, added to and ended.
 
-A computation is worth more than its record: where the disk takes no more, that is told once, and
+A computation is worth more than its record: where the disk takes no more, that is said once, and
 the run goes on without.
 """
 

@@ -1,6 +1,6 @@
 """The screen's frame: a link's messages in, the present view drawn, keys and commands out.
 
-The app keeps nothing of its own: `watched` is what the head told. Drawing is bounded to a few
+The app keeps nothing of its own: `watched` is what the head said. Drawing is bounded to a few
 frames a second, and stands still while paused; the taking in goes on.
 """
 
@@ -158,7 +158,7 @@ class ScreenApp(App[int]):
     # What the link says
 
     def met_head(self) -> None:
-        """Begin anew: the head may be another than before."""
+        """Begin again: the head may be another than before."""
         self.watched.forget()
         self.warn("")
 
@@ -246,7 +246,7 @@ class ScreenApp(App[int]):
             table.forget_drawing()
 
     def on_resize(self) -> None:
-        """Choose anew what fits."""
+        """Choose again what fits."""
         self.call_after_refresh(self.draw)
 
     def draw_status(self, *, paused: bool) -> None:
@@ -294,7 +294,7 @@ class ScreenApp(App[int]):
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
 
     def hush(self) -> None:
-        """Take back what was told of."""
+        """Take back what was said."""
         self._bottom.hush()
         self.draw_crumbs()
 
@@ -386,5 +386,5 @@ class ScreenApp(App[int]):
         self.run_worker(self.person.leave())
 
     def action_help_quit(self) -> None:
-        """Say how to leave, to whoever pressed ctrl+c."""
+        """Say how to leave, to a person who pressed ctrl+c."""
         self.say("q leaves")

@@ -202,11 +202,11 @@ class CellDriver(KeyboardDriver):
         """Take the terminal, and listen to changes of its size."""
         self._sieve.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]
-        told = signal.getsignal(signal.SIGWINCH)
+        handler = signal.getsignal(signal.SIGWINCH)
 
         def resized(number: int, frame: FrameType | None) -> None:
-            if callable(told):
-                told(number, frame)
+            if callable(handler):
+                handler(number, frame)
             self._draw_again()
 
         signal.signal(signal.SIGWINCH, resized)

@@ -77,13 +77,15 @@ def story_of(run: RunStatus) -> Story:
     timings: dict[str, float] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         timings = json.loads((folder / "run.json").read_text())["timings"]
-    return told(text.splitlines(), run.summary, tuple(timings.items()))
+    return story_in(text.splitlines(), run.summary, tuple(timings.items()))
 
 
-def told(lines: Iterable[str], error: str, timings: tuple[tuple[str, float], ...] = ()) -> Story:
+def story_in(
+    lines: Iterable[str], error: str, timings: tuple[tuple[str, float], ...] = ()
+) -> Story:
     """Return what the lines of a run's log tell.
 
-    >>> story = told(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
+    >>> story = story_of(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
     >>> story.log, story.worker, story.worker_log
     (('12:00:00.1  computing',), 'h:gpu0', ('out of memory',))
     """

@@ -100,7 +100,7 @@ class Throughput:
         self._seen = seen
 
     def pace(self, group: TaskGroupStatus) -> Pace:
-        """Return a group's pace, None where it cannot be told yet."""
+        """Return a group's pace, None where it is not known yet."""
         moments = self._seen.get(group.name)
         if not moments or moments[-1][0] - moments[0][0] < SHORTEST_S:
             return Pace(None, None)

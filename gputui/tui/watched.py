@@ -111,7 +111,7 @@ class Watched:
             self.questions[question.question] = question
 
     def forget(self) -> None:
-        """Begin anew, with another head."""
+        """Begin again, with another head."""
         self.snapshot = None
         self.events.clear()
         self.questions.clear()

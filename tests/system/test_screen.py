@@ -229,6 +229,15 @@ def test_a_head_that_stands_still_is_said_within_three_seconds_until_it_goes_on(
     wait(lambda: "does not answer" not in screen.text, "an answer in\n", lambda: screen.text)
 
 
+def test_two_screens_that_are_opened_at_once_are_of_one_cluster(
+    gputui: Command, tmux: Tmux
+) -> None:
+    one, two = tmux.open(HERE, env=gputui.env), tmux.open(HERE, env=gputui.env)
+    one.sees("workers 2/2", "attached 2"), two.sees("workers 2/2", "attached 2")
+    left_running(two)
+    stopped(one)
+
+
 def test_a_stop_is_said_on_the_other_persons_terminal_after_its_screen_has_closed(
     own_lab: Command, tmux: Tmux
 ) -> None:

@@ -139,15 +139,15 @@ def read_line() -> bytes:
 def read_exactly(size: int) -> bytes:
     """Return that many bytes of stdin, and report each piece of them that has come."""
     parts = []
-    taken = told = 0
+    taken = reported = 0
     while taken < size:
         part = os.read(0, min(size - taken, 65536))
         if not part:
             raise SystemExit("gputui: the connection ended before the agent had arrived")
         parts.append(part)
         taken += len(part)
-        while told < taken // PIECE_BYTES:
-            told += 1
+        while reported < taken // PIECE_BYTES:
+            reported += 1
             say(f"{TOOK}\n")
     return b"".join(parts)
 

@@ -198,7 +198,7 @@ COMMANDS = (
     ),
     Command("back", "Undo the last narrowing, or go back", _back, ("escape",), at_once=True),
     Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
-    Command("redraw", "Draw all of the terminal anew", _redraw, ("ctrl+l",)),
+    Command("redraw", "Draw all of the terminal again", _redraw, ("ctrl+l",)),
     Command(
         "theme",
         "Change the colours",

@@ -43,7 +43,7 @@ def left_running(name: str) -> str:
 
 
 def ended(name: str, reason: str, at: float, *, by_us: bool, left: str = "") -> str:
-    """Return what became of a cluster that has ended; `left` is what could not be told to."""
+    """Return what became of a cluster that has ended; `left` is what could not be reached."""
     if by_us:
         return f"{name} is stopped; {left or 'nothing is left of it.'}"
     clock = time.strftime("%H:%M:%S", time.localtime(at))

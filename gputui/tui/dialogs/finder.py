@@ -67,7 +67,7 @@ class Finder(Modal[Command | None]):
     Finder > Vertical {{ width: {WIDTH}; max-width: 100%; margin-top: 2; }}
     Finder OptionList {{ height: auto; max-height: 14; border: none; padding: 0; }}
     Finder OptionList > .option-list--option {{ text-wrap: nowrap; text-overflow: ellipsis; }}
-    Finder .told {{ height: 1; margin-top: 1; color: $text-muted; }}
+    Finder .note {{ height: 1; margin-top: 1; color: $text-muted; }}
     """
 
     def __init__(self, commands: Sequence[Command], why_not: Callable[[Command], str]) -> None:
@@ -77,14 +77,14 @@ class Finder(Modal[Command | None]):
         self._found: list[Command] = []
         self._options = OptionList(compact=True)
         self._options.can_focus = False
-        self._told = Static(markup=False, classes="told")
+        self._note = Static(markup=False, classes="note")
 
     def compose(self) -> ComposeResult:
         """Lay out the line to type into, what fits, and what is to be known of it."""
         with Vertical():
             yield Input(placeholder="what to do", compact=True, max_length=80)
             yield self._options
-            yield self._told
+            yield self._note
 
     def on_mount(self) -> None:
         """Show all commands."""
@@ -112,12 +112,12 @@ class Finder(Modal[Command | None]):
         """Say of the one that is highlighted how it is typed, or why it is not to be had."""
         highlighted = self._options.highlighted
         if highlighted is None:
-            self._told.update("no command is called so or does that")
+            self._note.update("no command is called so or does that")
             return
         command = self._found[highlighted]
         why_not = self._why_not(command)
         typed = f":{command.name} {command.usage}".rstrip()
-        self._told.update(f"not now: {why_not}" if why_not else typed)
+        self._note.update(f"not now: {why_not}" if why_not else typed)
 
     def action_move(self, rows: int) -> None:
         """Move among what fits."""

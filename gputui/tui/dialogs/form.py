@@ -14,7 +14,7 @@ from gputui.presets import Machine, Memory, Parameter, Preset, Value, complete
 from gputui.snapshot import Snapshot
 
 DEVICE_SHARE = 0.9
-"""Of a device's memory, what a task may take beside the CUDA context."""
+"""Of a device's memory, what a task may take next to the CUDA context."""
 
 
 class Fit(StrEnum):

@@ -110,7 +110,7 @@ class Help(Modal[None]):
     Help > Vertical {{ width: 96%; max-width: {WIDEST}; height: 90%; padding: 0 2; }}
     Help VerticalScroll {{ height: 1fr; scrollbar-size-vertical: 1; }}
     Help Input {{ display: none; }}
-    Help .told {{ color: $text-muted; }}
+    Help .note {{ color: $text-muted; }}
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Help(Modal[None]):
             with VerticalScroll(can_focus=False):
                 yield self._pane
             yield self._search
-            yield Static("↑ ↓ more   / search   esc closes", classes="told", markup=False)
+            yield Static("↑ ↓ more   / search   esc closes", classes="note", markup=False)
 
     def on_mount(self) -> None:
         """Write the help as wide as there is room."""
@@ -140,7 +140,7 @@ class Help(Modal[None]):
         self._write()
 
     def on_resize(self) -> None:
-        """Write it anew for another width."""
+        """Write it again for another width."""
         self._write()
 
     def _write(self) -> None:
@@ -170,6 +170,6 @@ class Help(Modal[None]):
             self.dismiss(None)
 
     def on_click(self, event: events.Click) -> None:
-        """Close with a click beside it."""
+        """Close with a click outside it."""
         if event.widget is self:
             self.dismiss(None)

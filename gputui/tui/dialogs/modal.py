@@ -68,15 +68,15 @@ class ListModal(Modal[Result]):
 
     def __init__(self, title: str, listed: OptionList, keys: str = "") -> None:
         super().__init__()
-        self._title, self._listed, self._told = title, listed, keys
+        self._title, self._listed, self._note = title, listed, keys
 
     def compose(self) -> ComposeResult:
         """Lay out the list, and its keys where they are not plain."""
         with Vertical():
             yield Static(self._title, classes="title")
             yield self._listed
-            if self._told:
-                yield Static(self._told, classes="keys")
+            if self._note:
+                yield Static(self._note, classes="keys")
 
     def action_move(self, action: str) -> None:
         """Move as the arrows do."""
@@ -131,21 +131,21 @@ class LineDialog(Modal[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", show=False)]
     DEFAULT_CSS = """
     LineDialog > Vertical { width: 72; max-width: 95%; }
-    LineDialog .told { color: $text-muted; height: auto; max-height: 8; }
+    LineDialog .note { color: $text-muted; height: auto; max-height: 8; }
     """
 
     def __init__(self, title: str, candidates: Candidates) -> None:
         super().__init__()
         self._title, self._candidates = title, candidates
         self._input = Input(compact=True, max_length=500)
-        self._told = Static("tab completes", markup=False, classes="told")
+        self._note = Static("tab completes", markup=False, classes="note")
 
     def compose(self) -> ComposeResult:
         """Lay out the line, and below it what it can become."""
         with Vertical():
             yield Static(self._title, classes="title", markup=False)
             yield self._input
-            yield self._told
+            yield self._note
 
     async def on_key(self, event: events.Key) -> None:
         """Complete with tab."""
@@ -155,7 +155,7 @@ class LineDialog(Modal[str | None]):
             found = self._candidates(self._input.value)
             self._input.value = completed(self._input.value, found).rstrip()
             self._input.cursor_position = len(self._input.value)
-            self._told.update("  ".join(found) or "nothing begins so")
+            self._note.update("  ".join(found) or "nothing begins so")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """End with what was typed."""

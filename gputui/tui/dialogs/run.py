@@ -55,8 +55,8 @@ class ParameterRow(Horizontal):
     def explain(self, mistake: str) -> None:
         """Show what is wrong, or what the parameter is for."""
         unit, text = self.parameter.unit, self.parameter.help
-        told = text if not unit or unit in text else f"{text} [{unit}]"
-        self._help.update(mistake or told)
+        shown = text if not unit or unit in text else f"{text} [{unit}]"
+        self._help.update(mistake or shown)
         self._help.set_class(bool(mistake), "wrong")
 
 
@@ -174,12 +174,12 @@ class RunDialog(Modal[StartRun | None]):
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         """Say all there is to say of the parameter that has the focus."""
         row = event.widget.parent
-        told = ""
+        hint = ""
         if isinstance(row, ParameterRow) and self._form is not None:
             parameter = row.parameter
             default = self._form.default_text(parameter)
-            told = f"{parameter.name}: {parameter.help}; {parameter.bounds}, {default} by default"
-        self.query_one("#hint", Static).update(told)
+            hint = f"{parameter.name}: {parameter.help}; {parameter.bounds}, {default} by default"
+        self.query_one("#hint", Static).update(hint)
 
     def _show_outcome(self) -> None:
         """Show what is wrong, what it would take, and the command that does the same."""

@@ -1,9 +1,9 @@
 """What a terminal shows, cell by cell: whole frames in, out only what is not shown yet.
 
-Textual sends a changed row from its left edge on, with every colour of it said anew; most of its
+Textual sends a changed row from its left edge on, with every colour of it said again; most of its
 cells are as they were. What is sent here goes by style, so that each colour is said once a frame.
 The terminal is taken to understand cursor positions, SGR and nothing else; where its idea of a
-character's width may differ, the cursor is placed anew.
+character's width may differ, the cursor is placed again.
 """
 
 import re

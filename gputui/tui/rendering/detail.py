@@ -97,9 +97,9 @@ def graphs_side_by_side(width: int, height: int) -> int:
     (1, 2, 4)
     """
     narrow = (1, 2, 4) if width < 80 else (2, 4)
-    for beside in narrow:
-        if (4 // beside) * (ROWS + 1) + 1 <= height and width // beside >= LEAST_GRAPH:
-            return beside
+    for abreast in narrow:
+        if (4 // abreast) * (ROWS + 1) + 1 <= height and width // abreast >= LEAST_GRAPH:
+            return abreast
     return 4 if width // 4 >= LEAST_GRAPH else 2
 
 
@@ -107,20 +107,20 @@ def graph_lines(
     device: DeviceReading, history: History, span: Span, width: int, height: int
 ) -> list[Line]:
     """Return the four graphs in at most so many lines, over a line that says when."""
-    beside = graphs_side_by_side(width, height)
-    shelves = 4 // beside
+    abreast = graphs_side_by_side(width, height)
+    shelves = 4 // abreast
     rows = min(MOST_ROWS, (height - 1) // shelves - 1)
     if rows < 1:
         return []
-    each = (width - GAP * (beside - 1)) // beside
+    each = (width - GAP * (abreast - 1)) // abreast
     lines: list[Line] = []
-    for first in range(0, 4, beside):
+    for first in range(0, 4, abreast):
         blocks = [
             _block(device, graphed, history, span, each, rows)
-            for graphed in GRAPHS[first : first + beside]
+            for graphed in GRAPHS[first : first + abreast]
         ]
         lines += [_joined(parts) for parts in zip(*blocks, strict=True)]
-    return [*lines, _joined([axis(span, each)] * beside)]
+    return [*lines, _joined([axis(span, each)] * abreast)]
 
 
 def _joined(lines: Sequence[Line]) -> Line:
@@ -216,7 +216,7 @@ def process_line(process: DeviceProcess) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is known of a slot beside its readings."""
+    """What is known of a slot but its readings."""
 
     slot: Slot
     history: History

@@ -158,10 +158,10 @@ def _graph(figure: Figure, width: int, height: int, _flat: bool) -> list[Line]:
     margin = max((len(name) for name in names.values()), default=1)
     columns = width - margin - 2
     dots = _dots(_places(x, 2 * columns), _places(y, 4 * rows, low, high), columns, rows)
-    beside = {rows - 1 - _place(tick, low, high, rows): name for tick, name in names.items()}
+    names_at = {rows - 1 - _place(tick, low, high, rows): name for tick, name in names.items()}
     lines: list[Line] = []
     for row in range(rows):
-        name, cells = beside.get(row, ""), dots[row]
+        name, cells = names_at.get(row, ""), dots[row]
         grid = ((text, "graph2") if text != fmt.NO_DOTS else ("╌" if name else " ", "rule")
                 for text in cells)  # fmt: skip
         axis = "┤" if name else "│"

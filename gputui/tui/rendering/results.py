@@ -101,8 +101,8 @@ def _progress(row: RunRow, width: int) -> list[Line]:
         return []
     share = run.done / run.total
     left = fmt.elapsed(row.took_s * (1 - share) / share) if share else fmt.MISSING
-    told = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
-    return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(told)))), (told, "")]]
+    after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
+    return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(after)))), (after, "")]]
 
 
 def _number(key: str, value: str, width: int) -> list[Line]:
@@ -116,14 +116,14 @@ def _number(key: str, value: str, width: int) -> list[Line]:
 def _story(story: Story, width: int) -> list[Line]:
     """Return how a run came to fail."""
     lines: list[Line] = []
-    for title, told, role in (
+    for title, texts, role in (
         ("traceback", story.traceback, ""),
         (f"last log lines of {fmt.safe(story.worker)}", story.worker_log, "dim"),
         ("last log lines of the run", story.log, "dim"),
     ):
-        if told:
+        if texts:
             lines += [(), [(title, "heading")]]
-            lines += [line for text in told for line in wrapped(text, width, role, "  ")]
+            lines += [line for text in texts for line in wrapped(text, width, role, "  ")]
     return lines
 
 

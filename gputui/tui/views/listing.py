@@ -1,7 +1,7 @@
 """A view that is one table of values: what hosts on their way, workers, events and runs share.
 
 A subclass says what its values are, their columns, and what is to be said of the one under the
-cursor, which stands below the table or beside it. Order, filter and cursor are here.
+cursor, which stands below the table or next to it. Order, filter and cursor are here.
 """
 
 from abc import abstractmethod
@@ -25,7 +25,7 @@ from gputui.tui.widgets.table import HEADING, Table
 T = TypeVar("T")
 
 WIDE = 150
-"""Columns from which what is said of a value stands beside the table, not below it."""
+"""Columns from which what is said of a value stands next to the table, not below it."""
 BESIDE = 70
 LEAST_ROWS = 4
 LOW = 12
@@ -42,8 +42,8 @@ class Listing(View, Generic[T]):
     Listing {{ layout: vertical; }}
     Listing #about {{ height: 1fr; display: none; border-top: solid $panel; padding: 0 1; }}
     Listing #about Pane {{ height: auto; }}
-    Listing.beside {{ layout: horizontal; }}
-    Listing.beside #about {{ width: {BESIDE}; border: none; border-left: solid $panel; }}
+    Listing.wide {{ layout: horizontal; }}
+    Listing.wide #about {{ width: {BESIDE}; border: none; border-left: solid $panel; }}
     """
 
     def __init__(self) -> None:
@@ -98,12 +98,12 @@ class Listing(View, Generic[T]):
     def _leave_room(self) -> None:
         """Let the table take no more lines than it has, so that the rest can be used."""
         width, height = self.size
-        beside = width >= WIDE
-        self.set_class(beside, "beside")
+        wide = width >= WIDE
+        self.set_class(wide, "wide")
         lines = self._lines_about(max(0, height - LEAST_ROWS - HEADING)) if height >= LOW else []
         self._about.display = bool(lines)
         free = height - HEADING - len(self._values)
-        below = max(free, min(len(lines) + 1, height // 2)) if lines and not beside else 0
+        below = max(free, min(len(lines) + 1, height // 2)) if lines and not wide else 0
         high = max(LEAST_ROWS, height - below) if below else "1fr"
         if self.table.styles.height is None or str(self.table.styles.height) != str(high):
             self.table.styles.height = high

@@ -1,4 +1,4 @@
-"""The logs view: what all workers print, merged, or one worker's; it moves only when told to."""
+"""The logs view: what all workers print, merged, or one worker's; a person alone moves it."""
 
 from collections.abc import Callable
 

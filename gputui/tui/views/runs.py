@@ -1,4 +1,4 @@
-"""The runs view: every run with its progress, and below or beside it the chosen run's result."""
+"""The runs view: every run with its progress, and with it the chosen run's result."""
 
 import asyncio
 from collections.abc import Iterable

@@ -143,10 +143,10 @@ class StartView(Listing[StartRow]):
     def about(self, value: StartRow, width: int, height: int) -> list[Line]:
         """Return what is wrong with the host under the cursor, then with all others that failed."""
         chosen = value.host
-        told = [chosen] if chosen.reason or chosen.warnings or chosen.stderr_tail else []
+        shown = [chosen] if chosen.reason or chosen.warnings or chosen.stderr_tail else []
         others = (row.host for row in self._values.values() if row.host is not chosen)
-        told += [host for host in others if not urgency(host)]
-        return [line for host in told for line in (*evidence(host, width), ())][:-1]
+        shown += [host for host in others if not urgency(host)]
+        return [line for host in shown for line in (*evidence(host, width), ())][:-1]
 
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show what is known of the host under the cursor; it stays there from now on."""

@@ -1,4 +1,4 @@
-"""Lines of a log book on the screen, at the place that a pager keeps; they move only when told."""
+"""Lines of a log book on the screen, at the place that a pager keeps; a person alone moves it."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -57,7 +57,7 @@ class LogPane(Pane):
         self.timed = True
 
     def read(self, book: LogBook) -> None:
-        """Draw what is new in this book; another one than before is begun anew."""
+        """Draw what is new in this book; another one than before is begun again."""
         if book is not self._book:
             self._book, self.pager = book, Pager(book)
             self.choose(self.worker, self.filter_text)

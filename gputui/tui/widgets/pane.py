@@ -29,7 +29,7 @@ class Brush:
         self._styles = {"": background}
 
     def strip(self, line: Line, width: int) -> Strip:
-        """Return a line cut or filled to exactly `width` cells, and harmless, whoever wrote it."""
+        """Return a line cut or filled to exactly `width` cells, and harmless, by any writer."""
         segments: list[Segment] = []
         room = width
         for text, role in merged(line):
@@ -76,13 +76,13 @@ class Drawing(Widget):
         return self._brush
 
     def forget_drawing(self) -> None:
-        """Draw every line anew, as after a change of size or theme."""
+        """Draw every line again, as after a change of size or theme."""
         self._brush = None
         self._strips.clear()
         self.refresh()
 
     def notify_style_update(self) -> None:
-        """Draw every line anew in another theme's styles."""
+        """Draw every line again in another theme's styles."""
         super().notify_style_update()
         self._brush = None
         self._strips.clear()

@@ -201,7 +201,7 @@ class Table(ScrollView, Drawing, can_focus=True):
         self._measure()
 
     def forget_drawing(self) -> None:
-        """Draw every row anew, as after a change of theme."""
+        """Draw every row again, as after a change of theme."""
         self._drawn.clear()
         super().forget_drawing()
 

@@ -198,7 +198,7 @@ class FleetView(View):
         """Say how close this is, what is shown, what is marked and what calls for a person."""
         zoom = self.zoom
         slot = self.selected
-        at = self.selection.told(slot.key if slot and zoom is Zoom.GPU else self.cursor)
+        at = self.selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
         line = [(f"{zoom.value} zoom", "dim"), *at, self.selection.size, *self.selection.crumbs()]
         if sum(len(text) for text, _ in line) > self.screen_app.size.width:
             line.remove(self.selection.size)

@@ -200,7 +200,7 @@ class Selection:
         """Whether anything shown is a GPU; else they are CPU workers."""
         return not self.slots or any(slot.device is not None for slot in self.slots.values())
 
-    def told(self, key: str | None) -> Line:
+    def described(self, key: str | None) -> Line:
         """Return what a cell of the heat zoom stands for, in words."""
         slot = self.slots.get(key or "")
         if slot is None:
