@@ -5,7 +5,9 @@ clusters and runs. Nothing is imported before it is known to be needed: help and
 come at once.
 """
 
+import codecs
 import errno
+import io
 import os
 import sys
 import traceback
@@ -92,11 +94,24 @@ def _unwritten(error: OSError) -> int:
 
 
 def _open_streams() -> None:
-    """Open the standard streams that the parent process closed."""
+    """Open the standard streams that the parent process closed, and write to all of them."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # it takes the lowest descriptor that is free
             setattr(sys, name, os.fdopen(descriptor, mode))
+    codecs.register_error("gputui", _in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(errors="gputui")
+
+
+def _in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Return in ASCII what a stream's encoding has no characters for: no result ends for that."""
+    from gputui.tui.rendering.format import to_ascii
+
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return to_ascii(error.object[error.start : error.end]), error.end
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:

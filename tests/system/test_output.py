@@ -43,6 +43,19 @@ def test_a_figure_is_drawn_in_the_terminal_where_asked(lab: Command) -> None:
     assert "┤" in done.stdout
 
 
+def test_a_terminal_that_is_not_utf_8_gets_result_and_figure_in_ascii(lab: Command) -> None:
+    lab.env["PYTHONIOENCODING"] = "ascii"
+    try:
+        done = lab(*SVD, "--figure", "-", "--quiet")
+        again = lab("runs", "show", "last")
+    finally:
+        del lab.env["PYTHONIOENCODING"]
+    for printed in (done, again):
+        assert (printed.returncode, printed.stderr) == (0, "")
+        assert "singular values" in printed.stdout and "+----" in printed.stdout
+        assert printed.stdout.isascii()
+
+
 def test_in_a_terminal_bars_stand_still_above_the_result_and_its_figure(lab: Command) -> None:
     with in_a_terminal(lab, *SVD) as (_, terminal):
         printed = shown(terminal, b"svd on 2 workers").decode()

@@ -28,6 +28,7 @@ NUMBER_CELLS = 9
 """Cells of a matrix's column from which on its numbers stand next to its colours."""
 
 
+@lru_cache(maxsize=8)
 def figure_of(result_json: str) -> Figure | None:
     """Return the figure of an ended run's `--json` object, None where there is none to draw."""
     try:
