@@ -143,6 +143,15 @@ def test_levels_are_read_from_the_words() -> None:
     assert level_of("step 12 loss 0.2") is Level.PLAIN
 
 
+def test_rules_between_dasks_lines_take_no_line_and_what_a_task_prints_stays() -> (
+    None
+):
+    book = LogBook(str)
+    rule = "2026-01-02 03:04:05,678 - distributed.worker - INFO - -----"
+    book.add(LogLines("w", (rule, "-----"), 5.0))
+    assert [line.text for line in book.since(0)] == ["-----"]
+
+
 def test_a_line_bears_the_time_that_logging_gave_it() -> None:
     book = LogBook(str)
     book.add(LogLines("w", ("2026-01-02 03:04:05,678 - gputui - INFO - up", "plain"), 5.0))

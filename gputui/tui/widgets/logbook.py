@@ -147,6 +147,8 @@ class LogBook:
         for raw in message.lines:
             at, text = stamped(self._clean(as_printed(raw)[:LONGEST_LINE]))
             logger, level, text = folded(text)
+            if logger and not text.strip("-"):  # a rule between Dask's lines
+                continue
             self._keep(message.at if at is None else at, message.worker, text, level, logger)
         if len(self._lines) > self._limit + LINES_LET_GO:
             surplus = len(self._lines) - self._limit
