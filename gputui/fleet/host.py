@@ -57,7 +57,7 @@ class FleetHost:
         self._opener = opener
         self._listener = listener
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
-        self._channel: AgentChannel | None = None
+        self._session: Session | None = None
         self._task: asyncio.Task[None] | None = None
         self.was_ready = False
         """Whether it has been ready, and not failed since."""
@@ -120,9 +120,9 @@ class FleetHost:
 
     def send(self, message: ToAgent) -> bool:
         """Send to the agent; False when there is none now, and its next `Facts` say how it is."""
-        if self._channel is None:
+        if self._session is None or not self._session.configured:
             return False
-        self._channel.send(message)
+        self._session.opened.channel.send(message)
         return True
 
     def retry(self) -> None:
@@ -205,9 +205,9 @@ class FleetHost:
             self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
         )
         opened = await self._opener.open(self.host, stages)
-        self._channel = opened.channel
         self.record.reached(opened.local_address, opened.far_address)
         session = Session(self.host, self._settings, opened, stages, self.record, self)
+        self._session = session
         try:
             await session.attend()
         except HostError as error:
@@ -215,7 +215,7 @@ class FleetHost:
             raise
         finally:
             self._heard_at = session.heard_at
-            self._channel = None
+            self._session = None
             await asyncio.shield(opened.channel.close())
 
     async def _part(self, channel: AgentChannel, error: HostError) -> None:

@@ -61,6 +61,8 @@ class Session:
     listener: SessionListener
     heard_at: float = field(default_factory=time.monotonic)
     """When the agent last said something, by the monotonic clock."""
+    configured: bool = False
+    """Whether `Configure`, an agent's first message, was sent: only then others may be."""
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
     _ready: bool = False
@@ -104,6 +106,7 @@ class Session:
                     cluster=self.settings.cluster,
                 )
             )
+            self.configured = True
             facts = await self._probed
         problem = next(checks.problems(self.host, facts, self.settings), None)
         if problem:

@@ -1,5 +1,6 @@
 """The life of a host on this machine, its agent played by the stand-in."""
 
+import asyncio
 import os
 import signal
 from typing import NoReturn
@@ -7,8 +8,10 @@ from typing import NoReturn
 import pytest
 
 from gputui.errors import HostError
+from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.stages import Stages
 from gputui.hosts import Host
-from gputui.protocol.agent import Facts, Telemetry
+from gputui.protocol.agent import Facts, FollowLogs, Telemetry
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import LOCAL, Reaching
 
@@ -79,6 +82,23 @@ async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(
     host.retry()
     assert (await reaching.end(host)).state is S.READY
     assert not host.lease_over
+
+
+async def test_what_is_sent_while_a_host_is_reached_never_comes_before_its_configuration(
+    reaching: Reaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = reaching.begin_local()
+    assert reaching.shared
+    opening, sent = reaching.shared.open, []
+
+    async def open_and_send(of: Host, stages: Stages) -> Opened:
+        opened = await opening(of, stages)
+        asyncio.get_running_loop().call_soon(lambda: sent.append(host.send(FollowLogs(True))))
+        return opened
+
+    monkeypatch.setattr(reaching.shared, "open", open_and_send)
+    assert (await reaching.end(host)).state is S.READY
+    assert sent == [False]
 
 
 async def test_stop_says_that_the_agent_has_ended(reaching: Reaching) -> None:

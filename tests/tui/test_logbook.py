@@ -143,9 +143,7 @@ def test_levels_are_read_from_the_words() -> None:
     assert level_of("step 12 loss 0.2") is Level.PLAIN
 
 
-def test_rules_between_dasks_lines_take_no_line_and_what_a_task_prints_stays() -> (
-    None
-):
+def test_rules_between_dasks_lines_take_no_line_and_what_a_task_prints_stays() -> None:
     book = LogBook(str)
     rule = "2026-01-02 03:04:05,678 - distributed.worker - INFO - -----"
     book.add(LogLines("w", (rule, "-----"), 5.0))
