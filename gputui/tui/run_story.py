@@ -85,7 +85,7 @@ def story_in(
 ) -> Story:
     """Return what the lines of a run's log tell.
 
-    >>> story = story_of(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
+    >>> story = story_in(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
     >>> story.log, story.worker, story.worker_log
     (('12:00:00.1  computing',), 'h:gpu0', ('out of memory',))
     """
