@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -116,14 +117,17 @@ async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path:
     first, second = Driver(tmp_path), Driver(tmp_path)
     second.cluster_id += "-2"
     first.cluster, second.cluster = "lab", "night"
-    assert (await first.connect()).clusters == ()
-    assert (await second.connect()).clusters == ("lab",)
-    await first.hang_up()
-    assert (await first.connect()).clusters == ("night",)
-    await second.shut_down()
-    await first.hang_up()
-    assert (await first.connect()).clusters == ()
-    await first.shut_down()
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
+        for each in (first, second):
+            each.env["XDG_RUNTIME_DIR"] = runtime
+        assert (await first.connect()).clusters == ()
+        assert (await second.connect()).clusters == ("lab",)
+        await first.hang_up()
+        assert (await first.connect()).clusters == ("night",)
+        await second.shut_down()
+        await first.hang_up()
+        assert (await first.connect()).clusters == ()
+        await first.shut_down()
 
 
 async def test_a_start_that_is_sent_twice_starts_one_process(

@@ -119,13 +119,17 @@ _read: tuple[object, dict[str, Any]] = (None, {})
 
 
 def _machine() -> dict[str, Any]:
-    """Return the configuration as it is now."""
+    """Return the configuration as it is now; the last one when its file went with its test."""
     global _read
     text = os.environ.get("GPUTUI_FAKE_NVML", '{"gpus": 8}')
     file = Path(text) if text.startswith("/") else None
-    key = text if file is None else (file.stat().st_mtime_ns, file.stat().st_ino)
-    if key != _read[0]:
-        _read = (key, _expand(json.loads(text if file is None else file.read_text())))
+    try:
+        key = text if file is None else (file.stat().st_mtime_ns, file.stat().st_ino)
+        if key != _read[0]:
+            _read = (key, _expand(json.loads(text if file is None else file.read_text())))
+    except FileNotFoundError:
+        if _read[0] is None:
+            raise
     return _read[1]
 
 
