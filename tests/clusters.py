@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gputui.cluster import HeadLink, HeadProcess, spawn_head
+from gputui.cluster import HeadConnection, HeadProcess, spawn_head
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import (
     Asked,
@@ -32,7 +32,7 @@ class LiveCluster:
     """A cluster with a frontend that keeps all it is told."""
 
     head: HeadProcess
-    link: HeadLink
+    link: HeadConnection
     socket: str
     snapshot: Snapshot | None = None
     events: list[Event] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Clusters:
 
     async def attach(self, head: HeadProcess, socket: str, frontend: str = "screen") -> LiveCluster:
         cluster = LiveCluster(
-            head, await HeadLink.open(socket, frontend=frontend, snapshots=True), socket
+            head, await HeadConnection.open(socket, frontend=frontend, snapshots=True), socket
         )
         cluster.listen()
         self.live.append(cluster)

@@ -24,7 +24,7 @@ from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.head.log_file import LogFile
 from gputui.presets import Figure
 from gputui.run import arrays, records
-from gputui.run.figures import draw_file
+from gputui.run.figure_files import draw_file
 from gputui.snapshot import RunState
 from gputui.tui import preferences
 from tests.disk import Disk, PowerLostError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputui.errors import ProtocolError
-from gputui.protocol import agent, forkserver, frontend, scheduler, starter
+from gputui.protocol import agent, forking, frontend, scheduler, starter
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
 
@@ -17,7 +17,7 @@ DIRECTIONS = {
     agent: agent.ToAgent | agent.FromAgent,
     frontend: frontend.ToFrontend | frontend.FromFrontend,
     scheduler: scheduler.ToScheduler | scheduler.FromScheduler,
-    forkserver: forkserver.ToForkserver | forkserver.FromForkserver | forkserver.WorkerReport,
+    forking: forking.ToForkserver | forking.FromForkserver | forking.WorkerReport,
     starter: starter.ToStarter | starter.ConfigureHead | starter.Keep,
 }
 

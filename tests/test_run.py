@@ -18,9 +18,9 @@ from distributed import Client, LocalCluster
 from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
 from gputui.presets import Outcome, Parameter, Preset
-from gputui.presets.facts import Facts
 from gputui.presets.job import Job
-from gputui.presets.workers import refuse_missing
+from gputui.presets.run_workers import refuse_missing
+from gputui.presets.worker_facts import WorkerFacts
 from gputui.run import execution
 
 
@@ -81,7 +81,7 @@ def test_where_no_gpu_is_nobody_is_told_to_install_cupy(client: Client) -> None:
 
 
 def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
-    facts = Facts("GPU-1", "H200", 2**30, no_gpu="", missing=("cupy",), versions=())
+    facts = WorkerFacts("GPU-1", "H200", 2**30, no_gpu="", missing=("cupy",), versions=())
     with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
         refuse_missing(presets.get("smoke"), {"tls://a": {"name": "a:gpu0"}}, {"tls://a": facts})
 

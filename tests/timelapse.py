@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoLink
+from gputui.demo.cluster import DemoConnection
 from gputui.protocol.frontend import Asked, EventHappened, Request, SnapshotTaken, ToFrontend
 from gputui.snapshot import Event, Snapshot
 
@@ -58,12 +58,12 @@ class Timelapse:
         self._reading: asyncio.Task[None] | None = None
         self.link = self.run(self._open(shape, options))
 
-    async def _open(self, shape: Shape, options: dict[str, Any]) -> DemoLink:
+    async def _open(self, shape: Shape, options: dict[str, Any]) -> DemoConnection:
         link = await open_demo(shape, **options)
         self._reading = asyncio.create_task(self._read(link))
         return link
 
-    async def _read(self, link: DemoLink) -> None:
+    async def _read(self, link: DemoConnection) -> None:
         async for message in link.messages():
             self.messages.append(message)
 

@@ -13,10 +13,10 @@ def main() -> int:
         return relay()
     if role == "forkserver":
         from gputui.agent.forkserver import forkserver
-        from gputui.agent.place import Place
+        from gputui.agent.place import AgentPlace
 
         control, scratch, place = sys.argv[2:5]
-        forkserver(int(control), Path(scratch), Place(Path(place)))
+        forkserver(int(control), Path(scratch), AgentPlace(Path(place)))
     print("gputui agent: started by gputui, with relay or forkserver", file=sys.stderr)
     return 2
 

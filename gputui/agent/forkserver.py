@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import NoReturn
 
 from gputui import dask_settings
-from gputui.agent.place import Place
+from gputui.agent.place import AgentPlace
 from gputui.process import lifetime
 from gputui.process.lifetime import open_pidfds
 from gputui.protocol.agent import Credentials
-from gputui.protocol.forkserver import (
-    Ended,
+from gputui.protocol.forking import (
     Forked,
+    ForkEnded,
     ForkWorker,
     FromForkserver,
     Imported,
@@ -42,7 +42,7 @@ IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
 
 
-def forkserver(control_fd: int, scratch: Path, place: Place) -> NoReturn:
+def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
     """Serve orders until the agent closes the socket, then end at once."""
     os.dup2(2, 1)
     lifetime.adopt_orphans()
@@ -197,7 +197,7 @@ class Forkserver:
             _, status = os.waitpid(ended, 0)
             reaped = True
             if name := self._workers.pop(ended, None):
-                _send(self._channel, Ended(name, ended, status))
+                _send(self._channel, ForkEnded(name, ended, status))
         if reaped:
             self._end_orphans()
 

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from gputui.agent.place import Place, own_command
+from gputui.agent.place import AgentPlace, own_command
 from gputui.errors import ProtocolError
 from gputui.process.child import Child
-from gputui.protocol.forkserver import FromForkserver, Imported, ToForkserver
+from gputui.protocol.forking import FromForkserver, Imported, ToForkserver
 from gputui.protocol.packets import PacketChannel, packet_sockets
 from gputui.tasks import words
 
@@ -43,7 +43,7 @@ class ForkserverProcess:
         self,
         environ: Mapping[str, str],
         scratch: Path,
-        place: Place,
+        place: AgentPlace,
         *,
         heard: Callable[[FromForkserver, list[int]], None],
         lost: Callable[[str, bool], Awaitable[None]],

@@ -26,13 +26,13 @@ def own_command() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AgentPlace:
     """Where the agent of one host of one cluster is found: a socket, and a lock next to it."""
 
     path: Path
 
     @classmethod
-    def of(cls, cluster_id: str, host: str) -> "Place":
+    def of(cls, cluster_id: str, host: str) -> "AgentPlace":
         """Return the place of a host's agent; raises FolderError where no folder is usable."""
         name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
         return cls(runtime_folder() / f"agent-{name}.sock")
@@ -79,7 +79,7 @@ class Place:
         for path in self.path.parent.glob("agent-*.lock"):
             with contextlib.suppress(OSError):
                 whose, _, cluster = path.read_text(errors="replace").partition("\n")
-                other = Place(path.with_suffix(".sock"))
+                other = AgentPlace(path.with_suffix(".sock"))
                 if cluster and whose != cluster_id and (connection := other.connect()):
                     connection.close()
                     found.add(cluster)

@@ -15,7 +15,7 @@ import socket
 import sys
 from pathlib import Path
 
-from gputui.agent.place import Place
+from gputui.agent.place import AgentPlace
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
 from gputui.process.lifetime import END_SIGNALS
@@ -34,7 +34,7 @@ def relay() -> int:
     try:
         line = _read_line(0)
         configure = decode(line, Configure)
-        place = Place.of(configure.cluster_id, configure.host)
+        place = AgentPlace.of(configure.cluster_id, configure.host)
         agent, scratch = _agent_of(place, configure, out)
     except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
@@ -47,7 +47,9 @@ def relay() -> int:
     return 0
 
 
-def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.socket, Path | None]:
+def _agent_of(
+    place: AgentPlace, configure: Configure, out: int
+) -> tuple[socket.socket, Path | None]:
     """Return a connection to the agent of this host; if it was started here, with its scratch."""
     with place.alone() as lock:
         if agent := place.connect():
@@ -66,7 +68,7 @@ def _agent_of(place: Place, configure: Configure, out: int) -> tuple[socket.sock
 
 def _fork_agent(
     configure: Configure,
-    place: Place,
+    place: AgentPlace,
     listener: socket.socket,
     scratch: Path,
     ours: tuple[int, ...],

@@ -21,7 +21,7 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.lease import Lease
-from gputui.agent.place import Place
+from gputui.agent.place import AgentPlace
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans
@@ -63,7 +63,9 @@ SLOW_READING_S = 10.0
 HeadChannel = Channel[FromAgent, ToAgent]
 
 
-def supervise(configure: Configure, place: Place, listener: socket.socket, scratch: Path) -> None:
+def supervise(
+    configure: Configure, place: AgentPlace, listener: socket.socket, scratch: Path
+) -> None:
     """Run the agent of this host to its end; the first head connects over `listener`.
 
     Then `scratch`, a folder of its own, is removed. The caller ends the process at once: a thread
@@ -90,7 +92,7 @@ class Supervisor:
         configure: Configure,
         environ: dict[str, str],
         scratch: Path,
-        place: Place,
+        place: AgentPlace,
         log: StderrLog,
     ) -> None:
         self._configure = configure

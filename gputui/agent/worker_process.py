@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gputui.agent.exits import Exit
-from gputui.agent.output import Output
+from gputui.agent.worker_output import WorkerOutput
 from gputui.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.cgroups import memory_limit
@@ -28,7 +28,7 @@ class WorkerProcess:
 
     spec: WorkerSpec
     order: StartWorkers
-    output: Output
+    output: WorkerOutput
     process: Handle | None = None
     forking: bool = False
     """Whether it was ordered from the forkserver, which has not reported its pid yet."""

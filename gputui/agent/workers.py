@@ -11,8 +11,8 @@ from typing import Any
 
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.output import Output
-from gputui.agent.place import Place
+from gputui.agent.place import AgentPlace
+from gputui.agent.worker_output import WorkerOutput
 from gputui.agent.worker_process import WorkerProcess, keep_limits
 from gputui.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
@@ -33,9 +33,9 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.codec import decode
-from gputui.protocol.forkserver import (
-    Ended,
+from gputui.protocol.forking import (
     Forked,
+    ForkEnded,
     ForkWorker,
     FromForkserver,
     Imported,
@@ -58,7 +58,7 @@ class Workers:
         self,
         environ: dict[str, str],
         scratch: Path,
-        place: Place,
+        place: AgentPlace,
         send: Callable[[FromAgent], None],
         cpus_near: Callable[[str], frozenset[int]],
     ) -> None:
@@ -110,7 +110,7 @@ class Workers:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
 
     def _add(self, spec: WorkerSpec, order: StartWorkers) -> None:
-        worker = WorkerProcess(spec, order, Output(spec.name, self._send))
+        worker = WorkerProcess(spec, order, WorkerOutput(spec.name, self._send))
         worker.output.following = self._following
         self._workers[spec.name] = worker
         self._fork(worker)
@@ -188,7 +188,7 @@ class Workers:
                 self._imported(message)
             case Forked():
                 self._forked(message.name, Handle(message.pid, descriptors))
-            case Ended():
+            case ForkEnded():
                 self._exited(message.name, message.pid, message.status)
 
     def _imported(self, imported: Imported) -> None:

@@ -12,8 +12,8 @@ from gputui.cli.arguments import read_hosts
 from gputui.cli.elsewhere import remote_head
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.cluster import ConnectionFile, HeadLink, running_clusters
-from gputui.cluster.link import Elsewhere
+from gputui.cluster import ConnectionFile, HeadConnection, running_clusters
+from gputui.cluster.head_connection import Elsewhere
 from gputui.cluster.start import check_enough, failures, started, stop_by_signal
 from gputui.errors import ExitCode, GputuiError, OtherVersionError, UsageError
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
@@ -42,19 +42,19 @@ def up(**options: Any) -> int:
 
 
 async def _up(configuration: ConfigureHead) -> int:
-    async with started(configuration, frontend="command") as (head, link):
-        settled = await link.request(AwaitWorkers(0, configuration.workers))
+    async with started(configuration, frontend="command") as (head, connection):
+        settled = await connection.request(AwaitWorkers(0, configuration.workers))
         assert isinstance(settled, Settled)
         check_enough(settled, 1)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()
     for problem in failures(settled):
         print(f"gputui: {problem}", file=sys.stderr)
-    name = link.attached.name
+    name = connection.attached.name
     workers = len(settled.workers)
-    print(f"{name}: {workers} worker{'s' * (workers != 1)} at {link.address}")
-    if link.dashboard:
-        print(f"dashboard at {link.dashboard}", file=sys.stderr)
+    print(f"{name}: {workers} worker{'s' * (workers != 1)} at {connection.address}")
+    if connection.dashboard:
+        print(f"dashboard at {connection.dashboard}", file=sys.stderr)
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
     return int(ExitCode.DONE)
 
@@ -110,13 +110,13 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
         "version": cluster.version,
     }
     try:
-        link = await HeadLink.open(cluster.socket, frontend="command", snapshots=True)
+        connection = await HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
     except OtherVersionError:
         return row
     except GputuiError:
         return None
     try:
-        async for message in link.messages():
+        async for message in connection.messages():
             if isinstance(message, SnapshotTaken):
                 snapshot = message.snapshot
                 return row | {
@@ -126,7 +126,7 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
                     "started": snapshot.started_at,
                 }
     finally:
-        await link.close()
+        await connection.close()
     return None
 
 
@@ -177,10 +177,10 @@ async def stop_cluster(cluster: ConnectionFile) -> None:
 
 
 async def _stop_over(head: str | Elsewhere) -> None:
-    link = await HeadLink.open(head, frontend="command")
+    connection = await HeadConnection.open(head, frontend="command")
     try:
-        await link.request(Stop(0))
-        async for _ in link.messages():
+        await connection.request(Stop(0))
+        async for _ in connection.messages():
             continue
     finally:
-        await link.close()
+        await connection.close()

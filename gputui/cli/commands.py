@@ -223,7 +223,7 @@ def down(name: str | None, everything: bool) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
 def presets(words: tuple[str, ...], as_json: bool) -> int:
     """List what can be run, or the parameters of one, or write a new one."""
-    from gputui.cli.listing import presets
+    from gputui.cli.preset_listing import presets
 
     return presets(words, as_json)
 
@@ -243,7 +243,7 @@ class CommandOrRun(click.Group):
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
     """List what was run; `gputui runs ID` shows one."""
-    from gputui.cli.history import list_runs
+    from gputui.cli.recorded_runs import list_runs
 
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
 
@@ -254,7 +254,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     """Show one run; ID may be its beginning or its end, or `last`."""
-    from gputui.cli.history import show_run
+    from gputui.cli.recorded_runs import show_run
 
     assert ctx.parent
     return show_run(id_, as_json or ctx.parent.params["as_json"])
@@ -264,7 +264,7 @@ def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
 @click.argument("hosts", required=False)
 def doctor(hosts: str | None) -> int:
     """Say what is wrong with HOSTS."""
-    from gputui.cli.hosts import doctor
+    from gputui.cli.host_commands import doctor
 
     return doctor(hosts)
 
@@ -285,6 +285,6 @@ def bootstrap(
     host_pip_conf: bool,
 ) -> int:
     """Make HOSTS ready: Python packages of the versions used here."""
-    from gputui.cli.hosts import bootstrap
+    from gputui.cli.host_commands import bootstrap
 
     return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.hosts import ask_here
+from gputui.cli.host_commands import ask_here
 from gputui.connection_file import find_cluster
 from gputui.errors import ExitCode, HeadError
 from gputui.hosts import parse_hosts
 
 if TYPE_CHECKING:
-    from gputui.remote.head import RemoteHead
+    from gputui.remote.remote_head import RemoteHead
 
 
 def remote_head(given: str | None) -> "RemoteHead | None":
@@ -22,7 +22,7 @@ def remote_head(given: str | None) -> "RemoteHead | None":
     """
     if given is None or not re.search("[@:]", given) or find_cluster(given):
         return None
-    from gputui.remote.head import RemoteHead, RemoteName
+    from gputui.remote.remote_head import RemoteHead, RemoteName
 
     name = RemoteName.parse(given)
     return RemoteHead(name, ask_here) if name else None
@@ -33,7 +33,7 @@ async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str)
 
     Raises HeadError where that machine has none.
     """
-    from gputui.remote.head import RemoteHead, RemoteName
+    from gputui.remote.remote_head import RemoteHead, RemoteName
 
     head = RemoteHead(RemoteName(login, ""), ask_here)
     words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]

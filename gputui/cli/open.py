@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
-from gputui.cli.history import drawn
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
+from gputui.cli.recorded_runs import drawn
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.run.output import TERMINAL, refuse_undeclared
 from gputui.run.output import checked as checked_output
@@ -187,14 +187,14 @@ def open_screen(**options: Any) -> int:
     _refuse_without_run(options)
     shape = _simulated(options)
     _need_terminal()
-    from gputui.cli import screen
+    from gputui.cli import showing
 
-    chosen = screen.Look(options["theme"], options["only_ascii"], options["readonly"])
+    chosen = showing.Look(options["theme"], options["only_ascii"], options["readonly"])
     if shape:
-        return screen.show_demo(shape, options["seed"], chosen)
+        return showing.show_demo(shape, options["seed"], chosen)
     if options["attach"]:
-        return screen.show_running(options["attach"], chosen)
-    return screen.show_started(read_hosts(options["hosts"]), options, chosen)
+        return showing.show_running(options["attach"], chosen)
+    return showing.show_started(read_hosts(options["hosts"]), options, chosen)
 
 
 def _refuse_without_run(options: dict[str, Any]) -> None:
@@ -220,9 +220,9 @@ def _simulated(options: dict[str, Any]) -> "Shape | None":
 def attach_screen(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:
     """Open the screen on a cluster that runs."""
     _need_terminal()
-    from gputui.cli import screen
+    from gputui.cli import showing
 
-    return screen.show_running(name, screen.Look(theme, only_ascii, readonly))
+    return showing.show_running(name, showing.Look(theme, only_ascii, readonly))
 
 
 def _need_terminal() -> None:

@@ -1,12 +1,12 @@
-"""From the command line's options to a head: its configuration, and the link to it."""
+"""From the command line's options to a head: its configuration, and the connection to it."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
-from gputui.cluster import HeadLink, start
-from gputui.cluster.link import Elsewhere
+from gputui.cluster import HeadConnection, start
+from gputui.cluster.head_connection import Elsewhere
 from gputui.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
@@ -47,17 +47,17 @@ def head_configuration(
 
 
 @asynccontextmanager
-async def started(configuration: ConfigureHead) -> AsyncIterator[HeadLink]:
+async def started(configuration: ConfigureHead) -> AsyncIterator[HeadConnection]:
     """Hold a cluster that lives as long as this does."""
-    async with start.started(configuration, frontend="run", snapshots=True) as (_, link):
-        yield link
+    async with start.started(configuration, frontend="run", snapshots=True) as (_, connection):
+        yield connection
 
 
 @asynccontextmanager
-async def attached(head: str | Elsewhere) -> AsyncIterator[HeadLink]:
+async def attached(head: str | Elsewhere) -> AsyncIterator[HeadConnection]:
     """Hold the cluster behind a socket, or elsewhere, and leave it running."""
-    link = await HeadLink.open(head, frontend="run", snapshots=True)
+    connection = await HeadConnection.open(head, frontend="run", snapshots=True)
     try:
-        yield link
+        yield connection
     finally:
-        await link.close()
+        await connection.close()

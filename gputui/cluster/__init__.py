@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gputui.cluster.gpucluster import GPUCluster as GPUCluster
     from gputui.cluster.gpucluster import connect as connect
-    from gputui.cluster.link import HeadLink as HeadLink
-    from gputui.cluster.link import security as security
+    from gputui.cluster.head_connection import HeadConnection as HeadConnection
+    from gputui.cluster.head_connection import security as security
     from gputui.cluster.running import RunningCluster as RunningCluster
     from gputui.cluster.sources import default_name as default_name
     from gputui.cluster.sources import read_hosts as read_hosts
@@ -27,8 +27,8 @@ _HOMES = {
     "GPUCluster": "gputui.cluster.gpucluster",
     "connect": "gputui.cluster.gpucluster",
     "RunningCluster": "gputui.cluster.running",
-    "HeadLink": "gputui.cluster.link",
-    "security": "gputui.cluster.link",
+    "HeadConnection": "gputui.cluster.head_connection",
+    "security": "gputui.cluster.head_connection",
     "default_name": "gputui.cluster.sources",
     "read_hosts": "gputui.cluster.sources",
     "HeadProcess": "gputui.cluster.start",

@@ -138,7 +138,7 @@ def connect(
     question. Raises HeadError when no cluster has that name.
     """
     if name is not None and re.search("[@:]", name) and not find_cluster(name):
-        from gputui.remote.head import RemoteHead, RemoteName, nobody
+        from gputui.remote.remote_head import RemoteHead, RemoteName, nobody
 
         remote = RemoteName.parse(name)
         if remote is not None:

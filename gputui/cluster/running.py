@@ -24,7 +24,7 @@ from distributed.utils import Log, Logs
 
 from gputui import cupy_arrays
 from gputui.cluster.adaptive import Adaptive
-from gputui.cluster.link import GONE, Elsewhere, HeadLink, security
+from gputui.cluster.head_connection import GONE, Elsewhere, HeadConnection, security
 from gputui.cluster.start import check_enough
 from gputui.dask_settings import devices_preferred
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
@@ -71,7 +71,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """The cluster's TLS, for `Client`; known once it was started or awaited."""
         self._asynchronous = asynchronous
         self._where = head
-        self._link: HeadLink | None = None
+        self._connection: HeadConnection | None = None
         self._requested: frozenset[str] = frozenset()
         self._worker_size = (0, 0)
         """Threads and bytes of a worker, of one that was seen."""
@@ -100,12 +100,12 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     @property
     def scheduler_address(self) -> str:
         """`tls://host:port`; "" before it was started."""
-        return self._link.address if self._link else ""
+        return self._connection.address if self._connection else ""
 
     @property
     def dashboard_link(self) -> str:
         """The URL of Dask's dashboard, "" where none is served."""
-        return self._link.dashboard if self._link else ""
+        return self._connection.dashboard if self._connection else ""
 
     @property
     def workers(self) -> dict[str, dict[str, Any]]:
@@ -170,14 +170,14 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Whether both hold the same cluster."""
         if self is other:
             return True
-        if not isinstance(other, RunningCluster) or not self._link or not other._link:
+        if not isinstance(other, RunningCluster) or not self._connection or not other._connection:
             return False
         return self.cluster_id == other.cluster_id
 
     __hash__ = object.__hash__
 
     def __repr__(self) -> str:
-        if self._link is None:
+        if self._connection is None:
             return f"{type(self).__name__}({self.name})"
         text: str = super().__repr__()
         return text
@@ -201,10 +201,10 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     # How
 
     @property
-    def _head(self) -> HeadLink:
-        if self._link is None:
+    def _head(self) -> HeadConnection:
+        if self._connection is None:
             raise HeadError(self._ended_because or "this cluster was not started: await it first")
-        return self._link
+        return self._connection
 
     async def _awaited(self) -> Self:
         if self._started is None:
@@ -218,23 +218,23 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     async def _attach(self, head: str | Elsewhere) -> None:
         """Take hold of the head, and of its scheduler once that listens."""
-        self._link = link = await HeadLink.open(head, frontend="python")
-        self.security = security(link)
+        self._connection = connection = await HeadConnection.open(head, frontend="python")
+        self.security = security(connection)
         cupy_arrays.register()
         self._while_open.enter_context(devices_preferred())
         listens = asyncio.Event()
-        watching = _watch_head(weakref.ref(self), link, listens)
+        watching = _watch_head(weakref.ref(self), connection, listens)
         self._watching = asyncio.create_task(watching)
-        if not link.address:
+        if not connection.address:
             await listens.wait()
-        if not link.address:
+        if not connection.address:
             raise HeadError(self._ended_because)
         arguments = self.security.get_connection_args("client")
-        self.scheduler_comm = rpc(link.address, connection_args=arguments)
-        self._dropped = weakref.finalize(self, _hang_up, self.loop, link, self.scheduler_comm)
+        self.scheduler_comm = rpc(connection.address, connection_args=arguments)
+        self._dropped = weakref.finalize(self, _hang_up, self.loop, connection, self.scheduler_comm)
         self._dropped.atexit = False
         await super()._start()
-        self.name = link.attached.name
+        self.name = connection.attached.name
         self._see(self.scheduler_info["workers"])
 
     def _watch_worker_status(self, comm: Any) -> Coroutine[Any, Any, None]:
@@ -343,8 +343,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             _, late = await asyncio.wait(self._asked, timeout=ANSWER_S)
             for task in late:
                 task.cancel()
-        if self._link is not None:
-            await self._link.close()
+        if self._connection is not None:
+            await self._connection.close()
 
     async def _shutdown(self) -> None:
         await self._head.request(StopCluster(0))
@@ -364,11 +364,11 @@ def _up(info: dict[str, Any]) -> set[str]:
 
 
 async def _watch_head(
-    cluster: "weakref.ref[RunningCluster]", link: HeadLink, listens: asyncio.Event
+    cluster: "weakref.ref[RunningCluster]", connection: HeadConnection, listens: asyncio.Event
 ) -> None:
     """Follow where the scheduler is, who scales the cluster, and why it ended."""
     because = GONE
-    async for message in link.messages():
+    async for message in connection.messages():
         match message:
             case SchedulerReady():
                 listens.set()
@@ -396,9 +396,9 @@ async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> N
     await comm.close()
 
 
-def _hang_up(loop: "IOLoop", link: HeadLink, scheduler: Any) -> None:
+def _hang_up(loop: "IOLoop", connection: HeadConnection, scheduler: Any) -> None:
     """Disconnect a cluster that was dropped, in the event loop of its connections."""
-    for close in (link.close, scheduler.close_rpc):
+    for close in (connection.close, scheduler.close_rpc):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.add_callback(close)
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from gputui.cluster.link import HeadLink
+from gputui.cluster.head_connection import HeadConnection
 from gputui.connection_file import ConnectionFile, find_cluster
 from gputui.errors import ClusterError, HeadError, ProtocolError
 from gputui.process.search_path import own_environment, own_python
@@ -106,16 +106,16 @@ def spawn_head(config: ConfigureHead) -> HeadProcess:
 @contextlib.asynccontextmanager
 async def started(
     config: ConfigureHead, *, frontend: str, snapshots: bool = False
-) -> AsyncIterator[tuple[HeadProcess, HeadLink]]:
+) -> AsyncIterator[tuple[HeadProcess, HeadConnection]]:
     """Hold a cluster that ends with this hold on it, unless it is kept."""
     head = spawn_head(config)
     try:
         socket = await asyncio.to_thread(head.opened)
-        link = await HeadLink.open(socket, frontend=frontend, snapshots=snapshots)
+        connection = await HeadConnection.open(socket, frontend=frontend, snapshots=snapshots)
         try:
-            yield head, link
+            yield head, connection
         finally:
-            await link.close()
+            await connection.close()
     finally:
         if not head.kept:
             await asyncio.shield(asyncio.to_thread(head.end))

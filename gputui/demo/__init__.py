@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gputui.errors import UsageError
 
 if TYPE_CHECKING:
-    from gputui.demo.cluster import DemoLink
+    from gputui.demo.cluster import DemoConnection
 
 MOST_HOSTS, MOST_GPUS = 4096, 64
 """Of a cluster, and of a host."""
@@ -52,8 +52,8 @@ async def open_demo(
     troubles: bool = True,
     questions: bool = True,
     pace: float = 1.0,
-) -> "DemoLink":
-    """Start a simulated cluster, which ends with the link that is returned.
+) -> "DemoConnection":
+    """Start a simulated cluster, which ends with the connection that is returned.
 
     With `troubles`, some hosts are refused, one asks about its key unless there are to be no
     `questions`, and now and then a worker crashes, a host falls silent, a GPU is throttled.

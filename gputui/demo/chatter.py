@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gputui.demo.agent import SimulatedWorker
-    from gputui.demo.scheduler import Working
+    from gputui.demo.simulated_agent import SimulatedWorker
+    from gputui.demo.simulated_scheduler import Working
     from gputui.demo.work import StageCount
 
 LINES_A_SECOND = 12

@@ -5,13 +5,13 @@ import logging
 import random
 from typing import TypeVar
 
-from gputui.cluster.link import HeadLink
+from gputui.cluster.head_connection import HeadConnection
 from gputui.demo import Shape
-from gputui.demo.agent import SimulatedAgent
-from gputui.demo.devices import A100, H200, Gpu
-from gputui.demo.hosts import DemoHosts
-from gputui.demo.runs import DemoRuns
-from gputui.demo.scheduler import SimulatedScheduler
+from gputui.demo.connecting import DemoHosts
+from gputui.demo.devices import A100, H200, SimulatedGpu
+from gputui.demo.simulated_agent import SimulatedAgent
+from gputui.demo.simulated_runs import DemoRuns
+from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.demo.troubles import Troubles
 from gputui.head.head import Head
 from gputui.protocol import VERSION
@@ -21,10 +21,10 @@ from gputui.tasks import Tasks
 
 logging.getLogger("gputui.head").addHandler(logging.NullHandler())  # its events are on the screen
 
-Link = TypeVar("Link", bound=HeadLink)
+Kind = TypeVar("Kind", bound=HeadConnection)
 
 
-class DemoLink(HeadLink):
+class DemoConnection(HeadConnection):
     """A frontend's connection to a simulated cluster, which ends with it."""
 
     demo: "Demo"
@@ -63,28 +63,31 @@ class Demo:
     def _new_agent(self, host: str, number: int) -> SimulatedAgent:
         model = A100 if number % 12 == 0 else H200
         rng = random.Random(f"{self._seed}:{host}:gpus")
-        gpus = [Gpu(str(label), _uuid(rng), model) for label in range(self._shape.gpus_per_host)]
+        gpus = [
+            SimulatedGpu(str(label), _uuid(rng), model)
+            for label in range(self._shape.gpus_per_host)
+        ]
         return SimulatedAgent(
             host, number, gpus, seed=self._seed, pace=self._pace, registry=self.scheduler
         )
 
-    async def open(self) -> DemoLink:
+    async def open(self) -> DemoConnection:
         """Start the head, and return a screen's connection to it."""
         opened = asyncio.Event()
         self._running = self._tasks.start(self.head.run(lambda _socket: opened.set()), "the head")
         await opened.wait()
-        link = await self._attached(DemoLink, "screen", snapshots=True)
-        link.demo = self
-        self._tasks.start(self.runs.go_on(link), "runs")
+        connection = await self._attached(DemoConnection, "screen", snapshots=True)
+        connection.demo = self
+        self._tasks.start(self.runs.go_on(connection), "runs")
         if self._troubles is not None:
             self._tasks.start(self._troubles.happen(), "troubles")
-        return link
+        return connection
 
-    async def attach(self, frontend: str) -> HeadLink:
+    async def attach(self, frontend: str) -> HeadConnection:
         """Attach another frontend."""
-        return await self._attached(HeadLink, frontend)
+        return await self._attached(HeadConnection, frontend)
 
-    async def _attached(self, kind: type[Link], frontend: str, *, snapshots: bool = False) -> Link:
+    async def _attached(self, kind: type[Kind], frontend: str, *, snapshots: bool = False) -> Kind:
         own, heads = memory_streams()
         self.head.server.accept(heads)
         return await kind.over(own, frontend=frontend, snapshots=snapshots)

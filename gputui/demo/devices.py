@@ -41,7 +41,7 @@ class Load:
 
 
 @dataclass(slots=True)
-class Gpu:
+class SimulatedGpu:
     """One simulated GPU."""
 
     label: str

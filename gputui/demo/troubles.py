@@ -10,9 +10,9 @@ import random
 from collections.abc import Callable
 
 from gputui.demo import chatter
-from gputui.demo.agent import SimulatedAgent
-from gputui.demo.devices import CONTEXT_BYTES, Gpu
-from gputui.demo.scheduler import SimulatedScheduler, Working
+from gputui.demo.devices import CONTEXT_BYTES, SimulatedGpu
+from gputui.demo.simulated_agent import SimulatedAgent
+from gputui.demo.simulated_scheduler import SimulatedScheduler, Working
 from gputui.protocol.agent import WorkerReady
 from gputui.readings import DeviceProcess, Owner
 
@@ -31,7 +31,7 @@ class Troubles:
         self._scheduler, self._hosts = scheduler, hosts
         self._rng = random.Random(f"{seed}:troubles")
         self._away: SimulatedAgent | None = None
-        self._hot: list[Gpu] = []
+        self._hot: list[SimulatedGpu] = []
         self._schedule: dict[int, Callable[[], None]] = {
             8: self._foreign_process,
             22: self._wrong_device,
@@ -56,7 +56,7 @@ class Troubles:
             if (trouble := self._schedule.get(second % PERIOD_S)) is not None:
                 trouble()
 
-    def _someone(self) -> tuple[Working, Gpu] | None:
+    def _someone(self) -> tuple[Working, SimulatedGpu] | None:
         """Choose a worker that is up, on a host that answers."""
         up = [
             (working, working.worker.gpu)

@@ -7,7 +7,7 @@ How a line of the hosts file becomes a worker, file by file; what is not named h
     fleet/fleet.py             add_hosts
     fleet/host_table.py        add: a `FleetHost` for the line
     fleet/host.py              _live, _attempt: reach it, and again when it was lost
-    fleet/deploy/opening.py    open_link: a channel to its agent, which is sent where it is not
+    fleet/deploy/opening.py    open_channel: a channel to its agent, which is sent where it is not
     fleet/ssh/connector.py     connect (localhost needs none)
     fleet/session.py           _make_ready: ask for its facts, check them, try the scheduler's port
     fleet/host_record.py       meet: its `Facts` become a `HostCapacity`

@@ -22,7 +22,7 @@ MESSAGES_PER_S = 5_000
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
 
 
-class Stream(ByteStream, Protocol):
+class CommandStream(ByteStream, Protocol):
     """A command's stdin and stdout, and what it wrote on stderr."""
 
     @property
@@ -36,9 +36,9 @@ class Stream(ByteStream, Protocol):
 class AgentChannel(Channel[ToAgent, FromAgent]):
     """Messages to and from one agent."""
 
-    stream: Stream
+    stream: CommandStream
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: CommandStream) -> None:
         super().__init__(stream, FromAgent, lines_per_s=MESSAGES_PER_S)
 
     @property

@@ -1,7 +1,7 @@
 """How many workers are desired, and where: each request makes another `Desired` of the last one.
 
-`Adaptive` makes such requests by itself, as the work asks for them. `reconcile.decide` says what a
-`Desired` starts and stops.
+`AdaptiveBounds` makes such requests by itself, as the work asks for them. `reconcile.decide` says
+what a `Desired` starts and stops.
 """
 
 from collections import Counter
@@ -77,7 +77,7 @@ def keep(desired: Desired, names: Iterable[str]) -> Desired:
     return replace(desired, kept=desired.kept | names, held_back=desired.held_back - names)
 
 
-class Adaptive:
+class AdaptiveBounds:
     """Grows at once and shrinks reluctantly, between bounds."""
 
     def __init__(self, minimum: int, maximum: int, wait_count: int = 3, every: int = 1) -> None:
@@ -94,7 +94,7 @@ class Adaptive:
     def wanted(self, target: int, now: int) -> int:
         """Return how many are wanted, where the scheduler asks for `target` and `now` are wanted.
 
-        >>> adaptive = Adaptive(1, 8)
+        >>> adaptive = AdaptiveBounds(1, 8)
         >>> [adaptive.wanted(target, 4) for target in (20, 2, 0, 2)]
         [8, 4, 4, 2]
         """

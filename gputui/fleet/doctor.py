@@ -13,7 +13,7 @@ from typing import TypeVar
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import findings
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import Opened, Shared, open_link
+from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent, open_channel
 from gputui.fleet.findings import Finding, Verdict
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
@@ -29,11 +29,11 @@ Answer = TypeVar("Answer", Facts, Reached)
 
 
 async def diagnose(
-    hosts: Iterable[Host], settings: FleetSettings, ask: Ask, shared: Shared | None = None
+    hosts: Iterable[Host], settings: FleetSettings, ask: Ask, shared: AgentOpener | None = None
 ) -> tuple[Finding, ...]:
     """Return the findings on every host, in the order of the hosts."""
     settings = replace(settings, cluster_id=f"doctor-{secrets.token_hex(4)}")
-    shared = shared or Shared(settings)
+    shared = shared or AgentOpener(settings)
     try:
         found = await asyncio.gather(
             *(_diagnose_one(host, settings, shared, ask) for host in hosts)
@@ -44,12 +44,12 @@ async def diagnose(
 
 
 async def _diagnose_one(
-    host: Host, settings: FleetSettings, shared: Shared, ask: Ask
+    host: Host, settings: FleetSettings, shared: AgentOpener, ask: Ask
 ) -> tuple[Finding, ...]:
     """Return the findings on one host, up to the one that keeps it from the rest."""
     stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
     try:
-        opened = await open_link(host, settings, shared, stages)
+        opened = await open_channel(host, settings, shared, stages)
     except HostError as error:
         return tuple(findings.unreached(host, error))
     try:
@@ -61,7 +61,7 @@ async def _diagnose_one(
         await asyncio.shield(_end(opened.channel))
 
 
-async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple[Finding, ...]:
+async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> tuple[Finding, ...]:
     """Return the findings on a host whose agent runs."""
     opened.channel.send(
         Configure(
@@ -83,7 +83,7 @@ async def _examine(host: Host, settings: FleetSettings, opened: Opened) -> tuple
     return tuple(found)
 
 
-async def _try_port(settings: FleetSettings, opened: Opened) -> Reached:
+async def _try_port(settings: FleetSettings, opened: OpenedAgent) -> Reached:
     """Have the host connect to a port here, where the scheduler would listen."""
     address = settings.scheduler_host or opened.local_address
     try:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from gputui.fleet.addresses import Listening
-from gputui.fleet.deploy.opening import Opener, Shared
+from gputui.fleet.deploy.opening import AgentOpener, Opener
 from gputui.fleet.desired import Desired, keep
 from gputui.fleet.host import FleetHost
 from gputui.fleet.host_table import HostTable
@@ -57,7 +57,7 @@ class Fleet:
         self.desired = wanted
         self.worker_table = WorkerTable()
         self._listener = listener
-        self._hosts = HostTable(settings, opener or Shared(settings), self)
+        self._hosts = HostTable(settings, opener or AgentOpener(settings), self)
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._logs_followed = False

@@ -2,8 +2,8 @@
 
 resolving → connecting → authenticating → probing → checking → ready; then silent →
 reconnecting for as long as it takes, or failed with its reason and hint until `retry()`.
-Each attempt that comes as far as a channel is a `Session`. A failure here is a state of this host
-and never an exception that others see.
+Each attempt that comes as far as a channel is an `AgentSession`. A failure here is a state of this
+host and never an exception that others see.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from gputui.fleet.addresses import bracketed
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.host_record import HostRecord
-from gputui.fleet.session import Session
+from gputui.fleet.session import AgentSession
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
@@ -57,7 +57,7 @@ class FleetHost:
         self._opener = opener
         self._listener = listener
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
-        self._session: Session | None = None
+        self._session: AgentSession | None = None
         self._task: asyncio.Task[None] | None = None
         self.was_ready = False
         """Whether it has been ready, and not failed since."""
@@ -206,7 +206,7 @@ class FleetHost:
         )
         opened = await self._opener.open(self.host, stages)
         self.record.reached(opened.local_address, opened.far_address)
-        session = Session(self.host, self._settings, opened, stages, self.record, self)
+        session = AgentSession(self.host, self._settings, opened, stages, self.record, self)
         self._session = session
         try:
             await session.attend()

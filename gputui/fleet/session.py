@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 from gputui.errors import ProtocolError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
-from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
@@ -50,12 +50,12 @@ class SessionListener(Protocol):
 
 
 @dataclass(slots=True)
-class Session:
+class AgentSession:
     """One connection to an agent."""
 
     host: Host
     settings: FleetSettings
-    opened: Opened
+    opened: OpenedAgent
     stages: Stages
     record: HostRecord
     listener: SessionListener

@@ -18,7 +18,7 @@ COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
 
 @dataclass(slots=True)
-class Worker:
+class WorkerRecord:
     """One worker as it is now."""
 
     spec: WorkerSpec
@@ -38,8 +38,8 @@ class WorkerTable:
     """Every worker that runs, or should."""
 
     def __init__(self) -> None:
-        self._workers: dict[str, Worker] = {}
-        self._by_host: dict[str, dict[str, Worker]] = {}
+        self._workers: dict[str, WorkerRecord] = {}
+        self._by_host: dict[str, dict[str, WorkerRecord]] = {}
         self._in_state: Counter[WorkerState] = Counter()
         self._counts: dict[str, WorkerCounts] = {}
 
@@ -119,7 +119,7 @@ class WorkerTable:
         """Note that a worker is to run; `sent` when its agent has the order."""
         worker = self._workers.get(spec.name)
         if worker is None:
-            worker = self._workers[spec.name] = Worker(spec)
+            worker = self._workers[spec.name] = WorkerRecord(spec)
             self._by_host.setdefault(spec.host, {})[spec.name] = worker
             self._in_state[worker.state] += 1
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
@@ -230,7 +230,7 @@ class WorkerTable:
             for name, worker in self._workers.items()
         )
 
-    def _become(self, worker: Worker, state: WorkerState) -> None:
+    def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1
         self._in_state[state] += 1
         worker.state = state
@@ -251,7 +251,7 @@ class WorkerTable:
 
 
 def _status(
-    worker: Worker, counts: WorkerCounts | None, reading: WorkerReading | None
+    worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading | None
 ) -> WorkerStatus:
     """Join all that is known of a worker; in one go, because there are thousands each second."""
     spec, state, reason = worker.spec, _state(worker, counts), worker.reason
@@ -286,7 +286,7 @@ def _status(
     )
 
 
-def _why_silent(worker: Worker, silent_s: float, *, stopped: bool) -> str:
+def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:
     """Describe how a registered worker does not answer."""
     if stopped:
         return (
@@ -295,7 +295,7 @@ def _why_silent(worker: Worker, silent_s: float, *, stopped: bool) -> str:
     return f"no heartbeat for {silent_s:.0f} s"
 
 
-def _state(worker: Worker, counts: WorkerCounts | None) -> WorkerState:
+def _state(worker: WorkerRecord, counts: WorkerCounts | None) -> WorkerState:
     """Return the state to show: what a worker that is up does now."""
     if not worker.state.up or counts is None:
         return worker.state

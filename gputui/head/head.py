@@ -18,21 +18,21 @@ from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.deploy.opening import Opener
-from gputui.fleet.desired import Adaptive, Desired
+from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.folders import runtime_folder
-from gputui.head.alarms import AlarmWatch
+from gputui.head.alarm_watch import AlarmWatch
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.certificate import Certificate, make_certificate
+from gputui.head.cluster_view import ClusterView
 from gputui.head.frontends import Frontends
-from gputui.head.history import History
+from gputui.head.recent_history import RecentHistory
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import StartScheduler, start_scheduler
 from gputui.head.scheduler_runner import SchedulerRunner
 from gputui.head.server import FrontendServer
-from gputui.head.view import View
 from gputui.hosts import parse_hosts
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
@@ -73,7 +73,7 @@ class Head:
         self.simulated = simulated
         self.cluster_id = config.cluster_id
         self.started_at = time.time()
-        self.adaptive: Adaptive | None = None
+        self.adaptive: AdaptiveBounds | None = None
         hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
         self.local_only = all(host.is_local for host in hosts)
         self._hosts = hosts
@@ -98,8 +98,8 @@ class Head:
             listener=self,
             start=scheduler,
         )
-        self.view = View(self, self.server)
-        self.history = History(lambda: self.fleet.host_statuses)
+        self.view = ClusterView(self, self.server)
+        self.history = RecentHistory(lambda: self.fleet.host_statuses)
         self._certificate: Certificate | None = None
         self._came_up = False
         self._met = asyncio.Event()

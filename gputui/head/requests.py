@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.errors import GputuiError, HeadError
 from gputui.fleet import desired
-from gputui.fleet.desired import Adaptive, Desired
+from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.head.scheduler_runner import REPORT_INTERVAL_S
 from gputui.hosts import Host, parse_hosts
 from gputui.plan import Changes
@@ -137,7 +137,7 @@ async def _adapt(head: "Head", request: Adapt) -> Reply:
     head.adaptive = None
     if request.on:
         every = max(1, round(request.interval_s / REPORT_INTERVAL_S))
-        head.adaptive = Adaptive(request.minimum, request.maximum, request.wait_count, every)
+        head.adaptive = AdaptiveBounds(request.minimum, request.maximum, request.wait_count, every)
         head.scheduler_runner.process.aim(request.target_duration_s)
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"

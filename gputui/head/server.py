@@ -52,13 +52,13 @@ class FrontendListener(Protocol):
         """A frontend is gone."""
 
 
-HeadChannel = Channel[ToFrontend, FromFrontend]
+FrontendChannel = Channel[ToFrontend, FromFrontend]
 
 
 class FrontendConnection:
     """One attached frontend."""
 
-    def __init__(self, attach: Attach, channel: HeadChannel) -> None:
+    def __init__(self, attach: Attach, channel: FrontendChannel) -> None:
         self.kind = attach.frontend
         self.session = Session(
             attach.frontend, attach.pid, attach.user, attach.terminal, attach.client, time.time()
@@ -126,13 +126,13 @@ class FrontendServer:
 
     def accept(self, stream: ByteStream) -> None:
         """Serve the frontend at the other end of a stream."""
-        channel = HeadChannel(stream, FromFrontend, line_bytes=LINE_BYTES)
+        channel = FrontendChannel(stream, FromFrontend, line_bytes=LINE_BYTES)
         self._tasks.start(self._serve(channel), "serving a frontend")
 
     def _failed(self, name: str, error: Exception) -> None:
         """Go on: `Tasks` has logged it, and the frontend has been disconnected."""
 
-    async def _serve(self, channel: HeadChannel) -> None:
+    async def _serve(self, channel: FrontendChannel) -> None:
         """Attend to a frontend until it is gone; what it asked for goes on."""
         try:
             async with asyncio.timeout(ATTACH_S):

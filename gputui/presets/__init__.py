@@ -69,7 +69,7 @@ from gputui.presets.definition import (
     refuse_too_many,
 )
 from gputui.presets.figure import Figure
-from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
+from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
 from gputui.presets.registry import (
     BUILT_IN,
     checked,
@@ -92,8 +92,8 @@ __all__ = [
     "Preset",
     "RunCancelledError",
     "RunProgress",
+    "RunWorker",
     "Value",
-    "Worker",
     "array_module",
     "checked",
     "complete",

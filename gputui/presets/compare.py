@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from gputui.presets import Figure, Outcome, Parameter, Preset
-from gputui.presets.job import Job, Worker
+from gputui.presets.job import Job, RunWorker
 from gputui.presets.random_sum import TILE, Span, add_tiles, cut
 
 TWO_TERABYTES = 500_000**2
@@ -31,7 +31,7 @@ class Hardware:
     """One row of the table."""
 
     name: str
-    workers: tuple[Worker, ...]
+    workers: tuple[RunWorker, ...]
     do: Callable[[int, Span], None]
     """A task: a seed and a span of tiles, done on a worker."""
     first_tiles: int

@@ -17,7 +17,7 @@ from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.backends import array_module, to_host
 from gputui.presets.job import Job
-from gputui.presets.streams import draw
+from gputui.presets.random_streams import draw
 
 REPEATS = 5
 COLS = 1024

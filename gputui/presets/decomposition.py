@@ -16,7 +16,7 @@ from typing import Any
 from gputui.presets import cholesky_qr as qr
 from gputui.presets.backends import module_of, to_host
 from gputui.presets.job import Job
-from gputui.presets.streams import Rows, draw
+from gputui.presets.random_streams import Rows, draw
 
 POWER_ITERATIONS = 3
 OVERSAMPLING = 10

@@ -42,7 +42,7 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class RunWorker:
     """One worker of a run, with what it reported of itself."""
 
     name: str
@@ -64,7 +64,7 @@ class Job:
     client: distributed.Client
     backend: str
     """cupy or numpy: where arrays live."""
-    workers: tuple[Worker, ...]
+    workers: tuple[RunWorker, ...]
     parameters: Mapping[str, Value]
     resources: Mapping[str, float]
     """What each task takes of a worker: `{"GPU": 1}` where workers say that they have one."""
@@ -121,7 +121,7 @@ class Job:
         futures = [self.on(each, function, *arguments) for each in self.workers]
         return self.results(futures, stage)
 
-    def on(self, worker: Worker, function: Callable[..., Any], *arguments: Any) -> Any:
+    def on(self, worker: RunWorker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start one task on this worker, or on another one should this one be lost."""
         return self.client.submit(
             function,

@@ -18,7 +18,7 @@ from typing import Any
 from gputui.errors import RunError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.presets.streams import Rows, draw, draw_block
+from gputui.presets.random_streams import Rows, draw, draw_block
 
 SUSTAINED_S = 0.5
 """How long the card's own rate is measured: clocks fall under a load that lasts."""

@@ -21,7 +21,7 @@ from typing import Any
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
 from gputui.presets.backends import to_host
 from gputui.presets.job import Job
-from gputui.presets.streams import draw_each
+from gputui.presets.random_streams import draw_each
 
 TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}
 """In a logical tile: enough to fill a GPU, few enough to stay in a core's cache."""

@@ -11,8 +11,8 @@ from typing import Any
 
 from gputui.presets import Outcome, Parameter, Preset
 from gputui.presets.backends import array_module
-from gputui.presets.facts import device_uuid, pinned_uuid
 from gputui.presets.job import Job
+from gputui.presets.worker_facts import device_uuid, pinned_uuid
 
 
 def compute(job: Job) -> Outcome:

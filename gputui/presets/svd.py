@@ -27,7 +27,7 @@ from gputui.presets.decomposition import (
     decompose_tsqr,
 )
 from gputui.presets.job import Job
-from gputui.presets.streams import Rows
+from gputui.presets.random_streams import Rows
 
 BLOCK_BYTES = 2**29
 """Of one block on a GPU: large enough for its matrix products to run at full speed."""

@@ -15,7 +15,7 @@ from typing import Any
 from gputui.errors import PresetError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.backends import array_module
-from gputui.presets.job import Job, Worker
+from gputui.presets.job import Job, RunWorker
 
 
 def compute(job: Job) -> Outcome:
@@ -50,7 +50,7 @@ def compute(job: Job) -> Outcome:
     )
 
 
-def _rate(job: Job, source: Any, taker: Worker, size: int) -> float:
+def _rate(job: Job, source: Any, taker: RunWorker, size: int) -> float:
     """Return the bytes per second at which one worker gets the other's buffer."""
     started = time.perf_counter()
     future = job.on(taker, take, source)

@@ -27,7 +27,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class Place:
+class QueuePlace:
     """One place in the queue."""
 
     prepared: Prepared | None
@@ -44,9 +44,9 @@ class Outgoing:
         self._max_bytes = max_bytes
         self._max_floods = max_floods
         self._bytes = 0
-        self._places: deque[Place] = deque()
-        self._latest: dict[Any, Place] = {}
-        self._floods: deque[Place] = deque()
+        self._places: deque[QueuePlace] = deque()
+        self._latest: dict[Any, QueuePlace] = {}
+        self._floods: deque[QueuePlace] = deque()
         self._left_out: dict[Any, Flood] = {}
 
     def put(self, message: object) -> None:
@@ -93,7 +93,7 @@ class Outgoing:
         if self._bytes and self._bytes + size > self._max_bytes:
             raise ProtocolError(f"it left {self._bytes} bytes unread")
         self._bytes += size
-        self._places.append(Place(prepared, Delivery.STATE))
+        self._places.append(QueuePlace(prepared, Delivery.STATE))
 
     def _put_latest(self, prepared: Prepared) -> None:
         message = prepared.message
@@ -101,18 +101,18 @@ class Outgoing:
         if (place := self._latest.get(key)) is not None:
             place.prepared = prepared
             return
-        place = self._latest[key] = Place(prepared, Delivery.LATEST, key)
+        place = self._latest[key] = QueuePlace(prepared, Delivery.LATEST, key)
         self._places.append(place)
 
     def _put_flood(self, prepared: Prepared) -> None:
         assert isinstance(prepared.message, Flood)
-        place = Place(prepared, Delivery.FLOOD, prepared.message.delivery_key)
+        place = QueuePlace(prepared, Delivery.FLOOD, prepared.message.delivery_key)
         self._places.append(place)
         self._floods.append(place)
         if len(self._floods) > self._max_floods:
             self._leave_out(self._floods.popleft())
 
-    def _leave_out(self, place: Place) -> None:
+    def _leave_out(self, place: QueuePlace) -> None:
         assert place.prepared is not None
         message = place.prepared.message
         assert isinstance(message, Flood)

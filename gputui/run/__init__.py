@@ -12,7 +12,7 @@ What is exported here imports no Dask, and each drawing library only where it dr
 from typing import TYPE_CHECKING, Any
 
 from gputui.run.arrays import save_arrays
-from gputui.run.figures import FIGURE_SUFFIXES, draw_file, has_matplotlib
+from gputui.run.figure_files import FIGURE_SUFFIXES, draw_file, has_matplotlib
 from gputui.run.recording import Recording
 from gputui.run.records import (
     RUN_VARIABLE,

@@ -22,9 +22,9 @@ from gputui import __version__
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, Preset, Value, complete
 from gputui.presets.faults import explained, sized
-from gputui.presets.job import Job, RunCancelledError, RunProgress, Worker
+from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
 from gputui.presets.plain import plain, strangers
-from gputui.presets.workers import (
+from gputui.presets.run_workers import (
     ask,
     choose,
     common_libraries,
@@ -40,7 +40,7 @@ from gputui.run.files import open_over
 if TYPE_CHECKING:
     import distributed
 
-__all__ = ["RunCancelledError", "RunProgress", "RunResult", "Worker", "execute"]
+__all__ = ["RunCancelledError", "RunProgress", "RunResult", "RunWorker", "execute"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RunResult:
     preset: str
     parameters: Mapping[str, Value]
     backend: str
-    workers: tuple[Worker, ...]
+    workers: tuple[RunWorker, ...]
     elapsed_s: float
     result: Mapping[str, Any]
     units: Mapping[str, str]

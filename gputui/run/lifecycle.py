@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui import __version__, run
-from gputui.cluster import HeadLink, check_enough, failures
+from gputui.cluster import HeadConnection, check_enough, failures
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
@@ -24,7 +24,7 @@ from gputui.run.request import RunRequest
 from gputui.settings import load_settings
 from gputui.snapshot import HostStatus, RunState
 
-OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadLink]]
+OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
 """Attaches to a cluster, started or found, and detaches from it."""
 
 MOST_CRASHES = 5
@@ -58,10 +58,12 @@ async def run_recorded(request: RunRequest, open_cluster: OpenCluster, compute: 
         with progress(request.quiet) as bars:
             bars.show("starting", 0, 0)
             recording.stage("starting")
-            async with open_cluster() as link:
-                await link.send(SubscribeLogs(True))
-                settled = await _settled(request, link, recording)
-                return await _done(OngoingRun(request, link, settled, recording, bars), compute)
+            async with open_cluster() as connection:
+                await connection.send(SubscribeLogs(True))
+                settled = await _settled(request, connection, recording)
+                return await _done(
+                    OngoingRun(request, connection, settled, recording, bars), compute
+                )
     except asyncio.CancelledError:
         recording.end(RunState.CANCELLED)
         raise
@@ -100,17 +102,19 @@ def _begun(request: RunRequest) -> run.RunRecord:
     )
 
 
-async def _settled(request: RunRequest, link: HeadLink, recording: run.Recording) -> Settled:
+async def _settled(
+    request: RunRequest, connection: HeadConnection, recording: run.Recording
+) -> Settled:
     """Wait for the workers, and say what is missing; raises ClusterError where too few came up."""
-    settled = await link.request(AwaitWorkers(0, request.workers))
+    settled = await connection.request(AwaitWorkers(0, request.workers))
     assert isinstance(settled, Settled)
     check_enough(settled, request.min_workers)
     problems = failures(settled)
     recording.note(f"{len(settled.workers)} workers up", *problems)
     for problem in problems:
         _warn(problem)
-    if link.dashboard and not request.quiet:
-        _warn(f"dashboard at {link.dashboard}")
+    if connection.dashboard and not request.quiet:
+        _warn(f"dashboard at {connection.dashboard}")
     return settled
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gputui.cluster import HeadLink, failures
+from gputui.cluster import HeadConnection, failures
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
@@ -66,25 +66,25 @@ class RunEvents:
 
 
 class OngoingRun:
-    """A run that goes on, on the cluster behind `link`."""
+    """A run that goes on, on the cluster behind `connection`."""
 
     def __init__(
         self,
         request: RunRequest,
-        link: HeadLink,
+        connection: HeadConnection,
         settled: Settled,
         recording: Recording,
         bars: Progress,
     ) -> None:
         self.request = request
-        self.link = link
+        self.connection = connection
         self.settled = settled
         self.recording = recording
         self.events = RunEvents()
         self.looked: Callable[[Snapshot], None] = lambda snapshot: None
         """Called with each snapshot."""
         self._bars = bars
-        self._joined = link.attached.started_at < recording.record.started_at
+        self._joined = connection.attached.started_at < recording.record.started_at
         """Whether the cluster was there before: what its workers printed then is not this run's."""
         self._stage = RunStage("")
         self._reported_at = 0.0
@@ -135,7 +135,7 @@ class OngoingRun:
     async def report(self, state: RunState, summary: str = "") -> None:
         """Report to the head how the run is, and how it ended where that is recorded already."""
         record = self.recording.record
-        await self.link.send(
+        await self.connection.send(
             ReportRun(
                 id=record.id,
                 preset=self.request.name,
@@ -182,8 +182,8 @@ class OngoingRun:
 
     async def _listen(self) -> None:
         """Return never: raise when the run is cancelled, or has no cluster any more."""
-        started = bool(self.link.attached.address)
-        async for message in self.link.messages():
+        started = bool(self.connection.attached.address)
+        async for message in self.connection.messages():
             if isinstance(message, SchedulerReady):
                 if started:
                     raise RunError("the scheduler was lost, and with it what it had computed")
@@ -196,7 +196,7 @@ class OngoingRun:
         while True:
             await self._fewer.wait()
             self._fewer.clear()
-            settled = await self.link.request(AwaitWorkers(0, 1))
+            settled = await self.connection.request(AwaitWorkers(0, 1))
             assert isinstance(settled, Settled)
             if not settled.workers:
                 raise RunError("\n  ".join(["no worker is left", *failures(settled)]))

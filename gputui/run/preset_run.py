@@ -142,10 +142,10 @@ def _compute_here(
 
     from gputui.run.execution import execute
 
-    link = ongoing.link
+    connection = ongoing.connection
     with (
         explained(preset_run.preset.name),
-        Client(link.address, security=security(link), set_as_default=False) as client,
+        Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
         with _words_elsewhere(ongoing.request.as_json):
             result = execute(

@@ -38,7 +38,7 @@ def progress(quiet: bool) -> Progress:
     """Return what fits: the terminal, lines, or silence."""
     if quiet:
         return Silence()
-    return Bars() if sys.stderr.isatty() else Lines()
+    return Bars() if sys.stderr.isatty() else ProgressLines()
 
 
 class Silence:
@@ -62,7 +62,7 @@ class Silence:
         """There is nothing to stop."""
 
 
-class Lines(Silence):
+class ProgressLines(Silence):
     """A line when a stage begins, every few seconds while it lasts, and when it ends."""
 
     def __init__(self) -> None:

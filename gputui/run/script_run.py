@@ -20,7 +20,7 @@ from gputui import __version__
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
-from gputui.presets.workers import device_label
+from gputui.presets.run_workers import device_label
 from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
@@ -86,10 +86,10 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_wor
         )
     finally:
         os.close(reads)
-    attached = ongoing.link.attached
+    attached = ongoing.connection.attached
     Handover(
-        socket=ongoing.link.socket,
-        address=ongoing.link.address,
+        socket=ongoing.connection.socket,
+        address=ongoing.connection.address,
         certificate_pem=attached.certificate_pem,
         key_pem=attached.key_pem,
         dask_config_json=attached.dask_config_json,

@@ -1,4 +1,4 @@
-"""The screen's frame: a link's messages in, the present view drawn, keys and commands out.
+"""The screen's frame: a connection's messages in, the present view drawn, keys and commands out.
 
 The app keeps nothing of its own: `watched` is what the head said. Drawing is bounded to a few
 frames a second, and stands still while paused; the taking in goes on.
@@ -24,19 +24,19 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import RunStatus, Snapshot
+from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.commands.command_registry import Calls, Registry
 from gputui.tui.commands.person import Person, ended
-from gputui.tui.commands.registry import Calls, Registry
-from gputui.tui.commands.runs import COMMANDS as RUNS
-from gputui.tui.connection import LOOK_S, Connection, OpenLink
+from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.driver import CellDriver
 from gputui.tui.first_minute import First, choose
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless
-from gputui.tui.views import Stage
+from gputui.tui.views import ViewSwitcher
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
@@ -60,13 +60,13 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
-    App.-lost Stage, App.-lost #summary, App.-lost #totals { opacity: 40%; }
+    App.-lost ViewSwitcher, App.-lost #summary, App.-lost #totals { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 
     def __init__(
         self,
-        open_link: OpenLink,
+        open_connection: OpenConnection,
         *,
         readonly: bool = False,
         theme: str | None = None,
@@ -97,9 +97,9 @@ class ScreenApp(App[int]):
         self.calls = Calls(self)
         self.last_words = ""
         """What the terminal is to say once the screen has closed."""
-        self.head = Connection(self, open_link, start_again)
+        self.head = Attachment(self, open_connection, start_again)
         self.person = Person(self)
-        self.stage = Stage(self.registry)
+        self.stage = ViewSwitcher(self.registry)
         self.prompt = Prompt()
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
         self._launching = True
@@ -135,7 +135,7 @@ class ScreenApp(App[int]):
 
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
-        self.run_worker(self._open(), name="link", exit_on_error=True)
+        self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
         self.say(self.remembered.trouble, bad=True)
@@ -147,15 +147,15 @@ class ScreenApp(App[int]):
             if opener is None:
                 self.exit(ExitCode.DONE)
                 return
-            self.head.open_link = opener
+            self.head.open_connection = opener
         await self.head.listen()
 
     async def on_unmount(self) -> None:
         """Detach from the cluster; a demo ends with that."""
-        if self.head.link is not None:
-            await self.head.link.close()
+        if self.head.connection is not None:
+            await self.head.connection.close()
 
-    # What the link says
+    # What the connection says
 
     def met_head(self) -> None:
         """Begin again: the head may be another than before."""

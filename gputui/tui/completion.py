@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gputui import presets
 from gputui.errors import PresetError
-from gputui.tui.commands.registry import Suggest
+from gputui.tui.commands.command_registry import Suggest
 from gputui.tui.filter import Fields
 from gputui.tui.rendering.palette import THEMES
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from gputui.errors import GputuiError
+from gputui.tui.attachment import OpenConnection
 from gputui.tui.completion import files, last_word
-from gputui.tui.connection import OpenLink
 from gputui.tui.dialogs.modal import Chooser, LineDialog, Picker
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ class First:
 
     ssh_hosts: Sequence[str]
     """Of ~/.ssh/config."""
-    begin: Callable[[str, str], OpenLink]
+    begin: Callable[[str, str], OpenConnection]
     """Returns what opens the cluster chosen: on `HERE`, on the hosts of a text (`SSH`), of a path
     (`FILE`), or the `DEMO`. Raises GputuiError for hosts that cannot be read."""
 
 
-async def choose(app: "ScreenApp", first: First) -> OpenLink | None:
+async def choose(app: "ScreenApp", first: First) -> OpenConnection | None:
     """Ask until something was chosen; None is to leave."""
     while True:
         kind = await app.ask(Chooser("No GPU was found here. What is to be shown?", _items(first)))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gputui.errors import ExitCode
 from gputui.tui.app import ScreenApp
-from gputui.tui.connection import OpenLink
+from gputui.tui.attachment import OpenConnection
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
@@ -15,7 +15,7 @@ from gputui.tui.run_story import earlier_runs
 
 
 def run_screen(
-    open_link: OpenLink,
+    open_connection: OpenConnection,
     *,
     readonly: bool = False,
     theme: str | None = None,
@@ -26,8 +26,8 @@ def run_screen(
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
-    `open_link` is called once the first frame stands, and again when the head was lost. What it
-    raises is raised here once the screen is gone, except HeadError: that is tried again.
+    `open_connection` is called once the first frame stands, and again when the head was lost. What
+    it raises is raised here once the screen is gone, except HeadError: that is tried again.
     `start_again` has the next call start the cluster, where that can be done.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -40,7 +40,7 @@ def run_screen(
         theme = theme or WITHOUT_COLOUR
     remembered = Remembered(location(simulated=simulated))
     app = ScreenApp(
-        open_link,
+        open_connection,
         readonly=readonly,
         theme=theme,
         ascii_only=ascii or ascii_alone(os.environ),

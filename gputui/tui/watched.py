@@ -13,7 +13,7 @@ from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.stream import Stream
+from gputui.tui.rendering.stream import TaskStream
 from gputui.tui.totals import Throughput, Totals
 from gputui.tui.widgets.logbook import LogBook
 
@@ -40,7 +40,7 @@ class Watched:
     """When each worker was last seen to run a task."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
     """What workers printed since somebody asked for it."""
-    stream: Stream = field(default_factory=Stream)
+    stream: TaskStream = field(default_factory=TaskStream)
     """What each worker did in the last minutes."""
     throughput: Throughput = field(default_factory=Throughput)
     slots: list[Slot] = field(default_factory=list)
@@ -121,5 +121,5 @@ class Watched:
         self.slots = []
         self.alarms = Alarms()
         self.logs = LogBook(safe)
-        self.stream = Stream()
+        self.stream = TaskStream()
         self.throughput = Throughput()

@@ -15,7 +15,7 @@ from typing import Any
 import cupy
 from cupy_backends.cuda.libs import curand
 
-from gputui.worker.transfers.allocations import Owner, allocations
+from gputui.worker.transfers.allocations import AllocationOwner, allocations
 
 POOL_SHARE = 0.95
 """Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""
@@ -70,7 +70,7 @@ def _use_cupy(limit: int, make_room: Callable[[], bool]) -> None:
 
 def _from_driver(size: int) -> Any:
     base = cupy.cuda.runtime.malloc(size)
-    owner = Owner(allocations, base)
+    owner = AllocationOwner(allocations, base)
     return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(base, size, owner, 0), 0)
 
 

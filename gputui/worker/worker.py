@@ -25,7 +25,7 @@ from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.cgroups import memory_limit
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
-from gputui.protocol.forkserver import WorkerReport
+from gputui.protocol.forking import WorkerReport
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers

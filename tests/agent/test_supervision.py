@@ -15,7 +15,7 @@ import pytest
 
 from gputui.agent.forkserver import Forkserver
 from gputui.agent.lease import Lease
-from gputui.agent.output import Output
+from gputui.agent.worker_output import WorkerOutput
 from gputui.errors import ProtocolError
 from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
@@ -31,7 +31,7 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import encode
-from gputui.protocol.forkserver import ForkWorker, FromForkserver, Imported, ToForkserver
+from gputui.protocol.forking import ForkWorker, FromForkserver, Imported, ToForkserver
 from gputui.protocol.packets import PacketChannel, packet_sockets
 from gputui.protocol.shared import LogLines
 from gputui.worker.cuda import take_turn
@@ -196,7 +196,7 @@ async def test_a_lease_does_not_run_out_while_the_process_is_held_up() -> None:
 
 
 async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() -> None:
-    output = Output("w", lambda message: None)
+    output = WorkerOutput("w", lambda message: None)
     for printed in (b"first\npartial", b"next\n"):
         writes = output.open()
         os.write(writes, printed)
@@ -207,7 +207,7 @@ async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() ->
 
 async def test_however_long_its_lines_are_a_history_fits_into_the_channel() -> None:
     sent: list[FromAgent] = []
-    output = Output("w", sent.append)
+    output = WorkerOutput("w", sent.append)
     writes = output.open()
     for _ in range(200):
         os.write(writes, b"\x01" * 2000 + b"\n")

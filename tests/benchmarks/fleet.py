@@ -20,11 +20,11 @@ from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 
-from gputui.cluster import HeadLink
-from gputui.demo.agent import MEMORY_BYTES, SimulatedAgent
-from gputui.demo.devices import Gpu, Load
+from gputui.cluster import HeadConnection
+from gputui.demo.devices import Load, SimulatedGpu
+from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
@@ -101,7 +101,7 @@ class Agent(SimulatedAgent):
     """One agent, with telemetry made beforehand: making it would cost more than sending it."""
 
     def __init__(self, host: str, number: int, gpus: int) -> None:
-        found = [Gpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
+        found = [SimulatedGpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
         super().__init__(host, number, found)
         self._variants = itertools.cycle(
             [tuple(gpu.read(self.rng, self._load()) for gpu in found) for _ in range(VARIANTS)]
@@ -123,7 +123,7 @@ class Opener:
     def __init__(self, path: str) -> None:
         self._path = path
 
-    async def open(self, host: Host, stages: Stages) -> Opened:
+    async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         async with stages.enter(HostState.CONNECTING, "no answer"):
             try:
                 stream = HostStream(*await asyncio.open_unix_connection(self._path))
@@ -131,7 +131,9 @@ class Opener:
                 raise stages.error(str(error), transient=True) from error
             stream.write(f"{host.name}\n".encode())
         number = int(host.name[3:])
-        return Opened(AgentChannel(stream), "10.0.0.1", f"10.1.{number // 250}.{number % 250 + 1}")
+        return OpenedAgent(
+            AgentChannel(stream), "10.0.0.1", f"10.1.{number // 250}.{number % 250 + 1}"
+        )
 
     async def close(self) -> None:
         return
@@ -221,7 +223,7 @@ class Process:
 class Screen:
     """The one frontend: the newest snapshot, and all events."""
 
-    def __init__(self, link: HeadLink) -> None:
+    def __init__(self, link: HeadConnection) -> None:
         self.snapshot: Snapshot | None = None
         self.events: list[Event] = []
         self.link = link
@@ -267,7 +269,7 @@ async def measure(hosts: int, gpus: int) -> None:
         agents.first_line()
         with Process("head", f"{folder}/agents", str(hosts), str(gpus)) as process:
             socket = await asyncio.to_thread(process.first_line)
-            screen = Screen(await HeadLink.open(socket, frontend="screen", snapshots=True))
+            screen = Screen(await HeadConnection.open(socket, frontend="screen", snapshots=True))
             pid = process.process.pid
             await screen.up(workers)
             before, began = cost(pid), time.monotonic()

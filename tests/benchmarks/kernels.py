@@ -16,7 +16,7 @@ import numpy as np
 from cupy import cublas
 
 from gputui.presets import cholesky_qr as qr
-from gputui.presets import random_sum, streams
+from gputui.presets import random_streams, random_sum
 
 REPEATS = 5
 
@@ -64,14 +64,14 @@ def random_numbers() -> None:
     )
     show(
         "uniform stream, 100,000 x 1,000",
-        lambda: streams.draw("cupy", 0, 1000, (5, 100_005)),
+        lambda: random_streams.draw("cupy", 0, 1000, (5, 100_005)),
         1e8,
         "numbers",
     )
     show("CuPy XORWOW random, 1e8", lambda: generator.random(out=x), 1e8, "numbers")
-    drawn = streams.draw("cupy", 7, 300, (11, 5000)).get()
-    assert (drawn == streams.draw("numpy", 7, 300, (11, 5000))).all(), "streams differ"
-    part = streams.draw_block("cupy", 7, 300, (11, 5000), (3, 77)).get()
+    drawn = random_streams.draw("cupy", 7, 300, (11, 5000)).get()
+    assert (drawn == random_streams.draw("numpy", 7, 300, (11, 5000))).all(), "streams differ"
+    part = random_streams.draw_block("cupy", 7, 300, (11, 5000), (3, 77)).get()
     assert (part == drawn[:, 3:77]).all(), "blocks differ"
     split = [random_sum.add_tiles("cupy", 5000, 3, r) for r in ((0, 7), (7, 25))]
     whole = random_sum.add_tiles("cupy", 5000, 3, (0, 25))
@@ -80,7 +80,7 @@ def random_numbers() -> None:
 
 def matrices(rows: int = 262_144, n: int = 1000) -> None:
     """Print what the steps of a Cholesky-QR pass take."""
-    x = streams.draw("cupy", 0, n, (0, rows))
+    x = random_streams.draw("cupy", 0, n, (0, rows))
     flops = 2.0 * rows * n * n
     show("gemm x.T @ x", lambda: x.T @ x, flops, "flop")
     square = cp.zeros((n, n))
@@ -160,7 +160,7 @@ def _trsm(x: cp.ndarray, r: cp.ndarray) -> cp.ndarray:
 def products(n: int = 8192) -> None:
     """Print the rates of cuBLAS."""
     for dtype in ("float64", "float32"):
-        a = streams.draw("cupy", 0, n, (0, n), dtype)
+        a = random_streams.draw("cupy", 0, n, (0, n), dtype)
         out = cp.empty_like(a)
         show(
             f"cuBLAS {dtype} {n}", lambda a=a, out=out: cp.matmul(a, a, out=out), 2.0 * n**3, "flop"

@@ -34,10 +34,10 @@ SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """
 import sys
-from gputui.cli.screen import Look, show
+from gputui.cli.showing import Look, show
 async def opened():
-    from gputui.cluster import HeadLink
-    return await HeadLink.open(sys.argv[1], frontend="screen", snapshots=True)
+    from gputui.cluster import HeadConnection
+    return await HeadConnection.open(sys.argv[1], frontend="screen", snapshots=True)
 sys.exit(show(opened, Look(theme=None, ascii=False, readonly=False)))
 """
 

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadConnection
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.snapshot import HostState, SchedulerState, Snapshot
 from tests.benchmarks.sides import own_folders, row
@@ -123,7 +123,7 @@ async def _look(socket: str, chunks: int) -> Seen:
 
 async def _keep(socket: str, seen: Seen) -> None:
     """Keep every snapshot that a frontend gets."""
-    link = await HeadLink.open(socket, frontend="screen", snapshots=True)
+    link = await HeadConnection.open(socket, frontend="screen", snapshots=True)
     try:
         async for message in link.messages():
             if isinstance(message, SnapshotTaken):

@@ -8,7 +8,7 @@ import pytest
 from gputui.cli.elsewhere import remote_head
 from gputui.connection_file import ConnectionFile, NameLock
 from gputui.errors import UsageError
-from gputui.remote.head import RemoteName
+from gputui.remote.remote_head import RemoteName
 
 
 @pytest.mark.parametrize("name", ["me@login", "me@login:lab", "login:", "login:lab", "me@[::1]:x"])

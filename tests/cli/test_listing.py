@@ -9,7 +9,7 @@ import pytest
 from gputui import presets, run
 from gputui.cli import run_command
 from gputui.cli.clusters import table as cluster_table
-from gputui.cli.history import facts, table
+from gputui.cli.recorded_runs import facts, table
 from gputui.errors import RunError
 from gputui.run.records import ended, write
 from gputui.snapshot import RunState

@@ -11,7 +11,7 @@ import pytest
 
 import gputui
 from gputui.fleet.deploy import pack
-from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.host import FleetHost
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
@@ -66,14 +66,14 @@ class Reaching:
     """The scheduler's."""
     hosts: list[FleetHost] = field(default_factory=list)
     listeners: dict[str, Listener] = field(default_factory=dict)
-    shared: Shared | None = None
+    shared: AgentOpener | None = None
 
     def configure(self, **changes: object) -> None:
         self.settings = replace(self.settings, **changes)
 
     def begin(self, host: Host, *, scheduler: bool = True, **wishes: object) -> FleetHost:
         """Start to reach a host whose agent does as `wishes` say."""
-        self.shared = self.shared or Shared(self.settings, lambda: self.shared_pack)
+        self.shared = self.shared or AgentOpener(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
         fleet_host = FleetHost(replace(host, env=env), self.settings, self.shared, listener)

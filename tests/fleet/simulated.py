@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from gputui.demo.agent import SimulatedAgent, SimulatedHosts, SimulatedWorker
-from gputui.demo.devices import Gpu
+from gputui.demo.devices import SimulatedGpu
+from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts, SimulatedWorker
 from gputui.errors import HeadError
 from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
@@ -25,7 +25,7 @@ class PlayedAgent(SimulatedAgent):
     """An agent whose workers may end, and come back by themselves, while no head is there."""
 
     def __init__(self, host: str, number: int, gpus: int) -> None:
-        found = [Gpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
+        found = [SimulatedGpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
         super().__init__(host, number, found)
         self.taken: list[ToAgent] = []
         self.coming_back: list[SimulatedWorker] = []

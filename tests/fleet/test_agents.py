@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
@@ -124,6 +124,6 @@ async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(
     async def nobody(question: object) -> str | None:
         return None
 
-    found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, Shared(settings))
+    found = await diagnose([Host("ssh2", gpus=()), LOCAL], settings, nobody, AgentOpener(settings))
     assert [finding for finding in found if finding.verdict is Verdict.BAD] == []
     assert {"versions", "port"} <= {finding.check for finding in found}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gputui.errors import UsageError
-from gputui.fleet.deploy.bootstrap import Source, bootstrap, pins, read_source
-from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
+from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
@@ -41,7 +41,7 @@ async def test_doctor_names_every_check_of_a_good_host(
     asyncssh_hosts: SshHosts, standin_pack: Pack
 ) -> None:
     settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
-    shared = Shared(settings, lambda: standin_pack)
+    shared = AgentOpener(settings, lambda: standin_pack)
     found = await diagnose([Host("ssh1", gpus=())], settings, nobody, shared)
     checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "port"]
     assert [finding.check for finding in found] == checks
@@ -54,7 +54,7 @@ async def test_doctor_says_where_a_host_fails_and_goes_on_with_the_others(
 ) -> None:
     settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
     hosts = [Host("ssh1", python="/no/python"), Host("nowhere.invalid"), Host("ssh2", gpus=())]
-    shared = Shared(settings, lambda: standin_pack)
+    shared = AgentOpener(settings, lambda: standin_pack)
     found = await diagnose(hosts, settings, nobody, shared)
     bad = [(one.host, one.check) for one in found if one.verdict is Verdict.BAD]
     assert bad == [("ssh1", "python"), ("nowhere.invalid", "resolve")]
@@ -134,7 +134,7 @@ async def test_a_wheel_that_is_not_the_locked_one_is_refused(
         settings,
         tell=lambda host, line: told.append(line),
         ask=nobody,
-        source=Source(lock="dask==1 --hash=sha256:00"),
+        source=PackageSource(lock="dask==1 --hash=sha256:00"),
     )
     assert any("--require-hashes" in line for line in told)
     assert outcome.reason == "the packages could not be installed: see above"

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from gputui.demo.agent import exited
+from gputui.demo.simulated_agent import exited
 from gputui.protocol.agent import Credentials, FromAgent, StartWorkers, Telemetry, WorkerReady
 from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceReading, HostReading

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from gputui.errors import HostError
-from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts, FollowLogs, Telemetry
@@ -91,7 +91,7 @@ async def test_what_is_sent_while_a_host_is_reached_never_comes_before_its_confi
     assert reaching.shared
     opening, sent = reaching.shared.open, []
 
-    async def open_and_send(of: Host, stages: Stages) -> Opened:
+    async def open_and_send(of: Host, stages: Stages) -> OpenedAgent:
         opened = await opening(of, stages)
         asyncio.get_running_loop().call_soon(lambda: sent.append(host.send(FollowLogs(True))))
         return opened

@@ -8,7 +8,7 @@ import pytest
 
 from gputui.fleet.ssh.configuration import SshConfiguration, parse
 from gputui.fleet.ssh.evaluation import this_machine
-from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 from gputui.fleet.ssh.known_hosts import hashed
 from gputui.hosts import Host
 from gputui.snapshot import HostState as S
@@ -34,26 +34,26 @@ def configured(tmp_path: Path, lines: str, *options: str) -> SshConfiguration:
 @pytest.mark.parametrize(
     ("lines", "verdict"),
     [
-        (f"[gpu-a]:2222 {public(KEY)}", Verdict.KNOWN),
-        (f"[GPU-A]:2222,other {public(KEY)}", Verdict.KNOWN),
-        (f"[gpu-?]:* {public(KEY)}", Verdict.KNOWN),
-        (f"{hashed('[gpu-a]:2222', b'01234567890123456789')} {public(KEY)}", Verdict.KNOWN),
-        (f"gpu-a {public(KEY)}", Verdict.KNOWN),
-        (f"gpu-a {public(OTHER)}", Verdict.NEW),
-        (f"[gpu-a]:2222 {public(OTHER)}", Verdict.CHANGED),
-        (f"[gpu-a]:2222 {public(OTHER)}\ngpu-a {public(KEY)}", Verdict.CHANGED),
-        (f"[127.0.0.1]:2222 {public(KEY)}", Verdict.NEW),
-        (f"[gpu-b]:2222 {public(KEY)}", Verdict.NEW),
-        (f"*,![gpu-a]:2222 {public(KEY)}", Verdict.KNOWN),
-        (f"@revoked [gpu-a]:2222 {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", Verdict.REVOKED),
-        (f"@revoked * {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", Verdict.REVOKED),
-        (f"@revoked gpu-a {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", Verdict.KNOWN),
-        (f"@cert-authority * {public(AUTHORITY)}", Verdict.NEW),
-        ("not a line\n\n@what gpu-a x y\n[gpu-a]:2222 ssh-ed25519 ???", Verdict.NEW),
+        (f"[gpu-a]:2222 {public(KEY)}", KeyVerdict.KNOWN),
+        (f"[GPU-A]:2222,other {public(KEY)}", KeyVerdict.KNOWN),
+        (f"[gpu-?]:* {public(KEY)}", KeyVerdict.KNOWN),
+        (f"{hashed('[gpu-a]:2222', b'01234567890123456789')} {public(KEY)}", KeyVerdict.KNOWN),
+        (f"gpu-a {public(KEY)}", KeyVerdict.KNOWN),
+        (f"gpu-a {public(OTHER)}", KeyVerdict.NEW),
+        (f"[gpu-a]:2222 {public(OTHER)}", KeyVerdict.CHANGED),
+        (f"[gpu-a]:2222 {public(OTHER)}\ngpu-a {public(KEY)}", KeyVerdict.CHANGED),
+        (f"[127.0.0.1]:2222 {public(KEY)}", KeyVerdict.NEW),
+        (f"[gpu-b]:2222 {public(KEY)}", KeyVerdict.NEW),
+        (f"*,![gpu-a]:2222 {public(KEY)}", KeyVerdict.KNOWN),
+        (f"@revoked [gpu-a]:2222 {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", KeyVerdict.REVOKED),
+        (f"@revoked * {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", KeyVerdict.REVOKED),
+        (f"@revoked gpu-a {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", KeyVerdict.KNOWN),
+        (f"@cert-authority * {public(AUTHORITY)}", KeyVerdict.NEW),
+        ("not a line\n\n@what gpu-a x y\n[gpu-a]:2222 ssh-ed25519 ???", KeyVerdict.NEW),
     ],
     ids=map(str, range(16)),  # keys differ from one process of pytest-xdist to the next
 )
-def test_a_key_is_known_by_name_and_port(tmp_path: Path, lines: str, verdict: Verdict) -> None:
+def test_a_key_is_known_by_name_and_port(tmp_path: Path, lines: str, verdict: KeyVerdict) -> None:
     keys = HostKeys.of(configured(tmp_path, lines))
     assert keys.judge(KEY) is verdict
 
@@ -62,24 +62,24 @@ def test_a_server_that_shows_another_key_after_one_was_accepted_has_changed(
     tmp_path: Path,
 ) -> None:
     keys = HostKeys.of(configured(tmp_path, ""))
-    assert keys.judge(KEY) is Verdict.NEW
+    assert keys.judge(KEY) is KeyVerdict.NEW
     keys.accept()
-    assert keys.judge(KEY) is Verdict.KNOWN
-    assert keys.judge(OTHER) is Verdict.CHANGED
+    assert keys.judge(KEY) is KeyVerdict.KNOWN
+    assert keys.judge(OTHER) is KeyVerdict.CHANGED
 
 
 def test_an_alias_is_looked_up_in_place_of_name_and_port(tmp_path: Path) -> None:
     found = configured(tmp_path, f"farm {public(KEY)}", "hostkeyalias farm")
-    assert HostKeys.of(found).judge(KEY) is Verdict.KNOWN
+    assert HostKeys.of(found).judge(KEY) is KeyVerdict.KNOWN
     found = configured(tmp_path, f"[gpu-a]:2222 {public(KEY)}", "hostkeyalias farm")
-    assert HostKeys.of(found).judge(KEY) is Verdict.NEW
+    assert HostKeys.of(found).judge(KEY) is KeyVerdict.NEW
 
 
 def test_a_key_of_the_revoked_list_is_revoked_whatever_else_says(tmp_path: Path) -> None:
     (tmp_path / "revoked").write_text(f"# lost in May\n{public(KEY)} a comment\n")
     lines = f"[gpu-a]:2222 {public(KEY)}"
     found = configured(tmp_path, lines, f"revokedhostkeys {tmp_path}/revoked")
-    assert HostKeys.of(found).judge(KEY) is Verdict.REVOKED
+    assert HostKeys.of(found).judge(KEY) is KeyVerdict.REVOKED
 
 
 def test_a_list_of_revoked_keys_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_a_short_rsa_key_is_weak(tmp_path: Path) -> None:
     key = asyncssh.generate_private_key("ssh-rsa", key_size=1024)
     lines = f"[gpu-a]:2222 {public(key)}"
     found = configured(tmp_path, lines, "requiredrsasize 2048")
-    assert HostKeys.of(found).judge(key) is Verdict.WEAK
-    assert HostKeys.of(configured(tmp_path, lines)).judge(key) is Verdict.KNOWN
+    assert HostKeys.of(found).judge(key) is KeyVerdict.WEAK
+    assert HostKeys.of(configured(tmp_path, lines)).judge(key) is KeyVerdict.KNOWN
 
 
 def test_kinds_that_are_known_are_asked_for_first(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_name_is_remembered_hashed_where_the_configuration_wants_it(tmp_path: 
     keys.remember()
     written = (tmp_path / "known_hosts").read_text()
     assert written.startswith("|1|") and "gpu-a" not in written
-    assert HostKeys.of(found).judge(KEY) is Verdict.KNOWN
+    assert HostKeys.of(found).judge(KEY) is KeyVerdict.KNOWN
 
 
 async def test_a_changed_key_of_a_known_name_is_refused_though_its_address_is_known(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from gputui.head.alarms import AlarmWatch
+from gputui.head.alarm_watch import AlarmWatch
 from gputui.readings import DeviceProcess, Owner
 from gputui.snapshot import Severity, Snapshot, WorkerState
 from tests.tui.build import EPOCH, device, host, snapshot, worker

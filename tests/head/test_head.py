@@ -12,7 +12,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from gputui.cluster import HeadLink, find_cluster, running_clusters
+from gputui.cluster import HeadConnection, find_cluster, running_clusters
 from gputui.errors import HeadError
 from gputui.protocol.frontend import (
     AddWorkers,
@@ -244,7 +244,7 @@ async def test_a_host_that_cannot_be_used_is_told_with_its_reason(clusters: Clus
 
 async def test_a_link_to_no_head_says_so() -> None:
     with pytest.raises(HeadError, match="no head answers"):
-        await HeadLink.open("/nonexistent.sock", frontend="screen")
+        await HeadConnection.open("/nonexistent.sock", frontend="screen")
 
 
 async def test_a_stopped_worker_is_silent_within_ten_seconds_and_goes_on(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from gputui.head.history import History
+from gputui.head.recent_history import RecentHistory
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
@@ -26,7 +26,7 @@ class Kept:
 
     def __init__(self) -> None:
         self.hosts: tuple[HostStatus, ...] = ()
-        self.history = History(lambda: self.hosts)
+        self.history = RecentHistory(lambda: self.hosts)
         self.now = 0.0
 
     def take(self, *statuses: HostStatus) -> None:

@@ -10,8 +10,8 @@ import pytest
 from distributed import Client, Worker, get_worker
 
 from gputui.head.certificate import make_certificate
+from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.head.scheduler.reporter import Reporter
-from gputui.head.scheduler.scheduler import ClusterScheduler
 from gputui.protocol import VERSION
 from gputui.protocol.channel import memory_pair
 from gputui.protocol.scheduler import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.protocol import VERSION
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
@@ -84,7 +84,7 @@ def snapshot(sequence: int) -> Snapshot:
 
 
 async def test_a_request_is_answered_by_its_number(server: tuple[FrontendServer, Listener]) -> None:
-    link = await HeadLink.open(server[0].path, frontend="screen")
+    link = await HeadConnection.open(server[0].path, frontend="screen")
     first, second = await asyncio.gather(link.request(Scale(0, 1)), link.request(Scale(0, 2)))
     assert (first.request, second.request) == (1, 2)
     await link.close()
@@ -98,7 +98,7 @@ async def test_a_frontend_that_reads_nothing_holds_up_nobody(
         await until(lambda: listener.frontends)
         for _ in range(100):
             listener.frontends[0].send(SchedulerReady("x" * 2**16))
-        link = await HeadLink.open(opened.path, frontend="screen")
+        link = await HeadConnection.open(opened.path, frontend="screen")
         assert await link.request(Scale(0, 1)) == Done(1, "done")
         await link.close()
 
@@ -134,7 +134,7 @@ async def test_a_frontend_gets_the_newest_snapshot_only(
     server: tuple[FrontendServer, Listener],
 ) -> None:
     opened, listener = server
-    link = await HeadLink.open(opened.path, frontend="screen", snapshots=True)
+    link = await HeadConnection.open(opened.path, frontend="screen", snapshots=True)
     for sequence in range(1, 4):
         listener.frontends[0].send(SnapshotTaken(snapshot(sequence)))
     async for message in link.messages():
@@ -146,7 +146,7 @@ async def test_a_frontend_gets_the_newest_snapshot_only(
 async def test_the_last_message_reaches_a_frontend_before_the_end(
     server: tuple[FrontendServer, Listener],
 ) -> None:
-    link = await HeadLink.open(server[0].path, frontend="screen")
+    link = await HeadConnection.open(server[0].path, frontend="screen")
     await server[0].close(SchedulerReady("the last"))
     assert [message async for message in link.messages()] == [SchedulerReady("the last")]
     await link.close()
@@ -160,7 +160,7 @@ async def test_a_line_that_is_no_message_ends_that_frontend_only(
     writer.write(b"GET / HTTP/1.1\r\n\r\n")
     assert b"the first message must be Attach" in await reader.read()
     writer.close()
-    link = await HeadLink.open(opened.path, frontend="screen")
+    link = await HeadConnection.open(opened.path, frontend="screen")
     assert isinstance(await link.request(Scale(0, 1)), Done)
     await link.close()
 
@@ -184,7 +184,7 @@ async def test_a_frontend_that_writes_as_the_head_ends_still_reads_why(
 async def test_a_head_that_ends_waits_for_no_link_that_has_read_why(
     server: tuple[FrontendServer, Listener],
 ) -> None:
-    link = await HeadLink.open(server[0].path, frontend="screen")
+    link = await HeadConnection.open(server[0].path, frontend="screen")
     async with asyncio.timeout(5):
         await server[0].close(Stopped("enough", False), bound_s=60.0)
     assert [type(message) async for message in link.messages()] == [Stopped]

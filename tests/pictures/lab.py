@@ -475,7 +475,7 @@ def log_lines(lab: Lab) -> tuple[LogLines, ...]:
     )
 
 
-class LabLink(StillLink):
+class LabConnection(StillLink):
     """A link that says each second of a lab up to a moment, and then nothing more."""
 
     def __init__(self, lab: Lab, seconds: int) -> None:

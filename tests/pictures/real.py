@@ -8,7 +8,7 @@ import asyncio
 import sys
 
 from gputui import GPUCluster
-from gputui.cluster import HeadLink, find_cluster
+from gputui.cluster import HeadConnection, find_cluster
 from gputui.tui.app import ScreenApp
 from tests.pictures.raster import write_png
 from tests.pictures.scenes import FOLDER, Picture
@@ -26,7 +26,7 @@ COMMANDS = (
 
 async def draw() -> Picture:
     """Return the fleet's picture while runs follow each other."""
-    app = ScreenApp(_open_link)
+    app = ScreenApp(open_connection)
     async with app.run_test(size=SIZE) as pilot:
         work = asyncio.create_task(_work())
         await asyncio.sleep(WARM_UP_S)
@@ -37,8 +37,8 @@ async def draw() -> Picture:
     return picture
 
 
-async def _open_link() -> HeadLink:
-    return await HeadLink.open(find_cluster(NAME).socket, frontend="screen", snapshots=True)
+async def open_connection() -> HeadConnection:
+    return await HeadConnection.open(find_cluster(NAME).socket, frontend="screen", snapshots=True)
 
 
 async def _work() -> None:

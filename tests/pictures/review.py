@@ -16,7 +16,7 @@ from rich.terminal_theme import TerminalTheme
 from textual.strip import Strip
 
 from gputui.tui.app import ScreenApp
-from tests.pictures.lab import START, Lab, LabLink
+from tests.pictures.lab import START, Lab, LabConnection
 from tests.pictures.raster import Raster
 from tests.pictures.scenes import still, utc
 
@@ -62,15 +62,15 @@ def shots() -> Iterator[Shot]:
 async def strips(shot: Shot) -> tuple[Sequence[Strip], TerminalTheme]:
     """Return what is seen, and the terminal's colours."""
     seconds = SECONDS.get(shot.gpus, 130)
-    link = LabLink(Lab(shot.gpus, starting=shot.view == "start"), seconds)
+    link = LabConnection(Lab(shot.gpus, starting=shot.view == "start"), seconds)
     now = START + seconds
 
-    async def open_link() -> LabLink:
+    async def open_connection() -> LabConnection:
         return link
 
     ascii_only = shot.theme == "ascii"
     theme = "ansi-dark" if ascii_only else shot.theme
-    app = ScreenApp(open_link, theme=theme, ascii_only=ascii_only, clock=lambda: now)
+    app = ScreenApp(open_connection, theme=theme, ascii_only=ascii_only, clock=lambda: now)
     async with app.run_test(size=shot.size) as pilot:
         await asyncio.wait_for(link.said.wait(), 120)
         await still(pilot)

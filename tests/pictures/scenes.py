@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.widgets import Button, Input
 
 from gputui.tui.app import ScreenApp
-from tests.pictures.lab import START, Lab, LabLink
+from tests.pictures.lab import START, Lab, LabConnection
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -80,12 +80,12 @@ class Picture:
 async def draw(scene: Scene) -> Picture:
     """Return a scene as it is seen once nothing moves any more."""
     utc()
-    link = LabLink(scene.lab, scene.seconds)
+    link = LabConnection(scene.lab, scene.seconds)
 
-    async def open_link() -> LabLink:
+    async def open_connection() -> LabConnection:
         return link
 
-    app = ScreenApp(open_link, theme=scene.theme, clock=lambda: START + scene.seconds)
+    app = ScreenApp(open_connection, theme=scene.theme, clock=lambda: START + scene.seconds)
     async with app.run_test(size=scene.size) as pilot:
         await asyncio.wait_for(link.said.wait(), 60)
         await still(pilot)

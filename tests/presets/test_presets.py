@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gputui.errors import ClusterError, RunError
-from gputui.presets import dataframe, gridsearch, matmul, streams
+from gputui.presets import dataframe, gridsearch, matmul, random_streams
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
@@ -30,7 +30,7 @@ def test_matmul_checks_each_block(execute: Any, size: int, block: int, dtype: st
 
 
 def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = streams.draw_block
+    exact = random_streams.draw_block
 
     class Wrong(np.ndarray):
         def __rmatmul__(self, other: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cluster import HeadLink, find_cluster
+from gputui.cluster import HeadConnection, find_cluster
 from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until
@@ -349,7 +349,7 @@ async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     assert process.stdout.readline() == "at work\n"
     connection_file = find_cluster("lab")
     assert connection_file
-    link = await HeadLink.open(connection_file.socket, frontend="screen")
+    link = await HeadConnection.open(connection_file.socket, frontend="screen")
     await link.request(CancelRun(0, last_run(lab)["id"]))
     await link.close()
     out, err = await asyncio.to_thread(process.communicate, timeout=BOUND_S)

@@ -14,7 +14,7 @@ from distributed import Client
 from distributed.security import Security
 
 from gputui import tls
-from gputui.cluster import HeadLink
+from gputui.cluster import HeadConnection
 from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces
@@ -70,7 +70,7 @@ def started(command: Command, hosts: str) -> Live:
 
 
 async def attached(path: str) -> Attached:
-    link = await HeadLink.open(path, frontend="command")
+    link = await HeadConnection.open(path, frontend="command")
     await link.close()
     return link.attached
 

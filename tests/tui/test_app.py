@@ -6,7 +6,7 @@ from textual.events import Paste
 from textual.pilot import Pilot
 
 from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoLink
+from gputui.demo.cluster import DemoConnection
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.questions import Dialog
@@ -19,11 +19,11 @@ class Demo:
     def __init__(
         self, shape: Shape | None = None, *, readonly: bool = False, troubles: bool = False
     ) -> None:
-        self.link: DemoLink | None = None
+        self.link: DemoConnection | None = None
         self.shape, self.troubles = shape or Shape(2, 4), troubles
         self.app = ScreenApp(self.open, readonly=readonly)
 
-    async def open(self) -> DemoLink:
+    async def open(self) -> DemoConnection:
         """Start a cluster that takes no time to come up."""
         self.link = await open_demo(self.shape, troubles=self.troubles, pace=0.0)
         return self.link
@@ -89,7 +89,7 @@ async def test_leaving_asks_and_a_simulated_cluster_ends_with_its_screen() -> No
 
 
 async def test_a_link_that_can_never_open_ends_the_screen_at_once() -> None:
-    async def refuse() -> DemoLink:
+    async def refuse() -> DemoConnection:
         raise UsageError("never")
 
     app = ScreenApp(refuse)

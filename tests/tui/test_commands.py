@@ -6,7 +6,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.worker import Worker
 
-from gputui.tui.commands.registry import Command, Registry
+from gputui.tui.commands.command_registry import Command, Registry
 from gputui.tui.dialogs.questions import Dialog
 from gputui.tui.views import VIEWS
 from tests.tui.still import until

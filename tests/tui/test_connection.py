@@ -8,7 +8,7 @@ import pytest
 from gputui.errors import HeadError
 from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
 from gputui.snapshot import Snapshot
-from gputui.tui import app, connection
+from gputui.tui import app, attachment
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot
 from tests.tui.still import StillLink, sees, sees_not, until
@@ -46,7 +46,7 @@ class Heads:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "RECONNECT_S", 0.2)
+    monkeypatch.setattr(attachment, "RECONNECT_S", 0.2)
 
 
 def head_of(*names: str) -> CutLink:
@@ -62,7 +62,7 @@ def fleet(*names: str) -> Snapshot:
 async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "RECONNECT_S", 60.0)
+    monkeypatch.setattr(attachment, "RECONNECT_S", 60.0)
     first = head_of("a")
     async with Heads(first).app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")

@@ -1,6 +1,6 @@
 """The palette: what is found, in what order, and why a command is not to be had."""
 
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.finder import found
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import device, host, snapshot, worker

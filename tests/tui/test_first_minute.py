@@ -7,10 +7,10 @@ from textual.pilot import Pilot
 
 from gputui.cli.ssh_config import named_hosts
 from gputui.demo import Shape, open_demo
-from gputui.demo.cluster import DemoLink
+from gputui.demo.cluster import DemoConnection
 from gputui.errors import UsageError
 from gputui.tui.app import ScreenApp
-from gputui.tui.connection import OpenLink
+from gputui.tui.attachment import OpenConnection
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered
 from tests.tui.build import device, host, snapshot, worker
@@ -24,17 +24,17 @@ class Started:
         self.begun: list[tuple[str, str]] = []
         self.app = ScreenApp(self._never, first=First(ssh_hosts, self._begin))
 
-    def _begin(self, kind: str, text: str) -> OpenLink:
+    def _begin(self, kind: str, text: str) -> OpenConnection:
         if text.endswith("wrong.txt"):
             raise UsageError("wrong.txt: there is no such file")
         self.begun.append((kind, text))
 
-        async def open_link() -> DemoLink:
+        async def open_connection() -> DemoConnection:
             return await open_demo(Shape(2, 4), questions=False, pace=0.0)
 
-        return open_link
+        return open_connection
 
-    async def _never(self) -> DemoLink:
+    async def _never(self) -> DemoConnection:
         raise AssertionError("nothing was chosen yet")
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gputui.tui.app import ScreenApp
-from tests.pictures.lab import START, Lab, LabLink
+from tests.pictures.lab import START, Lab, LabConnection
 from tests.tui.still import sees
 
 SECONDS = 12
@@ -34,12 +34,12 @@ THOUSAND = {
 
 @pytest.mark.parametrize("gpus", [1, 1000])
 async def test_five_questions_are_answered_with_at_most_one_key_each(gpus: int) -> None:
-    link = LabLink(Lab(gpus), SECONDS)
+    link = LabConnection(Lab(gpus), SECONDS)
 
-    async def open_link() -> LabLink:
+    async def open_connection() -> LabConnection:
         return link
 
-    app = ScreenApp(open_link, clock=lambda: START + SECONDS)
+    app = ScreenApp(open_connection, clock=lambda: START + SECONDS)
     async with app.run_test(size=(80, 24)) as pilot:
         await asyncio.wait_for(link.said.wait(), 60)
         for keys, texts in (ONE if gpus == 1 else THOUSAND).values():

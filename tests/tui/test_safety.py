@@ -182,7 +182,7 @@ async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:
     on = slow()
     async with on.app.run_test(size=(100, 30)) as pilot:
         await on_gpu(on, pilot)
-        on.link = on.app.head.link = replaced = StillLink()
+        on.link = on.app.head.connection = replaced = StillLink()
         from gputui.protocol.shared import Refused
 
         replaced.reply = Refused(0, "no such worker now")

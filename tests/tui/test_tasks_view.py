@@ -7,7 +7,7 @@ import pytest
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.snapshot import Snapshot, TaskGroupStatus, TaskSpan
 from gputui.tui.totals import Throughput
-from gputui.tui.views.tasks import progress_lines
+from gputui.tui.views.tasks_view import progress_lines
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees
 

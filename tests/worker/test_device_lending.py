@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from gputui.worker.transfers.allocations import Allocations, Owner, Reader
+from gputui.worker.transfers.allocations import AllocationOwner, Allocations, Reader
 from gputui.worker.transfers.cuda_ipc import (
     NOT_KEPT_FROM_BYTES,
     Exporter,
-    Frame,
+    MappedBytes,
     Mappings,
     NoMappingError,
 )
@@ -76,7 +76,7 @@ def ticket_of(page: Page) -> Ticket:
     return Ticket(Location.here(page.descriptor, device=True), *page.take())
 
 
-def frame_of(driver: Any, allocations: Allocations, size: int = SIZE) -> Frame | None:
+def frame_of(driver: Any, allocations: Allocations, size: int = SIZE) -> MappedBytes | None:
     location = Location.here(0, device=True)
     return Exporter(allocations, Reader("tls://reader", location), driver).frame(
         BASE + 512, size, check=False
@@ -100,7 +100,7 @@ def test_what_a_reader_may_have_mapped_is_freed_when_it_closed_it(driver: Any, p
     allocations, mappings = Allocations(driver), Mappings(driver)
     asked: list[tuple[Any, ...]] = []
     allocations.ask_to_close = lambda *which: asked.append(which)
-    owner = Owner(allocations, BASE)
+    owner = AllocationOwner(allocations, BASE)
     frame = frame_of(driver, allocations)
     assert frame
     ticket = ticket_of(page)
@@ -120,7 +120,7 @@ def test_what_a_reader_may_have_mapped_is_freed_when_it_closed_it(driver: Any, p
 
 def test_what_nobody_has_mapped_is_freed_at_once(driver: Any) -> None:
     allocations = Allocations(driver)
-    owner = Owner(allocations, BASE)
+    owner = AllocationOwner(allocations, BASE)
     del owner
     assert not driver.allocated
 

@@ -8,7 +8,13 @@ import pytest
 
 from gputui.worker.transfers.loans import Loan, NotHeldError, Page, Ticket
 from gputui.worker.transfers.location import Location
-from gputui.worker.transfers.packing import HOST_FROM_BYTES, DamagedError, Lender, Shared, unpack
+from gputui.worker.transfers.packing import (
+    HOST_FROM_BYTES,
+    DamagedError,
+    Lender,
+    SharedBuffer,
+    unpack,
+)
 
 ARRAY = np.arange(HOST_FROM_BYTES, dtype="u1")
 
@@ -36,7 +42,7 @@ def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
 
 def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
     packed = Lender(loan, None, check=True).pack(ARRAY)
-    [shared] = [part for part in packed.parts if isinstance(part, Shared)]
+    [shared] = [part for part in packed.parts if isinstance(part, SharedBuffer)]
     os.pwrite(shared.descriptor, b"\xff", 0)
     with pytest.raises(DamagedError):
         unpack(packed, ticket_of(loan))

@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from gputui.agent.allowed_gpus import ambiguous_order, selected
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
 from gputui.agent.gpu.sampler import Sampler
-from gputui.agent.selection import ambiguous_order, selected
 from gputui.errors import DevicesError
 from gputui.readings import DeviceReading
 

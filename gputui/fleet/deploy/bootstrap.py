@@ -15,7 +15,7 @@ from pathlib import Path
 from gputui.errors import HostError, UsageError
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.opening import Shared
+from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
@@ -32,7 +32,7 @@ Tell = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BootstrapOutcome:
     """How it went on one host."""
 
     host: str
@@ -43,7 +43,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PackageSource:
     """Where the packages come from."""
 
     lock: str = ""
@@ -56,10 +56,12 @@ class Source:
     """Whether a host's own pip.conf and PIP_ variables count."""
 
 
-NOTHING_SPECIAL = Source()
+NOTHING_SPECIAL = PackageSource()
 
 
-def read_source(lock: Path | None, wheels: Path | None, index: str, host_settings: bool) -> Source:
+def read_source(
+    lock: Path | None, wheels: Path | None, index: str, host_settings: bool
+) -> PackageSource:
     """Return a source, its files read; raises UsageError for what cannot be used."""
     try:
         text = lock.read_text(encoding="utf-8") if lock else ""
@@ -73,11 +75,11 @@ def read_source(lock: Path | None, wheels: Path | None, index: str, host_setting
         if not pinned or pinned[1] != installed_here().get(name):
             there = f"{name} {pinned[1]}" if pinned else f"no {name}"
             raise UsageError(f"{lock}: {there}, but {installed_here().get(name)} is used here")
-    return Source(text, found, index, host_settings)
+    return PackageSource(text, found, index, host_settings)
 
 
 def describe(
-    hosts: Iterable[Host], settings: FleetSettings, source: Source = NOTHING_SPECIAL
+    hosts: Iterable[Host], settings: FleetSettings, source: PackageSource = NOTHING_SPECIAL
 ) -> str:
     """Describe what `bootstrap` is about to do."""
     hosts = tuple(hosts)
@@ -96,7 +98,7 @@ def describe(
     return "\n".join(lines)
 
 
-def _origin(source: Source) -> str:
+def _origin(source: PackageSource) -> str:
     if source.wheels:
         return f"{len(source.wheels)} wheels of {source.wheels[0].parent}, which are sent"
     index = re.sub(r"//[^@/]*@", "//", source.index) or "PyPI"
@@ -115,10 +117,10 @@ async def bootstrap(
     *,
     tell: Tell,
     ask: Ask,
-    source: Source = NOTHING_SPECIAL,
-) -> tuple[Outcome, ...]:
+    source: PackageSource = NOTHING_SPECIAL,
+) -> tuple[BootstrapOutcome, ...]:
     """Make every host ready, all at once, and return how it went on each."""
-    shared = Shared(settings)
+    shared = AgentOpener(settings)
     try:
         return tuple(
             await asyncio.gather(
@@ -130,11 +132,18 @@ async def bootstrap(
 
 
 async def _prepare(
-    host: Host, settings: FleetSettings, shared: Shared, tell: Tell, ask: Ask, source: Source
-) -> Outcome:
+    host: Host,
+    settings: FleetSettings,
+    shared: AgentOpener,
+    tell: Tell,
+    ask: Ask,
+    source: PackageSource,
+) -> BootstrapOutcome:
     """Make one host ready."""
     if host.is_local:
-        return Outcome(host.name, reason="this machine runs gputui itself: install with its pip")
+        return BootstrapOutcome(
+            host.name, reason="this machine runs gputui itself: install with its pip"
+        )
     stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
     try:
         connection = await (await shared.connector()).connect(host, stages)
@@ -145,16 +154,18 @@ async def _prepare(
             finally:
                 await asyncio.shield(channel.close())
     except HostError as error:
-        return Outcome(host.name, reason=error.reason, hint=error.hint)
+        return BootstrapOutcome(host.name, reason=error.reason, hint=error.hint)
     except OSError as error:
-        return Outcome(host.name, reason=f"its connection failed: {error}")
+        return BootstrapOutcome(host.name, reason=f"its connection failed: {error}")
     except TimeoutError:
-        return Outcome(host.name, reason=f"it was not ready after {BOUND_S / 60:.0f} minutes")
+        return BootstrapOutcome(
+            host.name, reason=f"it was not ready after {BOUND_S / 60:.0f} minutes"
+        )
 
 
 async def _follow(
-    host: Host, settings: FleetSettings, channel: AgentChannel, tell: Tell, source: Source
-) -> Outcome:
+    host: Host, settings: FleetSettings, channel: AgentChannel, tell: Tell, source: PackageSource
+) -> BootstrapOutcome:
     """Send the script, and pass on its reports until its end."""
     wanted = settings.versions.python
     order = {
@@ -184,12 +195,16 @@ async def _follow(
         if "send" in said:
             await _send(source.wheels, channel)
         if "done" in said:
-            return Outcome(host.name, python=said["done"])
+            return BootstrapOutcome(host.name, python=said["done"])
         if "failed" in said:
-            return Outcome(host.name, reason=said["failed"], hint=said["hint"])
+            return BootstrapOutcome(host.name, reason=said["failed"], hint=said["hint"])
     if await channel.stream.exit_status() == remote.NO_PYTHON:
-        return Outcome(host.name, reason="no Python 3 there", hint=f"install Python {wanted}")
-    return Outcome(host.name, reason="; ".join(("it ended early", *channel.stream.stderr_tail)))
+        return BootstrapOutcome(
+            host.name, reason="no Python 3 there", hint=f"install Python {wanted}"
+        )
+    return BootstrapOutcome(
+        host.name, reason="; ".join(("it ended early", *channel.stream.stderr_tail))
+    )
 
 
 async def _send(wheels: Iterable[Path], channel: AgentChannel) -> None:

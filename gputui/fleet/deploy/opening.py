@@ -1,7 +1,7 @@
 """From a host to the channel of its agent: the relay as a child here, or over SSH, pack and all.
 
 What the hosts of one fleet have in common (the pack, the SSH connections to jump hosts) is in
-`Shared`. asyncssh is imported when the first host needs it, and in a thread.
+`AgentOpener`. asyncssh is imported when the first host needs it, and in a thread.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from gputui.protocol.agent import MARKER
 from gputui.snapshot import HostState
 
 if TYPE_CHECKING:
-    from gputui.fleet.ssh.connection import Connection
+    from gputui.fleet.ssh.connection import SshConnection
     from gputui.fleet.ssh.connector import Connector
 
 LOOPBACK = "127.0.0.1"
@@ -40,7 +40,7 @@ BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedAgent:
     """A channel that has shown its marker, and the addresses of its two ends."""
 
     channel: AgentChannel
@@ -55,14 +55,14 @@ class Opened:
 class Opener(Protocol):
     """Opens channels to agents, for all hosts of one fleet."""
 
-    async def open(self, host: Host, stages: Stages) -> Opened:
+    async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Open a channel; raises HostError with the stage it failed in."""
 
     async def close(self) -> None:
         """Close what the channels had in common."""
 
 
-class Shared:
+class AgentOpener:
     """Opens channels over SSH, or as children here, and keeps what their hosts have in common."""
 
     def __init__(self, settings: FleetSettings, make_pack: Callable[[], Pack] = load_pack) -> None:
@@ -83,9 +83,9 @@ class Shared:
             self._connector = asyncio.create_task(self._make_connector())
         return await asyncio.shield(self._connector)
 
-    async def open(self, host: Host, stages: Stages) -> Opened:
+    async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Reach a host and start a relay there."""
-        return await open_link(host, self._settings, self, stages)
+        return await open_channel(host, self._settings, self, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -111,7 +111,9 @@ def _import_connector() -> "type[Connector]":
     return Connector
 
 
-async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages: Stages) -> Opened:
+async def open_channel(
+    host: Host, settings: FleetSettings, shared: AgentOpener, stages: Stages
+) -> OpenedAgent:
     """Reach the host and start a relay there; raises HostError with the stage it failed in."""
     if host.is_local:
         return await _open_local(host, settings, shared, stages)
@@ -130,7 +132,7 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
             f"it was reached at {far_address}, a link-local address that workers cannot use",
             "name it by another of its addresses",
         )
-    return Opened(
+    return OpenedAgent(
         channel,
         connection.local_address or own_end(greeting["client"]),
         far_address,
@@ -140,8 +142,8 @@ async def open_link(host: Host, settings: FleetSettings, shared: Shared, stages:
 
 
 async def _open_local(
-    host: Host, settings: FleetSettings, shared: Shared, stages: Stages
-) -> Opened:
+    host: Host, settings: FleetSettings, shared: AgentOpener, stages: Stages
+) -> OpenedAgent:
     """Start the relay as a child, from the installed package or, with python=, from the pack."""
     command = [*own_python("gputui.agent"), "relay"]
     async with stages.enter(HostState.PROBING, "its agent did not start"):
@@ -165,14 +167,14 @@ async def _open_local(
         except BaseException:
             await asyncio.shield(channel.close())
             raise
-    return Opened(channel, LOOPBACK, LOOPBACK)
+    return OpenedAgent(channel, LOOPBACK, LOOPBACK)
 
 
 async def _start_relay(
     host: Host,
     settings: FleetSettings,
     stages: Stages,
-    connection: "Connection",
+    connection: "SshConnection",
     packing: asyncio.Task[Pack],
 ) -> tuple[AgentChannel, dict[str, Any]]:
     """Have the loader on the host start the relay; returns its channel and the loader's greeting.

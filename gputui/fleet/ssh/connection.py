@@ -14,7 +14,7 @@ CLOSE_S = 2.0
 LOOPBACK = "127.0.0.1"
 
 
-class Connection:
+class SshConnection:
     """An authenticated SSH connection to a host."""
 
     def __init__(
@@ -22,7 +22,7 @@ class Connection:
         connection: asyncssh.SSHClientConnection,
         environment: Mapping[str, str],
         *,
-        through: "Connection | None" = None,
+        through: "SshConnection | None" = None,
         proxy: Proxy | None = None,
     ) -> None:
         self.ssh = connection
@@ -90,7 +90,9 @@ class Connection:
 class SshStream:
     """The stdin and stdout of a command on a host."""
 
-    def __init__(self, process: "asyncssh.SSHClientProcess[bytes]", connection: Connection) -> None:
+    def __init__(
+        self, process: "asyncssh.SSHClientProcess[bytes]", connection: SshConnection
+    ) -> None:
         self._process = process
         self._connection = connection
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)

@@ -18,7 +18,7 @@ import asyncssh
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.configuration import SshConfiguration, Strict
-from gputui.fleet.ssh.connection import Connection
+from gputui.fleet.ssh.connection import SshConnection
 from gputui.fleet.ssh.evaluation import (
     ConfigurationError,
     Destination,
@@ -26,7 +26,7 @@ from gputui.fleet.ssh.evaluation import (
     Route,
     resolve_route,
 )
-from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.ssh.key_commands import is_revoked, lines_of
 from gputui.fleet.ssh.login import Login
@@ -51,7 +51,7 @@ THROUGH_A_JUMP_HOST = 8
 class JumpHost:
     """A connection that others go through."""
 
-    connection: Connection
+    connection: SshConnection
     turns: asyncio.Semaphore
 
 
@@ -65,7 +65,7 @@ class Connector:
         self._jump_hosts: dict[Route, asyncio.Task[JumpHost]] = {}
         self._identities = Identities()
 
-    async def connect(self, host: Host, stages: Stages) -> Connection:
+    async def connect(self, host: Host, stages: Stages) -> SshConnection:
         """Connect through the stages up to authenticated; raises HostError."""
         destination = Destination(host.ssh_name, host.user, host.port)
         late = f"`ssh -G {destination.name}` did not end within {stages.timeout_s:g} s"
@@ -85,7 +85,9 @@ class Connector:
             with contextlib.suppress(asyncio.CancelledError, HostError):
                 await (await task).connection.close()
 
-    async def _connect(self, target: "Target", jump: JumpHost | None, stages: Stages) -> Connection:
+    async def _connect(
+        self, target: "Target", jump: JumpHost | None, stages: Stages
+    ) -> SshConnection:
         """Connect, again after the user accepted an unknown host key."""
         configuration = target.configuration
         if configuration.not_honoured:
@@ -104,7 +106,7 @@ class Connector:
 
     async def _connect_once(
         self, target: "Target", keys: HostKeys, jump: JumpHost | None, stages: Stages
-    ) -> Connection:
+    ) -> SshConnection:
         """Make one connection, or a few where the server drops them at random."""
         configuration = target.configuration
         for left in reversed(range(DROPPED_TRIES)):
@@ -170,7 +172,7 @@ class Connector:
         sock: socket.socket | None = None,
         jump: JumpHost | None = None,
         proxy: Proxy | None = None,
-    ) -> Connection:
+    ) -> SshConnection:
         where = target.configuration.where
         late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
@@ -189,7 +191,7 @@ class Connector:
             raise
         finally:
             await login.close()
-        return Connection(
+        return SshConnection(
             connection,
             dict(target.configuration.environment),
             through=jump.connection if jump else None,
@@ -201,26 +203,26 @@ class Connector:
     ) -> None:
         """Accept the host key of a failed login, or raise HostError."""
         verdict = keys.verdict
-        if keys.offered is None or verdict in (None, Verdict.KNOWN):
+        if keys.offered is None or verdict in (None, KeyVerdict.KNOWN):
             raise stages.error(*refusals.invalid_host_key(keys, error)) from error
-        if verdict is Verdict.UNCHECKED:
+        if verdict is KeyVerdict.UNCHECKED:
             try:
                 keys.check(is_revoked=await is_revoked(keys.revocation_list, keys.shown))
             except ValueError as problem:
                 raise stages.error(*refusals.configuration(problem, self._file)) from problem
-            if keys.verdict is Verdict.UNCHECKED:
+            if keys.verdict is KeyVerdict.UNCHECKED:
                 return
             raise stages.error(*refusals.refused_host_key(keys)) from error
-        if keys.authority_offered and verdict is Verdict.NEW:
+        if keys.authority_offered and verdict is KeyVerdict.NEW:
             keys.without_certificates = True
             return
-        if verdict is Verdict.NEW and await self._is_known_to_command(target, keys):
+        if verdict is KeyVerdict.NEW and await self._is_known_to_command(target, keys):
             return
-        if verdict is Verdict.NEW:
+        if verdict is KeyVerdict.NEW:
             await self._accept_new(target, keys, stages, error)
         elif not keys.may_be_overlooked:
             raise stages.error(*refusals.refused_host_key(keys)) from error
-        keys.overlooked = verdict is not Verdict.NEW
+        keys.overlooked = verdict is not KeyVerdict.NEW
         keys.accept()
 
     async def _is_known_to_command(self, target: "Target", keys: HostKeys) -> bool:

@@ -25,7 +25,7 @@ KRL_MAGIC = b"SSHKRL\n\0"
 CERTIFICATE = "-cert-v01@openssh.com"
 
 
-class Verdict(Enum):
+class KeyVerdict(Enum):
     """The verdict on a key that a server showed."""
 
     KNOWN = auto()
@@ -58,7 +58,7 @@ class HostKeys:
     """The key or certificate that the server showed, as it sent it."""
     cleared: set[bytes] = field(default_factory=set)
     """What the revocation list does not have."""
-    verdict: Verdict | None = None
+    verdict: KeyVerdict | None = None
     """What became of the key that the server showed."""
     offered: asyncssh.SSHKey | None = None
     """That key; the authority's where a certificate was shown."""
@@ -113,47 +113,47 @@ class HostKeys:
         ]
         return tuple(sorted(wanted, key=lambda name: not _is_of(name, kinds)))
 
-    def judge(self, key: asyncssh.SSHKey) -> Verdict:
+    def judge(self, key: asyncssh.SSHKey) -> KeyVerdict:
         """Return the verdict on a plain key, and keep both."""
         self.offered, self.authority_offered, self.shown = key, False, key.public_data
         self.verdict = self._judge(key.public_data)
         return self.verdict
 
-    def judge_authority(self, key: asyncssh.SSHKey) -> Verdict:
+    def judge_authority(self, key: asyncssh.SSHKey) -> KeyVerdict:
         """Return the verdict on the authority that signed the certificate in `shown`."""
         self.offered, self.authority_offered, blob = key, True, key.public_data
         if self.authorities and (algorithm := self._signed_with(blob)) not in self.authorities:
-            self.verdict = Verdict.NEW
+            self.verdict = KeyVerdict.NEW
             self.doubt = (
                 f"its certificate is signed with {algorithm}, which CASignatureAlgorithms "
                 "does not allow"
             )
         elif self._is_unchecked():
-            self.verdict = Verdict.UNCHECKED
+            self.verdict = KeyVerdict.UNCHECKED
         elif self._is_revoked(blob):
-            self.verdict = Verdict.REVOKED
+            self.verdict = KeyVerdict.REVOKED
         elif (Marker.AUTHORITY, blob) in {(entry.marker, entry.blob) for entry in self.known}:
-            self.verdict = Verdict.KNOWN
+            self.verdict = KeyVerdict.KNOWN
         else:
-            self.verdict = Verdict.NEW
+            self.verdict = KeyVerdict.NEW
         return self.verdict
 
-    def _judge(self, blob: bytes) -> Verdict:
+    def _judge(self, blob: bytes) -> KeyVerdict:
         if 0 < _rsa_bits(blob) < self.policy.required_rsa_bits:
-            return Verdict.WEAK
+            return KeyVerdict.WEAK
         if self._is_unchecked():
-            return Verdict.UNCHECKED
+            return KeyVerdict.UNCHECKED
         if blob in self.accepted:
-            return Verdict.KNOWN
+            return KeyVerdict.KNOWN
         if self._is_revoked(blob):
-            return Verdict.REVOKED
+            return KeyVerdict.REVOKED
         known = [entry.blob for entry in self.known if entry.marker is Marker.TRUSTED]
         if blob in known:
-            return Verdict.KNOWN
+            return KeyVerdict.KNOWN
         if known or self.accepted:
-            return Verdict.CHANGED
+            return KeyVerdict.CHANGED
         bare = [entry.blob for entry in self.without_port if entry.marker is Marker.TRUSTED]
-        return Verdict.KNOWN if blob in bare else Verdict.NEW
+        return KeyVerdict.KNOWN if blob in bare else KeyVerdict.NEW
 
     @property
     def may_be_overlooked(self) -> bool:
@@ -162,7 +162,9 @@ class HostKeys:
         That holds for a changed key and one marked @revoked; nothing overrides RevokedHostKeys.
         """
         marked = self.offered is not None and self.offered.public_data not in self.revoked
-        takes = self.verdict is Verdict.CHANGED or (self.verdict is Verdict.REVOKED and marked)
+        takes = self.verdict is KeyVerdict.CHANGED or (
+            self.verdict is KeyVerdict.REVOKED and marked
+        )
         return self.policy.strict is Strict.NO and takes
 
     def _signed_with(self, key: bytes) -> str:
@@ -175,7 +177,7 @@ class HostKeys:
         assert self.offered
         if is_revoked:
             self.revoked |= {self.offered.public_data}
-            self.verdict = Verdict.REVOKED
+            self.verdict = KeyVerdict.REVOKED
         else:
             self.cleared.add(self.shown)
 
@@ -199,7 +201,7 @@ class HostKeys:
         """Add lines of KnownHostsCommand; returns whether they have the offered key."""
         assert self.offered
         self.known = (*self.known, *entries(lines, self.name))
-        return self._judge(self.offered.public_data) is Verdict.KNOWN
+        return self._judge(self.offered.public_data) is KeyVerdict.KNOWN
 
     def accept(self) -> None:
         """Take the offered key as known for this connection."""

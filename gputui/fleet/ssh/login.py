@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import asyncssh
 
 from gputui.fleet.ssh.configuration import Authentication
-from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.stages import Question, Stages
 
@@ -60,12 +60,12 @@ class Login(asyncssh.SSHClient):
     ) -> bool:
         """Return whether a plain host key is known."""
         self._stages.progress()
-        return self.keys.judge(key) is Verdict.KNOWN
+        return self.keys.judge(key) is KeyVerdict.KNOWN
 
     def validate_host_ca_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
         """Return whether the authority that signed a host's certificate is known."""
         self._stages.progress()
-        return self.keys.judge_authority(key) is Verdict.KNOWN
+        return self.keys.judge_authority(key) is KeyVerdict.KNOWN
 
     def begin_auth(self, username: str) -> None:
         """Take note that the key exchange is over."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncssh
 
 from gputui.fleet.ssh.configuration import SshConfiguration
-from gputui.fleet.ssh.host_keys import HostKeys, Verdict
+from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 
 Words = tuple[str, str]
 """(reason, hint)"""
@@ -132,9 +132,9 @@ def invalid_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
 
 def refused_host_key(keys: HostKeys) -> Words:
     """Return the refusal of a key that is revoked, too short, or not the one that is known."""
-    if keys.verdict is Verdict.REVOKED:
+    if keys.verdict is KeyVerdict.REVOKED:
         return f"the host key of {keys.name} is revoked: {keys.fingerprint()}", ""
-    if keys.verdict is Verdict.WEAK:
+    if keys.verdict is KeyVerdict.WEAK:
         least = keys.policy.required_rsa_bits
         return (
             f"the host key of {keys.name} is an RSA key of fewer than {least} bits",

@@ -16,8 +16,8 @@ from gputui.process.lifetime import die_with
 from gputui.process.search_path import add_task_path
 
 if TYPE_CHECKING:
+    from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
     from gputui.head.scheduler.reporter import Reporter
-    from gputui.head.scheduler.scheduler import ClusterScheduler
 
 
 def main() -> None:
@@ -33,8 +33,8 @@ async def _run(output_descriptor: int) -> None:
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
     from gputui import tls
+    from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
-    from gputui.head.scheduler.scheduler import ClusterScheduler
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
     from gputui.protocol.streams import SocketStream
 

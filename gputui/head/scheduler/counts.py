@@ -4,7 +4,7 @@ import time
 
 from distributed.scheduler import TaskGroup, WorkerState, heartbeat_interval
 
-from gputui.head.scheduler.scheduler import ClusterScheduler
+from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import TaskGroupStatus
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.head.scheduler.counts import count
-from gputui.head.scheduler.scheduler import ClusterScheduler
 from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     Aim,

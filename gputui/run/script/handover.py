@@ -95,11 +95,11 @@ def taken(address: str) -> Handover | None:
 
 async def _ask(address: str, socket: str, folder: str) -> Handover:
     """Return what the head behind a socket sends to those that attach."""
-    from gputui.cluster.link import HeadLink
+    from gputui.cluster.head_connection import HeadConnection
 
-    link = await HeadLink.open(socket, frontend="python")
-    await link.close()
-    attached = link.attached
+    connection = await HeadConnection.open(socket, frontend="python")
+    await connection.close()
+    attached = connection.attached
     return Handover(
         socket=socket,
         address=address,

@@ -23,7 +23,7 @@ DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModuleSource:
     """One module's file."""
 
     path: str = field(compare=False)
@@ -35,7 +35,7 @@ class Source:
 class Modules(MetaPathFinder, ExecutionLoader):
     """Finds and loads modules by their sources."""
 
-    def __init__(self, folder: str, sources: Mapping[str, Source], left_out: int = 0) -> None:
+    def __init__(self, folder: str, sources: Mapping[str, ModuleSource], left_out: int = 0) -> None:
         self.folder = folder
         self.sources = dict(sources)
         self.left_out = left_out
@@ -106,7 +106,7 @@ class Modules(MetaPathFinder, ExecutionLoader):
         """Whether a module has others inside."""
         return self._source(fullname).is_package
 
-    def _source(self, fullname: str) -> Source:
+    def _source(self, fullname: str) -> ModuleSource:
         if fullname not in self.sources:
             raise ImportError(f"no module {fullname} in {self.folder}")
         return self.sources[fullname]
@@ -119,7 +119,7 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
     name is that of one of Python's own, or of one that was loaded here from elsewhere; nor is the
     script itself one.
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, ModuleSource] = {}
     room, left_out = MOST_BYTES, 0
     own = [each for each in _found(folder, "") if not _is_shadowed(*each)]
     found = sorted(own, key=lambda each: each[0] not in first)
@@ -130,7 +130,7 @@ def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
                 left_out += 1
                 continue
             room -= size_bytes
-            sources[name] = Source(str(path), path.read_bytes(), path.name == "__init__.py")
+            sources[name] = ModuleSource(str(path), path.read_bytes(), path.name == "__init__.py")
     return Modules(str(folder), sources, left_out)
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from gputui.tui.commands.registry import Command
-from gputui.tui.commands.runs import preset_commands
+from gputui.tui.commands.command_registry import Command
+from gputui.tui.commands.run_commands import preset_commands
 from gputui.tui.completion import any_file, of_filter_line, of_line, remembered, themes, workers
 from gputui.tui.dialogs.finder import Finder
 from gputui.tui.dialogs.help import Help

@@ -21,7 +21,7 @@ from gputui.protocol.frontend import (
     Scale,
 )
 from gputui.snapshot import HostState, Snapshot
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.commands.targets import (
     at_stake,
     by_host,
@@ -164,7 +164,7 @@ async def _reload(app: "ScreenApp", _argument: str) -> None:
 
 
 def _hosts_source(app: "ScreenApp") -> str:
-    return app.head.link.attached.hosts_source if app.head.link else ""
+    return app.head.connection.attached.hosts_source if app.head.connection else ""
 
 
 async def _retry(app: "ScreenApp", argument: str) -> None:

@@ -87,11 +87,11 @@ class Person:
 
     async def _leave(self) -> None:
         app, snapshot = self._app, self._app.watched.snapshot
-        if app.head.link is None or app.head.lost:
+        if app.head.connection is None or app.head.lost:
             app.last_words = app.head.sentence()
             app.exit(ExitCode.NO_CLUSTER)
             return
-        name = app.head.link.attached.name
+        name = app.head.connection.attached.name
         chosen = await app.ask(self._farewell(name, snapshot))
         if chosen == "l":
             simulated = snapshot is not None and snapshot.simulated
@@ -116,7 +116,7 @@ class Person:
     async def stop(self, *, asked: bool = False) -> None:
         """Stop the cluster, after asking with what is lost and whom it concerns in sight."""
         app, snapshot = self._app, self._app.watched.snapshot
-        if snapshot is None or app.head.link is None:
+        if snapshot is None or app.head.connection is None:
             raise HeadError("the head is not reached now")
         lines = ["Every worker ends, and the results they hold are lost."]
         if runs := len(under_way(snapshot)):

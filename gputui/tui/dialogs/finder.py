@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.rendering.lines import fitted
 

@@ -13,7 +13,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Input, Static
 
-from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.filter import Fields
 from gputui.tui.rendering.lines import Line, fitted

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from statistics import fmean
 
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
-from gputui.tui.commands.registry import Command, key_name
+from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.lines import Line, Part

@@ -24,7 +24,7 @@ class Lane:
     """How much of a column its task filled, of 255; one that fills more replaces it."""
 
 
-class Stream:
+class TaskStream:
     """The lanes of all workers."""
 
     def __init__(self, column_s: float = 1.0) -> None:

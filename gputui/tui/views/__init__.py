@@ -11,7 +11,7 @@ from importlib import import_module
 
 from textual.containers import Container
 
-from gputui.tui.commands.registry import Registry
+from gputui.tui.commands.command_registry import Registry
 from gputui.tui.views.view import View
 
 
@@ -33,21 +33,21 @@ class ViewKind:
 
 
 VIEWS = (
-    ViewKind("launch", "0", "start:StartView"),
-    ViewKind("fleet", "1", "fleet.fleet:FleetView"),
-    ViewKind("workers", "2", "workers:WorkersView"),
-    ViewKind("tasks", "3", "tasks:TasksView"),
-    ViewKind("logs", "4", "logs:LogsView"),
-    ViewKind("events", "5", "events:EventsView"),
-    ViewKind("runs", "6", "runs:RunsView"),
-    ViewKind("device", "", "device:DeviceView"),
+    ViewKind("launch", "0", "start_view:StartView"),
+    ViewKind("fleet", "1", "fleet.fleet_view:FleetView"),
+    ViewKind("workers", "2", "workers_view:WorkersView"),
+    ViewKind("tasks", "3", "tasks_view:TasksView"),
+    ViewKind("logs", "4", "logs_view:LogsView"),
+    ViewKind("events", "5", "events_view:EventsView"),
+    ViewKind("runs", "6", "runs_view:RunsView"),
+    ViewKind("device", "", "device_view:DeviceView"),
 )
 
 
-class Stage(Container):
+class ViewSwitcher(Container):
     """All views that were visited; their commands are added to the registry."""
 
-    DEFAULT_CSS = "Stage { height: 1fr; }"
+    DEFAULT_CSS = "ViewSwitcher { height: 1fr; }"
 
     def __init__(self, registry: Registry) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from gputui.errors import HeadError
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, FilterError, Matches, no_such, parse
 from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, heading, ordered, row

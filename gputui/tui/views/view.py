@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 from textual.widget import Widget
 
 from gputui.protocol.frontend import ToFrontend
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering.lines import Line
 from gputui.tui.watched import Watched

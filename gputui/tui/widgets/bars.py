@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, fitted, whole_fields

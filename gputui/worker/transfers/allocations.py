@@ -82,7 +82,7 @@ class Allocations:
             return len(self._withheld) < before
 
 
-class Owner:
+class AllocationOwner:
     """Gives an allocation back when nothing refers to it any more: the pool drops what it frees."""
 
     __slots__ = ("_allocations", "_base")

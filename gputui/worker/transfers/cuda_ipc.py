@@ -27,7 +27,7 @@ class NoMappingError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class MappedBytes:
     """Bytes on an owner's device, as a reader finds them."""
 
     handle: bytes
@@ -47,7 +47,7 @@ class Exporter:
         self._reader = reader
         self._driver = device
 
-    def frame(self, pointer: int, size: int, *, check: bool) -> Frame | None:
+    def frame(self, pointer: int, size: int, *, check: bool) -> MappedBytes | None:
         """Return bytes as the reader finds them; None where they can have no handle."""
         try:
             base, buffer_id = self._driver.allocation(pointer)
@@ -61,7 +61,7 @@ class Exporter:
         except OSError as error:
             say_once(f"device arrays go through host memory: {error}")
             return None
-        return Frame(handle, buffer_id, pointer - base, size, stays, checksum)
+        return MappedBytes(handle, buffer_id, pointer - base, size, stays, checksum)
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class Mappings:
         self._open: dict[tuple[int, int, int], _Mapping] = {}
         self._changed = threading.Condition()
 
-    def copy(self, frame: Frame, ticket: Ticket, pointer: int) -> None:
+    def copy(self, frame: MappedBytes, ticket: Ticket, pointer: int) -> None:
         """Copy what was lent to this device; raises OSError, NoMappingError where it never can."""
         with self._mapped(frame, ticket) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
@@ -100,7 +100,7 @@ class Mappings:
         return len(self._open)
 
     @contextmanager
-    def _mapped(self, frame: Frame, ticket: Ticket) -> Iterator[int]:
+    def _mapped(self, frame: MappedBytes, ticket: Ticket) -> Iterator[int]:
         key = (ticket.owner.pid, ticket.owner.page_file, frame.buffer_id)
         with self._changed:
             mapping = self._open.get(key) or self._new(key, frame, ticket)
@@ -114,7 +114,7 @@ class Mappings:
                     self._close(key)
                 self._changed.notify_all()
 
-    def _new(self, key: tuple[int, int, int], frame: Frame, ticket: Ticket) -> _Mapping:
+    def _new(self, key: tuple[int, int, int], frame: MappedBytes, ticket: Ticket) -> _Mapping:
         self._close_those_of_the_dead()
         try:
             address = self._driver.open(frame.handle)

@@ -1,7 +1,7 @@
 """The arrays of a GPU, taken apart and put together: CuPy's and torch's.
 
 Each reducer returns a rebuilding function and what it needs, as pickle has it. The bytes are a
-`Frame`, from which the reader copies on the device, or where that cannot be, a host buffer.
+`MappedBytes`, from which the reader copies on the device, or where that cannot be, a host buffer.
 Nothing here imports a library before there is an array of its own.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gputui.worker.transfers.cuda_ipc import Frame, mappings
+from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     import cupy
     import numpy as np
 
-    if isinstance(frame, Frame):
+    if isinstance(frame, MappedBytes):
         flat = cupy.empty(frame.size, "u1")
         mappings.copy(frame, _taking.ticket, flat.data.ptr)
     else:
@@ -81,7 +81,7 @@ def _rebuild_torch(frame: Any, shape: Any, dtype: Any, requires_grad: bool) -> A
     import torch
 
     tensor = torch.empty(shape, dtype=dtype, device="cuda")
-    if isinstance(frame, Frame):
+    if isinstance(frame, MappedBytes):
         mappings.copy(frame, _taking.ticket, tensor.data_ptr())
     else:
         flat = tensor.view(-1).view(torch.uint8)

@@ -17,7 +17,7 @@ from dask.sizeof import sizeof
 
 from gputui.worker.cuda import driver
 from gputui.worker.transfers import device_arrays, shared_memory
-from gputui.worker.transfers.cuda_ipc import Exporter, Frame
+from gputui.worker.transfers.cuda_ipc import Exporter, MappedBytes
 from gputui.worker.transfers.loans import Loan, Ticket, check_held
 
 HOST_FROM_BYTES = 2**22
@@ -33,7 +33,7 @@ class DamagedError(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedBuffer:
     """A host buffer in a memory file of its owner."""
 
     descriptor: int
@@ -45,7 +45,7 @@ class Shared:
 class Packed:
     """A value as it goes over the comm; the first part is the pickle itself."""
 
-    parts: tuple[Shared | pickle.PickleBuffer, ...]
+    parts: tuple[SharedBuffer | pickle.PickleBuffer, ...]
 
 
 class Lender:
@@ -72,14 +72,14 @@ class Lender:
             driver.synchronize()
             self._settled = True
 
-    def device_frame(self, pointer: int, size: int, array: object) -> Frame | None:
+    def device_frame(self, pointer: int, size: int, array: object) -> MappedBytes | None:
         """Lend the bytes of a device array; None where they can go through host memory only."""
         if self._exporter is None or size < DEVICE_FROM_BYTES:
             return None
         self._loan.kept.append(array)
         return self._exporter.frame(pointer, size, check=self._check)
 
-    def _part(self, buffer: pickle.PickleBuffer) -> Shared | pickle.PickleBuffer:
+    def _part(self, buffer: pickle.PickleBuffer) -> SharedBuffer | pickle.PickleBuffer:
         raw = buffer.raw()
         if raw.nbytes < HOST_FROM_BYTES or len(self._loan.descriptors) >= MOST_FILES:
             return buffer
@@ -88,7 +88,7 @@ class Lender:
         except OSError:
             return buffer
         self._loan.descriptors.append(descriptor)
-        return Shared(descriptor, raw.nbytes, zlib.crc32(raw) if self._check else None)
+        return SharedBuffer(descriptor, raw.nbytes, zlib.crc32(raw) if self._check else None)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -127,8 +127,8 @@ def unpack(packed: Packed, ticket: Ticket) -> object:
     return value
 
 
-def _taken(part: Shared | Any, ticket: Ticket) -> Any:
-    if not isinstance(part, Shared):
+def _taken(part: SharedBuffer | Any, ticket: Ticket) -> Any:
+    if not isinstance(part, SharedBuffer):
         return part
     view = shared_memory.take(ticket.owner, part.descriptor, part.size)
     if part.checksum not in (None, zlib.crc32(view)):

@@ -15,8 +15,8 @@ from typing import Any
 
 from gputui.errors import ClusterError, UsageError
 from gputui.presets.definition import Preset
-from gputui.presets.facts import Facts, describe
-from gputui.presets.job import Job, Worker
+from gputui.presets.job import Job, RunWorker
+from gputui.presets.worker_facts import WorkerFacts, describe
 
 HOST_SHARE = 0.5
 """Of a CPU worker's memory limit: what its tasks may plan with; Dask spills from 0.6 on."""
@@ -71,7 +71,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
     return [(int(piece or 0) if piece.isdigit() else -1, piece) for piece in _PIECES.split(name)]
 
 
-def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Facts]:
+def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, WorkerFacts]:
     """Have every worker describe itself."""
     modules = tuple(each.module for each in preset.requires if job.backend in each.backends)
     futures = [
@@ -89,7 +89,7 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Facts]
 
 
 def refuse_without_gpu(
-    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, Facts]
+    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]
 ) -> None:
     """Raise ClusterError that says where no GPU is, and why, where the run needs one."""
     lacking = {address: each.no_gpu for address, each in facts.items() if each.no_gpu}
@@ -102,7 +102,9 @@ def refuse_without_gpu(
         )
 
 
-def refuse_missing(preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> None:
+def refuse_missing(
+    preset: Preset, chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]
+) -> None:
     """Raise ClusterError that names each library, where it is missing, and how to install it."""
     install = {each.module: each.install for each in preset.requires} | {"cupy": CUPY_INSTALL}
     lacking: dict[str, list[str]] = {}
@@ -129,7 +131,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def described(chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> tuple[Worker, ...]:
+def described(chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]) -> tuple[RunWorker, ...]:
     """Join what the scheduler knows and what the workers said."""
     workers = []
     for address, known in chosen.items():
@@ -139,16 +141,18 @@ def described(chosen: Mapping[str, Any], facts: Mapping[str, Facts]) -> tuple[Wo
     return tuple(workers)
 
 
-def _sharers(facts: Mapping[str, Facts], address: str) -> int:
+def _sharers(facts: Mapping[str, WorkerFacts], address: str) -> int:
     """Return how many of the workers compute on this worker's device."""
     uuid = facts[address].uuid
     return sum(each.uuid == uuid for each in facts.values()) if uuid else 1
 
 
-def _worker(address: str, known: Mapping[str, Any], facts: Facts, room_bytes: int) -> Worker:
+def _worker(
+    address: str, known: Mapping[str, Any], facts: WorkerFacts, room_bytes: int
+) -> RunWorker:
     name = str(known["name"])
     host, _, label = name.rpartition(":")
-    return Worker(
+    return RunWorker(
         name=name,
         address=address,
         host=host or known["host"],
@@ -180,13 +184,13 @@ def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def common_libraries(facts: Mapping[str, Facts]) -> frozenset[str]:
+def common_libraries(facts: Mapping[str, WorkerFacts]) -> frozenset[str]:
     """Return the libraries that every worker has."""
     each = [frozenset(name for name, _ in one.versions) for one in facts.values()]
     return frozenset.intersection(*each)
 
 
-def versions(facts: Mapping[str, Facts]) -> dict[str, str]:
+def versions(facts: Mapping[str, WorkerFacts]) -> dict[str, str]:
     """Return the version of each library on the workers; "a, b" where they differ."""
     found: dict[str, set[str]] = {"python": {sys.version.split()[0]}}
     for each in facts.values():

@@ -21,7 +21,7 @@ REST = 8
 it a line, which the channel does, is among them."""
 
 
-class View:
+class ClusterView:
     """Takes snapshots, and sends them to the frontends that look."""
 
     def __init__(self, head: "Head", server: FrontendServer) -> None:

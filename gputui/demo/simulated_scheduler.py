@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 
 from gputui.demo import chatter
-from gputui.demo.agent import SimulatedAgent, SimulatedWorker
 from gputui.demo.devices import Load
+from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
 from gputui.demo.work import SimulatedRun
 from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (

@@ -20,7 +20,7 @@ LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "p
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WorkerFacts:
     """One worker, as it sees itself."""
 
     uuid: str | None
@@ -34,14 +34,14 @@ class Facts:
     versions: tuple[tuple[str, str], ...]
 
 
-def describe(backend: str, modules: tuple[str, ...]) -> Facts:
+def describe(backend: str, modules: tuple[str, ...]) -> WorkerFacts:
     """Return this worker's facts; the device only where `backend` is cupy."""
     wanted = (*modules, "cupy") if backend == "cupy" else modules
     missing = tuple(each for each in wanted if importlib.util.find_spec(each) is None)
     no_gpu = _why_no_gpu() if backend == "cupy" else ""
     on_device = backend == "cupy" and not no_gpu and "cupy" not in missing
     uuid, name, size = _device() if on_device else (None, None, None)
-    return Facts(uuid, name, size, no_gpu, missing, _versions())
+    return WorkerFacts(uuid, name, size, no_gpu, missing, _versions())
 
 
 def _why_no_gpu() -> str:

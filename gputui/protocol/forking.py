@@ -12,7 +12,7 @@ from gputui.protocol.agent import Credentials
 
 @dataclass(frozen=True, slots=True)
 class ForkWorker:
-    """Fork a worker; answered by `Forked`, and at its end by `Ended`."""
+    """Fork a worker; answered by `Forked`, and at its end by `ForkEnded`."""
 
     spec: WorkerSpec
     scheduler_address: str
@@ -47,7 +47,7 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ForkEnded:
     """A worker's process ended, with this status of `waitpid`."""
 
     name: str
@@ -55,7 +55,7 @@ class Ended:
     status: int
 
 
-FromForkserver = Imported | Forked | Ended
+FromForkserver = Imported | Forked | ForkEnded
 """What a forkserver sends."""
 
 

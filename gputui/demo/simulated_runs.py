@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from gputui import presets
-from gputui.cluster.link import HeadLink
-from gputui.demo.scheduler import SimulatedScheduler
+from gputui.cluster.head_connection import HeadConnection
+from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.demo.work import SimulatedRun, build_run, result_of
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
@@ -30,7 +30,7 @@ FAILING = 2
 """Which of them fails, with `failures`, and the share of its tasks that is done by then."""
 FAILS_AT = 0.4
 
-Attach = Callable[[str], Awaitable[HeadLink]]
+Attach = Callable[[str], Awaitable[HeadConnection]]
 
 
 class RunProcess:
@@ -63,23 +63,23 @@ class RunProcess:
         return await self.wait()
 
     async def _report_all(self) -> None:
-        run, link = self._run, await self._attach("run")
-        self._tasks.start(self._listen(link), "listening for the head")
+        run, connection = self._run, await self._attach("run")
+        self._tasks.start(self._listen(connection), "listening for the head")
         try:
             while run.done < run.total and not self._fails and not self._cancelled.is_set():
-                await link.send(self._report(RunState.RUNNING))
+                await connection.send(self._report(RunState.RUNNING))
                 try:
                     async with asyncio.timeout(REPORT_S):
                         await self._cancelled.wait()
                 except TimeoutError:
                     continue
-            await link.send(self._last_report())
+            await connection.send(self._last_report())
         finally:
             self._scheduler.finish(run)
-            await link.close()
+            await connection.close()
 
-    async def _listen(self, link: HeadLink) -> None:
-        async for message in link.messages():
+    async def _listen(self, connection: HeadConnection) -> None:
+        async for message in connection.messages():
             if isinstance(message, Cancelled):
                 self._cancelled.set()
 
@@ -137,7 +137,7 @@ class DemoRuns:
             run.fails_at, self._failures = FAILS_AT, False
         return RunProcess(run, self._scheduler, self._attach)
 
-    async def go_on(self, link: HeadLink) -> None:
+    async def go_on(self, connection: HeadConnection) -> None:
         """Begin the next run of our own a while after there is none, until cancelled."""
         idle_s, workers = 0.0, 0
         while True:
@@ -149,6 +149,6 @@ class DemoRuns:
                 preset, parameters = OWN_RUNS[self._own % len(OWN_RUNS)]
                 self._own += 1
                 try:
-                    await link.request(StartRun(0, preset, parameters))
+                    await connection.request(StartRun(0, preset, parameters))
                 except HeadError:
                     continue

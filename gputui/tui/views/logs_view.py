@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from gputui.errors import HeadError
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import FilterError
 from gputui.tui.rendering.format import safe

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gputui.agent.versions import installed
-from gputui.demo.devices import Gpu, Load
+from gputui.demo.devices import Load, SimulatedGpu
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import Opened
+from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.plan import WorkerSpec
@@ -66,7 +66,7 @@ class SimulatedWorker:
     name: str
     pid: int
     restarts: int = 0
-    gpu: Gpu | None = None
+    gpu: SimulatedGpu | None = None
     address: str = ""
     memory_limit_bytes: int = 0
     seen_uuid: str | None = None
@@ -103,7 +103,7 @@ class SimulatedAgent:
         self,
         host: str,
         number: int,
-        gpus: Sequence[Gpu],
+        gpus: Sequence[SimulatedGpu],
         *,
         seed: int = 0,
         pace: float = 0.0,
@@ -372,11 +372,11 @@ class SimulatedHosts:
             self.agents[host] = self._new_agent(host, len(self.agents) + 1)
         return self.agents[host]
 
-    async def open(self, host: Host, stages: Stages) -> Opened:
+    async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Open a channel; raises HostError with the stage it failed in."""
         agent = self.agent(host.name)
         await self.come(agent, stages)
-        return Opened(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
+        return OpenedAgent(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
 
     async def come(self, agent: SimulatedAgent, stages: Stages) -> None:
         """Pass the stages on the way to an agent."""

@@ -1,4 +1,4 @@
-"""A frontend's link to a head: requests and their answers, and what the head sends unasked.
+"""A frontend's connection to a head: requests and their answers, and what the head sends unasked.
 
 A channel over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
 holds no truth of its own.
@@ -43,7 +43,7 @@ HeadChannel = Channel[FromFrontend, ToFrontend]
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReachedHead:
     """How a head on another machine is reached from here."""
 
     socket: str
@@ -58,14 +58,14 @@ class Reached:
 class Elsewhere(Protocol):
     """A head on another machine."""
 
-    async def reach(self) -> Reached:
+    async def reach(self) -> ReachedHead:
         """Return how it is reached now."""
 
     async def close(self) -> None:
         """Close the connection to it."""
 
 
-class HeadLink:
+class HeadConnection:
     """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
 
     def __init__(self, channel: HeadChannel, attached: Attached) -> None:
@@ -92,7 +92,7 @@ class HeadLink:
     @classmethod
     async def open(
         cls, head: "str | Path | Elsewhere", *, frontend: str, snapshots: bool = False
-    ) -> "HeadLink":
+    ) -> "HeadConnection":
         """Attach to the head behind a socket, or elsewhere.
 
         `frontend` is screen, run, python or command. Raises HeadError when there is no head, or one
@@ -105,9 +105,9 @@ class HeadLink:
             stream = await SocketStream.connect(socket_path)
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
-        link = await cls.over(stream, frontend=frontend, snapshots=snapshots)
-        link.socket = socket_path
-        return link
+        connection = await cls.over(stream, frontend=frontend, snapshots=snapshots)
+        connection.socket = socket_path
+        return connection
 
     @classmethod
     async def over(cls, stream: ByteStream, *, frontend: str, snapshots: bool) -> Self:
@@ -129,19 +129,27 @@ class HeadLink:
             raise
 
     @classmethod
-    async def _open_elsewhere(cls, head: Elsewhere, frontend: str, snapshots: bool) -> "HeadLink":
+    async def _open_elsewhere(
+        cls, head: Elsewhere, frontend: str, snapshots: bool
+    ) -> "HeadConnection":
         """Attach to a head on another machine."""
         reached = await head.reach()
         try:
-            link = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
+            connection = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
         except HeadError as error:
             await head.close()
             raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
-        link.where, link._elsewhere, link._forward = reached.where, head, reached.forward
-        link.address = reached.forward(link.attached.address)
-        link.dashboard = reached.forward(link.attached.dashboard)
-        link.attached = replace(link.attached, address=link.address, dashboard=link.dashboard)
-        return link
+        connection.where, connection._elsewhere, connection._forward = (
+            reached.where,
+            head,
+            reached.forward,
+        )
+        connection.address = reached.forward(connection.attached.address)
+        connection.dashboard = reached.forward(connection.attached.dashboard)
+        connection.attached = replace(
+            connection.attached, address=connection.address, dashboard=connection.dashboard
+        )
+        return connection
 
     async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
@@ -257,8 +265,8 @@ def _why_turned_away(answer: ToFrontend | None) -> str:
     return "the head ended the connection"
 
 
-def security(link: HeadLink) -> "Security":
+def security(connection: HeadConnection) -> "Security":
     """Return the cluster's TLS for a Dask client; imports distributed."""
     from gputui import tls
 
-    return tls.security(link.attached.certificate_pem, link.attached.key_pem)
+    return tls.security(connection.attached.certificate_pem, connection.attached.key_pem)

@@ -30,7 +30,7 @@ from gputui.snapshot import HostState, HostStatus
 MEAN_OF = int(COARSE_S / FINE_S)
 
 
-class History:
+class RecentHistory:
     """What was read of every host, by its name."""
 
     def __init__(self, hosts: Callable[[], Iterable[HostStatus]]) -> None:

@@ -8,8 +8,8 @@ from textual import work
 
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.snapshot import RunState, RunStatus
-from gputui.tui.commands.registry import Command
-from gputui.tui.commands.runs import edit_run, start_run
+from gputui.tui.commands.command_registry import Command
+from gputui.tui.commands.run_commands import edit_run, start_run
 from gputui.tui.dialogs.form import headless_command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
@@ -20,7 +20,7 @@ from gputui.tui.rendering.lines import Line, fitted
 from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
-from gputui.tui.views.tasks import progress_lines
+from gputui.tui.views.tasks_view import progress_lines
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table
 

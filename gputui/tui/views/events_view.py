@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from gputui.snapshot import Event, Severity
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column

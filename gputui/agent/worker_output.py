@@ -25,7 +25,7 @@ LINES_A_SENDING = 200
 """More than these in one interval are counted, not sent."""
 
 
-class Output:
+class WorkerOutput:
     """The output of one worker, over all its restarts."""
 
     def __init__(self, worker: str, send: Callable[[FromAgent], None]) -> None:

@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.snapshot import TaskGroupStatus, WorkerStatus
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import FilterError, Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
@@ -19,7 +19,7 @@ from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.totals import Throughput
 from gputui.tui.views.view import View
-from gputui.tui.views.workers import WORKER_FILTER
+from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gputui.demo.agent import AGAIN, SimulatedAgent, SimulatedHosts
+from gputui.demo.simulated_agent import AGAIN, SimulatedAgent, SimulatedHosts
 from gputui.fleet.stages import Question, Stages
 from gputui.snapshot import HostState
 

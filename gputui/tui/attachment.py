@@ -1,52 +1,30 @@
 """The screen's connection to the head: opened, opened again when it was lost, spoken over.
 
-`Link` is what it needs of `cluster.HeadLink`; `demo.DemoLink` has it, too, so that the screen
-cannot tell them apart.
+It is a `cluster.HeadConnection`, to a head or, in a demo, to one in this process.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
 from gputui.process.procfs import read_text
 from gputui.protocol.frontend import (
-    Attached,
     FromFrontend,
     Reply,
     Request,
     Stopped,
     SubscribeLogs,
-    ToFrontend,
 )
 
 if TYPE_CHECKING:
+    from gputui.cluster import HeadConnection
     from gputui.tui.app import ScreenApp
 
 
-class Link(Protocol):
-    """A frontend's hold on a head."""
-
-    attached: Attached
-    where: str
-    """The machine of the head; "" for this one."""
-
-    async def request(self, message: Request) -> Reply:
-        """Have a request carried out; raises HeadError with the reason when it is refused."""
-
-    async def send(self, message: FromFrontend) -> None:
-        """Send a message that asks for no answer."""
-
-    def messages(self) -> AsyncIterator[ToFrontend]:
-        """Yield what comes unasked; ends when the head is gone."""
-
-    async def close(self) -> None:
-        """Let go of the cluster."""
-
-
-OpenLink = Callable[[], Awaitable[Link]]
-"""Opens a link; called again when the head was lost. Raises HeadError when there is no head."""
+OpenConnection = Callable[[], Awaitable["HeadConnection"]]
+"""Attaches to a head; called again when it was lost. Raises HeadError when there is no head."""
 
 
 RECONNECT_S = 2.0
@@ -55,20 +33,20 @@ LATE_S = 2.5
 LOOK_S = 0.5
 
 
-class Connection:
-    """A link while there is one; what comes over it is for the app to take."""
+class Attachment:
+    """A connection while there is one; what comes over it is for the app to take."""
 
     def __init__(
         self,
         app: "ScreenApp",
-        open_link: OpenLink,
+        open_connection: OpenConnection,
         start_again: Callable[[], None] | None = None,
     ) -> None:
-        self.link: Link | None = None
+        self.connection: HeadConnection | None = None
         self.lost = False
         """Whether the head that was met last does not answer now."""
         self._app = app
-        self.open_link = open_link
+        self.open_connection = open_connection
         self._start_again = start_again
         self._starting = asyncio.Event()
         self._wants_logs = False
@@ -82,8 +60,8 @@ class Connection:
         """Take what the head says until it says that it stopped; look for a lost one again."""
         while not self._stopped:
             try:
-                link = await self.open_link()
-                await self._listen_to(link)
+                connection = await self.open_connection()
+                await self._listen_to(connection)
             except HeadError as error:
                 if not self._pid:
                     self._app.warn(f"{error}; trying again")
@@ -102,25 +80,25 @@ class Connection:
         except TimeoutError:
             return
 
-    async def _listen_to(self, link: Link) -> None:
-        """Take what comes over a link until it ends, and close it, whatever ended it."""
-        self.link = link
+    async def _listen_to(self, connection: "HeadConnection") -> None:
+        """Take what comes over a connection until it ends, and close it, whatever ended it."""
+        self.connection = connection
         try:
-            await self._take_from(link)
+            await self._take_from(connection)
         finally:
-            self.link = None
-            await link.close()
+            self.connection = None
+            await connection.close()
             self.look()
 
-    async def _take_from(self, link: Link) -> None:
-        self._name, self._pid = link.attached.name, link.attached.pid
-        self._where = link.where
+    async def _take_from(self, connection: "HeadConnection") -> None:
+        self._name, self._pid = connection.attached.name, connection.attached.pid
+        self._where = connection.where
         self._heard_at = self._app.clock()
         self._app.met_head()
         self.look()
         if self._wants_logs:
-            await link.send(SubscribeLogs(True))
-        async for message in link.messages():
+            await connection.send(SubscribeLogs(True))
+        async for message in connection.messages():
             self._stopped = self._stopped or isinstance(message, Stopped)
             self._heard_at = self._app.clock()
             if self.lost:
@@ -132,7 +110,7 @@ class Connection:
         if self._stopped or not self._pid:
             return
         silent_s = self._app.clock() - self._heard_at
-        lost = self.link is None or silent_s >= LATE_S
+        lost = self.connection is None or silent_s >= LATE_S
         if lost or self.lost:
             self.lost = lost
             self._app.show_loss(self.sentence() if lost else "", silent_s)
@@ -145,7 +123,7 @@ class Connection:
             return f"no word of {self._name} from {self._where}; its cluster goes on, trying again"
         state = _process_state(self._pid)
         head = f"the head of {self._name} (process {self._pid})"
-        if self.link is None or not state:
+        if self.connection is None or not state:
             return f"{head} has ended; its workers end by themselves within seconds"
         if state == "T":
             return f"{head} is stopped: kill -CONT {self._pid} lets it go on"
@@ -159,7 +137,7 @@ class Connection:
     @property
     def can_start_again(self) -> bool:
         """Whether the cluster that was lost can be started again from here."""
-        return self.lost and self._start_again is not None and self.link is None
+        return self.lost and self._start_again is not None and self.connection is None
 
     def start_again(self) -> None:
         """Start the lost cluster again, on the hosts that it was started on."""
@@ -173,14 +151,14 @@ class Connection:
 
     async def request(self, message: Request) -> Reply:
         """Have the head carry out a request; raises HeadError when it cannot."""
-        if self.link is None:
+        if self.connection is None:
             raise HeadError("the head is not reached now")
-        return await self.link.request(message)
+        return await self.connection.request(message)
 
     def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer; lost where there is no head."""
-        if self.link is not None:
-            self._app.run_worker(self.link.send(message))
+        if self.connection is not None:
+            self._app.run_worker(self.connection.send(message))
 
     def follow_logs(self) -> None:
         """Have the head send what workers print, from now on and from any head met later."""

@@ -27,23 +27,23 @@ class Look:
 def show_demo(shape: "Shape", seed: int, look: Look) -> int:
     """Show simulated hosts."""
 
-    return show(_demo_link(shape, seed), look, simulated=True)
+    return show(_demo_connection(shape, seed), look, simulated=True)
 
 
-def _demo_link(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
-    async def open_link() -> Any:
+def _demo_connection(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
+    async def open_connection() -> Any:
         from gputui.demo import open_demo
 
         return await open_demo(shape, seed=seed, questions=False)
 
-    return open_link
+    return open_connection
 
 
 def show_running(name: str | None, look: Look) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
-    from gputui.cluster import HeadLink
+    from gputui.cluster import HeadConnection
 
     remote = remote_head(name)
     if remote is not None:
@@ -51,15 +51,15 @@ def show_running(name: str | None, look: Look) -> int:
         remote.asks = False
     head = remote or chosen_cluster(name).socket
 
-    async def open_link() -> Any:
-        return await HeadLink.open(head, frontend="screen", snapshots=True)
+    async def open_connection() -> Any:
+        return await HeadConnection.open(head, frontend="screen", snapshots=True)
 
-    return show(open_link, look)
+    return show(open_connection, look)
 
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
-    from gputui.cluster import HeadLink, running_clusters
+    from gputui.cluster import HeadConnection, running_clusters
 
     name = options["name"] or hosts.name
     running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
@@ -71,22 +71,22 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
     found: list[Path] = [Path(running.socket)] if running else []
     chosen = [hosts]
 
-    async def open_link() -> Any:
+    async def open_connection() -> Any:
         if not found:  # another terminal may have started it meanwhile
             here = {cluster.name: cluster for cluster in running_clusters()}
             there = here.get(options["name"] or chosen[0].name)
             same = there is not None and there.hosts_source == chosen[0].source
             found.append(Path(there.socket) if there and same else await _start(chosen[0], options))
-        return await HeadLink.open(found[0], frontend="screen", snapshots=True)
+        return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
         """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
-            return _demo_link(Shape.parse(FIRST_DEMO), 0)
+            return _demo_connection(Shape.parse(FIRST_DEMO), 0)
         if kind in ("ssh", "file"):
             read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
             chosen[0] = read if read.source else replace(read, name="ssh")
-        return open_link
+        return open_connection
 
     first = None
     if options["hosts"] is None and not options["name"] and not running and not _gpus_here():
@@ -95,7 +95,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
         from gputui.tui.first_minute import First
 
         first = First(named_hosts(), begin)
-    return show(open_link, look, start_again=found.clear, first=first)
+    return show(open_connection, look, start_again=found.clear, first=first)
 
 
 FIRST_DEMO = "16x8"
@@ -135,13 +135,13 @@ at them over and over, as Python does by default, takes a third of the screen's 
 
 
 def show(
-    open_link: Callable[[], Awaitable[Any]],
+    open_connection: Callable[[], Awaitable[Any]],
     look: Look,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     first: "First | None" = None,
 ) -> int:
-    """Show a link's cluster until the screen is closed; raises UsageError for an unknown theme."""
+    """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.rendering.palette import check_theme
     from gputui.tui.screen import run_screen
@@ -150,7 +150,7 @@ def show(
         check_theme(look.theme)
     return int(
         run_screen(
-            open_link,
+            open_connection,
             readonly=look.readonly,
             theme=look.theme,
             ascii=look.ascii,

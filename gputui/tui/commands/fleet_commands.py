@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns, gpu_columns
 from gputui.tui.views.fleet.selection import Zoom
 

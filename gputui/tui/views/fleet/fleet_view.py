@@ -11,14 +11,14 @@ from textual.containers import Vertical
 
 from gputui.errors import HeadError
 from gputui.slots import Slot
-from gputui.tui.commands.fleet import FLEET_COMMANDS
+from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.filter import FilterError, no_such
 from gputui.tui.history import Span
 from gputui.tui.rendering.columns import Column, column_at
 from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
 from gputui.tui.rendering.lines import Line, Part
-from gputui.tui.views.device import DetailPane, detail_of
+from gputui.tui.views.device_view import DetailPane, detail_of
 from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, HISTORY
 from gputui.tui.views.fleet.gpu_rows import GpuRows
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric

@@ -10,7 +10,7 @@ from textual.containers import Vertical
 
 from gputui.readings import DeviceProcess, Owner
 from gputui.slots import Slot
-from gputui.tui.commands.fleet import DEVICE_COMMANDS
+from gputui.tui.commands.fleet_commands import DEVICE_COMMANDS
 from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from gputui.slots import PLACES, state_of_worker, wrong_device
 from gputui.snapshot import WorkerState, WorkerStatus
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from gputui import __version__
-from gputui.cluster.link import Reached
+from gputui.cluster.head_connection import ReachedHead
 from gputui.connection_file import ConnectionFile, parse
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
@@ -32,7 +32,7 @@ from gputui.process.procfs import process_stat
 from gputui.settings import load_settings
 
 if TYPE_CHECKING:
-    from gputui.fleet.ssh.connection import Connection
+    from gputui.fleet.ssh.connection import SshConnection
 
 Result = TypeVar("Result")
 
@@ -90,14 +90,14 @@ class RemoteHead:
         self._host = remote.host
         self._settings = load_settings()
         self._ask = ask
-        self._connection: Connection | None = None
+        self._connection: SshConnection | None = None
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
 
-    async def reach(self) -> Reached:
+    async def reach(self) -> ReachedHead:
         """Return where the head is reached from here.
 
         Raises HostError where the machine cannot be logged in to, UsageError where it is not clear
@@ -120,7 +120,7 @@ class RemoteHead:
     def _in_thread(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    async def _reach(self) -> Reached:
+    async def _reach(self) -> ReachedHead:
         try:
             async with asyncio.timeout(ANSWER_S if self._met else None):
                 answer = await self._ordered({"do": "find"})
@@ -134,9 +134,9 @@ class RemoteHead:
                 raise
             raise HeadError(str(error)) from error  # it was reached before: worth another try
         self._met = True
-        return Reached(socket, self._host.name, self._forward, self._hint(cluster))
+        return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
 
-    async def _connected(self) -> "Connection":
+    async def _connected(self) -> "SshConnection":
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
         from gputui.fleet.ssh.connector import Connector

@@ -6,7 +6,7 @@ from typing import Any
 
 from gputui.protocol.frontend import RetryHosts
 from gputui.snapshot import HostState, HostStatus
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column

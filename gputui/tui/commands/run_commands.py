@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gputui import presets
 from gputui.errors import HeadError, PresetError
 from gputui.protocol.frontend import Done, StartRun
-from gputui.tui.commands.registry import Command
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import runs
 from gputui.tui.dialogs.form import machine_of
 
