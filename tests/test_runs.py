@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 from gputui import run
+from gputui.cli.history import list_runs, show_run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
 from gputui.presets.plain import json_text
+from gputui.process.procfs import own_place
 from gputui.run import arrays, records
 from gputui.run.records import write
 from gputui.snapshot import RunState
@@ -83,6 +86,56 @@ def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:
     assert records.find(record.id).state is RunState.RUNNING
     write(replace(record, started_at=record.started_at - 86_400))
     assert records.find(record.id).state is RunState.LOST
+
+
+def on_another_machine(record: run.RunRecord, **place: str) -> run.RunRecord:
+    """Have the record say that another machine with this home runs it, by a pid that is free."""
+    there = {"machine": "node-2", "boot": "its-boot", "pids": "pid:[1]"} | place
+    moved = replace(record, pid=2**22 + 1, **there)
+    write(moved)
+    return moved
+
+
+def test_a_run_of_another_machine_with_this_home_goes_on_as_far_as_its_files_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    moved = on_another_machine(begun())
+    assert records.find(moved.id).state is RunState.RUNNING
+    assert list_runs(as_json=False) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[1:] == ["running", "–", "on", "node-2"]
+    assert show_run(moved.id, as_json=False) == 0
+    assert "node-2" in capsys.readouterr().out
+    write(records.ended(moved, RunState.DONE))
+    assert records.find(moved.id).state is RunState.DONE
+
+
+def test_a_run_in_a_container_of_this_machine_is_not_judged_by_its_pid() -> None:
+    here = own_place()
+    record = on_another_machine(begun(), machine=here.machine, boot=here.boot)
+    assert records.find(record.id).state is RunState.RUNNING
+
+
+def test_a_run_of_another_machine_that_wrote_nothing_for_a_week_is_lost_and_pruned() -> None:
+    record = on_another_machine(begun())
+    past = time.time() - records.SILENT_ELSEWHERE_S - 60
+    os.utime(record.folder / "run.json", (past, past))
+    assert records.find(record.id).state is RunState.LOST
+    record.log.write_text("12:00:00.0  still here\n")
+    assert records.find(record.id).state is RunState.RUNNING
+    os.utime(record.log, (past, past))
+    records.prune(0)
+    assert not record.folder.exists()
+
+
+def test_a_run_from_before_this_machine_was_started_again_is_lost() -> None:
+    record = on_another_machine(begun(), machine=own_place().machine)
+    assert records.find(record.id).state is RunState.LOST
+
+
+def test_a_record_of_an_earlier_release_is_judged_by_its_pid() -> None:
+    record = begun()
+    write(replace(record, machine="", boot="", pids=""))
+    assert records.find(record.id).state is RunState.RUNNING
 
 
 def test_the_newest_run_is_listed_first_and_found_as_last() -> None:

@@ -36,7 +36,7 @@ def table(found: tuple[RunRecord, ...]) -> list[str]:
     width = max(len(record.id) for record in found)
     lines = [f"{'run':<{width}}  {'state':<9}  {'took':>9}  result"]
     for record in found:
-        words = (record.error or record.summary).partition("\n")[0]
+        words = record.words.partition("\n")[0]
         lines.append(f"{record.id:<{width}}  {record.state:<9}  {_took(record):>9}  {words}")
     return [line.rstrip() for line in lines]
 
@@ -79,6 +79,7 @@ def facts(record: RunRecord) -> dict[str, Any]:
         "preset": record.preset,
         "parameters": _pairs(record.parameters),
         "state": str(record.state),
+        "machine": record.elsewhere,
         "error": record.error.replace("\n", "\n    "),
         "hosts": record.hosts or "this machine",
         "failed hosts": ", ".join(each["host"] for each in kept.get("failed_hosts", ())),

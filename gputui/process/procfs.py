@@ -5,6 +5,7 @@ that is gone, or that this user may not see, is None.
 """
 
 import os
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,6 +40,17 @@ class ProcessStat:
     rss_bytes: int
     stopped: bool
     """Whether a signal has stopped it (SIGSTOP); a debugger that holds it does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the pid of a process means that process: two of one place may judge each other's."""
+
+    machine: str
+    """Its name, for people."""
+    boot: str
+    pids: str
+    """The namespace of pids, of this machine or of a container on it."""
 
 
 def parse_cpu_times(stat: str) -> CpuTimes:
@@ -151,6 +163,15 @@ def process_stat(pid: int) -> ProcessStat | None:
         return parse_process_stat(read_text(f"/proc/{pid}/stat"))
     except (OSError, ValueError, IndexError):
         return None
+
+
+def own_place() -> Place:
+    """Return where this process is."""
+    return Place(
+        platform.node(),
+        read_text("/proc/sys/kernel/random/boot_id").strip(),
+        str(Path("/proc/self/ns/pid").readlink()),
+    )
 
 
 def open_files(pid: int) -> int | None:

@@ -1,9 +1,12 @@
 """Every run, recorded under the user's state directory: one 0700 folder with a `run.json` each.
 
 A record is written when its run starts and again when it ends, each time as a whole, so that a
-reader never sees half of one. A run whose process is gone without an end is shown as lost.
+reader never sees half of one. A run whose process is gone without an end is shown as lost; of one
+in another machine or container, which shares this home, that is not known here, and it counts as
+lost when it has written nothing for a week.
 """
 
+import contextlib
 import difflib
 import json
 import os
@@ -18,7 +21,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.presets.plain import json_text
-from gputui.process.procfs import TICKS_PER_S, process_stat
+from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 from gputui.snapshot import RunState
 
 FILE = "run.json"
@@ -32,6 +35,9 @@ MOST_LISTED = 10
 
 CLOCKS_DIFFER_S = 60.0
 """How far the time of day may have been set while a run went on."""
+
+SILENT_ELSEWHERE_S = 7 * 86_400.0
+"""A run of another machine that has written nothing for so long counts as lost."""
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by."""
@@ -51,6 +57,10 @@ class RunRecord:
     started_at: float
     pid: int
     version: str
+    machine: str = ""
+    """Where its process is, as `Place` has it, with `boot` and `pids`; "" in earlier releases'."""
+    boot: str = ""
+    pids: str = ""
     ended_at: float | None = None
     workers: tuple[str, ...] = ()
     """Their names, once they are up."""
@@ -71,6 +81,18 @@ class RunRecord:
     def elapsed_s(self) -> float | None:
         """How long it took as a whole; None while it runs."""
         return None if self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def elsewhere(self) -> str:
+        """The other machine, or container, whose process this run is; "" for this one."""
+        own = own_place()
+        return "" if (self.boot, self.pids) in (("", ""), (own.boot, own.pids)) else self.machine
+
+    @property
+    def words(self) -> str:
+        """What is said of it in a line: its error, its result in a few words, where it goes on."""
+        goes_on = not self.state.ended and self.elsewhere
+        return f"on {self.elsewhere}" if goes_on else self.error or self.summary
 
     @property
     def folder(self) -> Path:
@@ -115,6 +137,7 @@ def new_record(
         started_at=time.time(),
         pid=os.getpid(),
         version=version,
+        **asdict(own_place()),
     )
 
 
@@ -242,9 +265,25 @@ def _check_types(record: RunRecord) -> None:
 
 
 def _lives(record: RunRecord) -> bool:
-    """Whether the process of a run is there, and no later one that was given its number."""
+    """Whether a run goes on: its process is there, and no later one that was given its number."""
+    if record.elsewhere:
+        return not _restarted(record) and time.time() - _last_written(record) < SILENT_ELSEWHERE_S
     process = process_stat(record.pid)
     if process is None:
         return False
     age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
     return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S
+
+
+def _restarted(record: RunRecord) -> bool:
+    """Whether this machine was started again since it began that run."""
+    own = own_place()
+    return record.machine == own.machine and record.boot != own.boot
+
+
+def _last_written(record: RunRecord) -> float:
+    """Return when the process of a run last wrote anything, by the clock of the file system."""
+    with contextlib.suppress(FileNotFoundError):  # it is being removed
+        files = (path for path in (record.folder / FILE, record.log) if path.exists())
+        return max((path.stat().st_mtime for path in files), default=0.0)
+    return 0.0

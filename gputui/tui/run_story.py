@@ -54,7 +54,7 @@ def status_of(record: RunRecord) -> RunStatus:
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at if record.ended_at is not None else record.started_at,
-        summary=record.error or record.summary,
+        summary=record.words,
         result_json=result if len(result) <= MOST_RESULT else "",
         restarts=record.restarts,
         error_type=record.error_type,
