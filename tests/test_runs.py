@@ -169,6 +169,29 @@ def test_a_broken_record_is_passed_over(state: Path) -> None:
     assert [each.id for each in records.recorded()] == [record.id]
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"started_at": 1e300},
+        {"ended_at": float("nan")},
+        {"error": "\ud800"},
+        {"id": "../../elsewhere"},
+        {"timings": {"computing": "long"}},
+        {"saved": [3]},
+        {"result": {"failed_hosts": [3]}},
+        {"result": {"versions": 3}},
+        {"result": {"a": float("inf")}},
+    ],
+    ids=str,
+)
+def test_a_record_that_no_run_wrote_is_passed_over(state: Path, wrong: dict[str, Any]) -> None:
+    good, bad = begun(), begun()
+    text = json.dumps(asdict(bad) | wrong)
+    (bad.folder / "run.json").write_text(text)
+    assert [each.id for each in records.recorded()] == [good.id]
+    assert list_runs(as_json=False) == 0
+
+
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     u = da.from_array(x, chunks=(3, 2))

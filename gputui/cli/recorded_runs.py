@@ -47,19 +47,19 @@ def show_run(id_: str, as_json: bool) -> int:
     if as_json:
         print(json_text(asdict(record), indent=1))
     else:
-        print("\n\n".join(_parts(record)))
+        print("\n\n".join(parts(record)))
     return 0
 
 
-def _parts(record: RunRecord) -> list[str]:
+def parts(record: RunRecord) -> list[str]:
     """Return what is known of a run: the facts, its result, its figure."""
     kept = record.result
-    parts = [text({key: value for key, value in facts(record).items() if value != ""})]
+    found = [text({key: value for key, value in facts(record).items() if value != ""})]
     if result := kept.get("result"):
-        parts.append(text(result, kept.get("units")))
+        found.append(text(result, kept.get("units")))
     if kept.get("figure"):
-        parts.append(drawn(kept["figure"]))
-    return parts
+        found.append(drawn(kept["figure"]))
+    return found
 
 
 def drawn(figure: Figure | Mapping[str, Any]) -> str:
@@ -82,7 +82,7 @@ def facts(record: RunRecord) -> dict[str, Any]:
         "machine": record.elsewhere,
         "error": record.error.replace("\n", "\n    "),
         "hosts": record.hosts or "this machine",
-        "failed hosts": ", ".join(each["host"] for each in kept.get("failed_hosts", ())),
+        "failed hosts": ", ".join(each.get("host", "") for each in kept.get("failed_hosts", ())),
         "workers": ", ".join(record.workers),
         "backend": kept.get("backend", record.backend),
         "started": started,

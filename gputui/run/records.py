@@ -13,9 +13,11 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gputui.errors import UsageError
@@ -38,6 +40,16 @@ CLOCKS_DIFFER_S = 60.0
 
 SILENT_ELSEWHERE_S = 7 * 86_400.0
 """A run of another machine that has written nothing for so long counts as lost."""
+
+RESULT_PARTS = {
+    "result": Mapping[str, Any],
+    "units": Mapping[str, str],
+    "versions": Mapping[str, str],
+    "figure": Mapping[str, Any] | None,
+    "backend": str,
+    "failed_hosts": tuple[Mapping[str, str], ...],
+}
+"""What is shown of the `result` of a record, where it is there."""
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by."""
@@ -241,27 +253,64 @@ def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
 
 def _read(path: Path) -> RunRecord | None:
     try:
-        record = RunRecord(**json.loads(path.read_text()))
+        text = path.read_text()
+        fields = json.loads(text, parse_constant=_refuse)
+        if "\\u" in text:
+            json.dumps(fields, ensure_ascii=False).encode()  # half of a surrogate pair raises
+        record = RunRecord(**fields)
         record = replace(record, state=RunState(record.state))
-        _check_types(record)
-    except (OSError, ValueError, TypeError, RecursionError):
+        _check(record, path.parent.name)
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
         return None
     if not record.state.ended and not _lives(record):
         return replace(record, state=RunState.LOST)
     return record
 
 
-def _check_types(record: RunRecord) -> None:
-    """Raise TypeError for a record that holds something else than a run writes."""
-    for name, hint in get_type_hints(RunRecord).items():
-        allowed = tuple(get_origin(kind) or kind for kind in get_args(hint) or (hint,))
-        if get_origin(hint) in (tuple, Mapping):
-            allowed = (Mapping,) if get_origin(hint) is Mapping else (list, tuple)
-        elif float in allowed:
-            allowed += (int,)
-        value = getattr(record, name)
-        if not isinstance(value, allowed) or isinstance(value, bool):
-            raise TypeError(f"{name} is {type(value).__name__}")
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _check(record: RunRecord, id_: str) -> None:
+    """Raise TypeError, ValueError or OverflowError for what no run writes."""
+    for name, hint in _hints().items():
+        _check_type(name, getattr(record, name), hint)
+    for name, hint in RESULT_PARTS.items():
+        if name in record.result:
+            _check_type(name, record.result[name], hint)
+    for moment in (record.started_at, record.ended_at or 0.0):
+        time.localtime(moment)
+    if record.id != id_:
+        raise ValueError(f"the record of {record.id} in the folder of {id_}")
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(RunRecord)
+
+
+def _check_type(name: str, value: object, hint: Any) -> None:
+    """Raise TypeError for a value of another type; of a tuple and a mapping each item counts."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if isinstance(value, bool) and hint is not Any:
+        raise TypeError(f"{name} is bool")
+    if origin is tuple and isinstance(value, list | tuple):
+        for item in value:
+            _check_type(name, item, parts[0])
+    elif origin is Mapping and isinstance(value, dict):
+        for item in value.values():
+            _check_type(name, item, parts[1])
+    elif not isinstance(value, tuple(_plain_types(hint))):
+        raise TypeError(f"{name} is {type(value).__name__}")
+
+
+def _plain_types(hint: Any) -> Iterator[type]:
+    """Yield the types of the plain values that a field takes."""
+    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
+        if kind is Any:
+            yield object
+        elif isinstance(kind, type) and get_origin(kind) is None:
+            yield from (float, int) if kind is float else (kind,)
 
 
 def _lives(record: RunRecord) -> bool:

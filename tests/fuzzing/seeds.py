@@ -13,15 +13,25 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from gputui.protocol.codec import encode
 from gputui.run import new_record
-from gputui.snapshot import Snapshot
+from gputui.run.records import ended
+from gputui.snapshot import RunState, Snapshot
 from tests.fuzzing.shapes import value_of
-from tests.fuzzing.targets import UNIONS
+from tests.fuzzing.targets import RUN, UNIONS
 
 HOSTS = (
     "* python=/opt/env/bin/python\nlocalhost\nalice@gpu-b:2222 gpus=0,2-3 # two\n",
     "gpu[01-16] workers-per-gpu=2 memory=64GiB env.X=1;cpu-a gpus=none workers=4 nthreads=8",
     "[::1]:22\n[fd00::1]\na,b gpus=MIG-1,GPU-2\n",
 )
+
+RESULT = {
+    "result": {"sum": 2.5, "rows": [{"name": "a", "ok": True}], "s": [3, 2, 1, 0.5]},
+    "units": {"sum": "B/s"},
+    "versions": {"dask": "1"},
+    "figure": {"kind": "line", "title": "s", "x": [1, 2, 3], "y": [3, 2, 1]},
+    "backend": "numpy",
+    "failed_hosts": [{"host": "a", "stage": "login", "reason": "no"}],
+}
 
 
 @contextlib.contextmanager
@@ -40,8 +50,9 @@ def inputs(target: str) -> list[bytes]:
     if target == "ssh":
         return [subprocess.run(["ssh", "-G", name], capture_output=True).stdout for name in "ab"]
     if target == "records":
-        record = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1")
-        return [json.dumps(asdict(record)).encode()]
+        record = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1", id=RUN)
+        done = ended(record, RunState.DONE, result=RESULT, timings={"computing": 1.5}, saved=("a",))
+        return [json.dumps(asdict(each)).encode() for each in (record, done)]
     kinds = (
         [Snapshot]
         if target == "snapshots"

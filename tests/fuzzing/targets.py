@@ -5,10 +5,12 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gputui.alarms import Alarms
+from gputui.cli import history
 from gputui.errors import GputuiError
 from gputui.fleet.ssh.configuration import Here
 from gputui.fleet.ssh.evaluation import ConfigurationError, understood
@@ -18,7 +20,10 @@ from gputui.protocol.codec import decode, encode
 from gputui.run import records
 from gputui.slots import slots_of
 from gputui.snapshot import Snapshot
+from gputui.tui.run_story import status_of
 
+RUN = "one"
+"""The id of the run whose record is fuzzed."""
 UNIONS: dict[str, Any] = {
     "agent": agent.FromAgent,
     "to agent": agent.ToAgent,
@@ -52,17 +57,18 @@ def snapshots(data: bytes) -> None:
 
 
 def run_records(data: bytes) -> None:
-    """List the runs where a record holds this."""
+    """List and show the runs where a record holds this."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "gputui", "runs", "one", records.FILE)
+        path = Path(folder, "gputui", "runs", RUN, records.FILE)
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
         before = os.environ.get("XDG_STATE_HOME")
         os.environ["XDG_STATE_HOME"] = folder
         try:
             for record in records.recorded():
-                json.dumps(dict(record.result), allow_nan=False)
-                assert record.elapsed_s is None or record.elapsed_s == record.elapsed_s
+                json.dumps(asdict(record), allow_nan=False)
+                "\n".join([*history.table((record,)), *history.parts(record)]).encode()
+                status_of(record)
         finally:
             os.environ.pop("XDG_STATE_HOME")
             if before is not None:
