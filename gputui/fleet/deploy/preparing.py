@@ -7,22 +7,28 @@ once: the others wait for a lock, and find it ready. Any Python 3.6 or later.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 READY = "gputui-ready.json"
 """In the environment: what was installed there, written when all of it was."""
+TOUCH_EVERY_S = 5.0
+LOOK_EVERY_S = 0.2
+LEFT_S = 120.0
+"""A lock that nobody touches for so long was left; NFS may show what was a minute ago."""
 
 
 def main() -> None:
@@ -80,14 +86,60 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
 
 @contextlib.contextmanager
 def alone(environment: Path) -> "Iterator[None]":
-    """Hold the lock of an environment; waits for another host that makes it."""
-    with Path(str(environment) + ".lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(line="waiting for another host, which makes the same environment")
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    """Hold the lock of an environment; waits for another host that makes it.
+
+    It is a folder, which one host alone can make on every file system: NFS may have no locks, or
+    keep them from other hosts. Its holder touches it all the time.
+    """
+    lock = Path(str(environment) + ".making")
+    take(lock)
+    done = threading.Event()
+    keeper = threading.Thread(target=keep, args=(lock, done), daemon=True)
+    keeper.start()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(1))
+    try:
         yield
+    finally:
+        done.set()
+        keeper.join()
+        with contextlib.suppress(FileNotFoundError):  # stopped for so long that another took it
+            lock.rmdir()
+
+
+def take(lock: Path) -> None:
+    """Make the folder of a lock, in place of one that its holder does not touch any more."""
+    touched, since = 0.0, time.monotonic()
+    while True:
+        try:
+            lock.mkdir()
+            return
+        except FileExistsError:
+            before, touched = touched, touched_at(lock)
+        if before != touched:
+            if not before:
+                say(line="waiting for another host, which makes the same environment")
+            since = time.monotonic()
+        elif time.monotonic() - since > LEFT_S:
+            say(line="the host that made it has ended")
+            with contextlib.suppress(OSError):  # where another host was quicker
+                lock.rmdir()
+        time.sleep(LOOK_EVERY_S)
+
+
+def keep(lock: Path, done: threading.Event) -> None:
+    """Touch a lock until its holder is done."""
+    while not done.wait(TOUCH_EVERY_S):
+        with contextlib.suppress(OSError):
+            os.utime(str(lock))
+
+
+def touched_at(lock: Path) -> float:
+    """Return when a lock was touched, by the clock of its file system; 0 where it is gone."""
+    try:
+        return lock.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def ready(environment: Path) -> "dict[str, Any]":

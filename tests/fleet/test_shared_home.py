@@ -1,0 +1,98 @@
+"""A home that several hosts share, over NFS perhaps: nothing in it needs a lock that NFS lacks."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import gputui
+
+LOCKING = {
+    "agent/place.py",
+    "connection_file.py",
+    "remote/there.py",
+    "worker/cuda.py",
+    "worker/device.py",
+}
+"""Modules that lock files: in the runtime and the scratch folder, which are this machine's own."""
+ALONE = """
+import sys
+from pathlib import Path
+from gputui.fleet.deploy import preparing
+preparing.TOUCH_EVERY_S, preparing.LEFT_S = 0.05, 1.0
+with preparing.alone(Path(sys.argv[1])):
+    preparing.say(line="alone")
+    input()
+"""
+Start = Callable[[], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts what makes an environment on one more host."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", ALONE, str(tmp_path / "env")]
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    return str(json.loads(process.stdout.readline())["line"])
+
+
+def test_the_locks_are_in_folders_of_this_machine_alone() -> None:
+    root = Path(gputui.__file__).parent
+    locking = {str(p.relative_to(root)) for p in root.rglob("*.py") if "flock(" in p.read_text()}
+    assert locking == LOCKING
+
+
+def test_hosts_that_make_one_environment_wait_for_each_other(start: Start) -> None:
+    first = start()
+    assert said(first) == "alone"
+    second = start()
+    assert said(second).startswith("waiting for another host")
+    first.communicate("\n", timeout=30)
+    assert said(second) == "alone"
+
+
+def test_a_host_that_takes_long_keeps_its_lock(start: Start, tmp_path: Path) -> None:
+    assert said(start()) == "alone"
+    second = start()
+    assert said(second).startswith("waiting for another host")
+    touched = set()
+    while len(touched) < 40:  # two seconds of touching; the lock is left after one without
+        touched.add((tmp_path / "env.making").stat().st_mtime_ns)
+    second.terminate()
+    assert second.communicate(timeout=30)[0] == ""
+
+
+def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
+    start: Start, tmp_path: Path
+) -> None:
+    first = start()
+    assert said(first) == "alone"
+    first.terminate()
+    first.communicate(timeout=30)
+    assert not (tmp_path / "env.making").exists()
+
+
+def test_the_lock_of_a_host_that_lost_its_power_is_taken_over(start: Start) -> None:
+    first = start()
+    assert said(first) == "alone"
+    second = start()
+    assert said(second).startswith("waiting for another host")
+    first.kill()
+    assert said(second) == "the host that made it has ended"
+    assert said(second) == "alone"
