@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gputui import run
-from gputui.cli.history import list_runs, show_run
+from gputui.cli.recorded_runs import list_runs, show_run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
 from gputui.presets.plain import json_text

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.alarms import Alarms
-from gputui.cli import history
+from gputui.cli import recorded_runs
 from gputui.errors import GputuiError
 from gputui.fleet.ssh.configuration import Here
 from gputui.fleet.ssh.evaluation import ConfigurationError, understood
@@ -67,7 +67,7 @@ def run_records(data: bytes) -> None:
         try:
             for record in records.recorded():
                 json.dumps(asdict(record), allow_nan=False)
-                "\n".join([*history.table((record,)), *history.parts(record)]).encode()
+                "\n".join([*recorded_runs.table((record,)), *recorded_runs.parts(record)]).encode()
                 status_of(record)
         finally:
             os.environ.pop("XDG_STATE_HOME")
