@@ -92,6 +92,22 @@ def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -
         cluster.close()
 
 
+def test_clients_left_open_are_closed_before_their_cluster(tmp_path: Path) -> None:
+    program = f"""
+        import gputui
+        from distributed import Client
+        class Cluster(gputui.GPUCluster):
+            def close(self, timeout=None):
+                print([client.status for client in clients])
+                return super().close(timeout)
+        cluster = Cluster({TWO_WORKERS!r})
+        clients = [Client(cluster), Client(cluster)]
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (done.stdout, done.stderr) == ("['closed', 'closed']\n", "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 async def test_a_program_that_is_ended_takes_its_cluster_along(number: signal.Signals) -> None:
     program = f"""

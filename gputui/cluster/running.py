@@ -17,6 +17,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
 from dask.utils import parse_bytes, parse_timedelta
+from distributed.client import default_client
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.objects import SchedulerInfo
@@ -414,4 +415,16 @@ def _close_all() -> None:
         ours = cluster._pid == os.getpid() and not cluster._asynchronous
         if ours and cluster.status is not Status.closed:
             with contextlib.suppress(TimeoutError):
+                _close_clients(cluster)
                 cluster.close(timeout=CLOSE_S)
+
+
+def _close_clients(cluster: RunningCluster) -> None:
+    """Close the default clients of a cluster that still runs.
+
+    One that loses its scheduler leaves what it was sending behind (distributed 2026.8): the loop
+    ends under it, and asyncio writes about that to stderr.
+    """
+    with contextlib.suppress(ValueError):  # no client is left
+        while (client := default_client()).cluster is cluster and not client.asynchronous:
+            client.close(timeout=CLOSE_S)
