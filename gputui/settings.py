@@ -49,6 +49,8 @@ WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "transfers": ("auto or bytes", lambda value: value in ("auto", "bytes")),
     "transfers-check": ("True or False", lambda value: value in (True, False)),
     "device-memory-limit": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
+    "rmm-pool-size": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
+    "rmm-async": ("True or False", lambda value: value in (True, False, None)),
 }
 """Key below `gputui` that only workers read, as part of their Dask settings → what it may be."""
 

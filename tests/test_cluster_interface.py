@@ -278,7 +278,8 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
             memory_limit="1 GiB",
             local_directory=str(tmp_path),
             protocol="tls",
-            rmm_async=False,
+            rmm_async=True,
+            rmm_pool_size="1 GiB",
             device_memory_limit=0.5,
             processes=True,
             silence_logs=30,
@@ -291,7 +292,8 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         assert (info["nthreads"], info["memory_limit"]) == (2, 2**30)
         assert Path(info["local_directory"]).is_relative_to(tmp_path)
         assert client.submit(os.getenv, "GIVEN").result() == "yes"
-        assert client.submit(dask.config.get, "gputui.device-memory-limit").result() == 0.5
+        device = {"device-memory-limit": 0.5, "rmm-pool-size": "1 GiB", "rmm-async": True}
+        assert client.submit(dask.config.get, "gputui").result() == device
     assert list(tmp_path.iterdir()) == []
 
 
@@ -300,8 +302,9 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
     [
         ({"protocol": "ucx"}, "protocol='ucx': it is always TLS"),
         ({"processes": False}, "processes=False: workers are processes"),
-        ({"rmm_pool_size": 0.5}, "rmm_pool_size=0.5: .*device_memory_limit"),
-        ({"rmm_async": True}, "rmm_async=True: .*NVLink"),
+        ({"rmm_pool_size": -1}, "-1 is not bytes, or a share"),
+        ({"rmm_async": "maybe"}, "'maybe' is not True or False"),
+        ({"rmm_managed_memory": True}, "rmm_managed_memory=True: .*host memory and disk"),
         ({"device_memory_limit": "much"}, "'much' is not bytes, or a share"),
         ({"device_memory_limit": 0}, "0 is not bytes, or a share"),
         ({"n_worker": 2}, r"n_worker=2: no such keyword \(did you mean"),

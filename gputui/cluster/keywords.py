@@ -35,10 +35,8 @@ REFUSED: Mapping[str, str] = {
     "pre_import": "dask.config.set({'distributed.worker.preload': [module]})",
     "data": "a GPU worker keeps values on the device, then in host memory, then on disk",
     "jit_unspill": "a GPU worker moves values off the device and back by itself",
-    "rmm_pool_size": f"{POOL}; device_memory_limit bounds what tasks leave on the device",
     "rmm_maximum_pool_size": f"{POOL}; device_memory_limit bounds what tasks leave on the device",
     "rmm_managed_memory": f"{POOL}, and moves values to host memory and disk where it is full",
-    "rmm_async": f"{POOL}; memory of cudaMallocAsync cannot go to other workers over NVLink",
     "rmm_release_threshold": POOL,
     "rmm_log_directory": "import rmm in a worker plugin: client.register_plugin(…)",
     "rmm_track_allocations": "RMM's statistics are on where it is installed",
@@ -51,8 +49,8 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "silence_logs": (True, False, None, 10, 20, 30, 40, 50),
     "enable_nvlink": (None, True),
     "host": (None, "127.0.0.1", "localhost"),
-    **dict.fromkeys(("rmm_async", "rmm_managed_memory", "jit_unspill"), (None, False)),
-    **dict.fromkeys(("rmm_pool_size", "rmm_maximum_pool_size"), (None,)),
+    **dict.fromkeys(("rmm_managed_memory", "jit_unspill"), (None, False)),
+    "rmm_maximum_pool_size": (None,),
 }
 """Values of keywords that ask for nothing else than what is."""
 
@@ -130,12 +128,15 @@ def _memory(into: Translated, value: Any) -> None:
         into.defaults.append(f"memory={value}".replace(" ", ""))
 
 
-def _device_memory(into: Translated, value: Any) -> None:
-    from gputui.settings import parse_settings
+def _setting(name: str) -> Callable[[Translated, Any], None]:
+    def take(into: Translated, value: Any) -> None:
+        from gputui.settings import parse_settings
 
-    if value != "auto":
-        parse_settings({"device-memory-limit": value})
-        into.dask["gputui.device-memory-limit"] = value
+        if value != "auto":
+            parse_settings({name: value})
+            into.dask[f"gputui.{name}"] = value
+
+    return take
 
 
 def _dashboard(into: Translated, value: Any) -> None:
@@ -151,7 +152,9 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "threads_per_worker": _option("nthreads"),
     "nthreads": _option("nthreads"),
     "memory_limit": _memory,
-    "device_memory_limit": _device_memory,
+    "device_memory_limit": _setting("device-memory-limit"),
+    "rmm_pool_size": _setting("rmm-pool-size"),
+    "rmm_async": _setting("rmm-async"),
     "CUDA_VISIBLE_DEVICES": _devices,
     "dashboard_address": _dashboard,
     "local_directory": lambda into, value: into.dask.update(

@@ -104,8 +104,10 @@ def _free_in_rmm() -> int:
     counted = mr.get_current_device_resource()
     if not isinstance(counted, mr.StatisticsResourceAdaptor):
         return 0
-    pool = counted.get_upstream().get_upstream()
-    return int(pool.pool_size()) - int(counted.allocation_counts.current_bytes)
+    pool, counts = counted.get_upstream().get_upstream(), counted.allocation_counts
+    by_rmm = isinstance(pool, mr.PoolMemoryResource)
+    kept = pool.pool_size() if by_rmm else counts.peak_bytes  # the driver's pool never shrinks
+    return int(kept) - int(counts.current_bytes)
 
 
 @cache

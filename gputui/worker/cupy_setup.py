@@ -15,36 +15,33 @@ from typing import Any
 import cupy
 from cupy_backends.cuda.libs import curand
 
+from gputui.worker.rmm_pool import ALIGNMENT, RmmOptions, use_rmm
 from gputui.worker.transfers.allocations import AllocationOwner, allocations
 
 POOL_SHARE = 0.95
 """Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""
 
-ALIGNMENT = 256
-"""Of the sizes of RMM's pools. Source: RMM, `PoolMemoryResource`."""
-
 READERS_S = 5.0
 """For those who have memory mapped that the pool has given up."""
-
-FIRST_BYTES = 2**30
-"""Of RMM's pool, which grows: by default it takes half of the device at once."""
-
 
 DTYPES = ("float64", "float32")
 """What most programs compute with."""
 
 
-def use_pool(share: float, make_room: Callable[[], bool]) -> int:
+def use_pool(share: float, make_room: Callable[[], bool], options: RmmOptions) -> int:
     """Allocate from a pool of a share of the device; return how many bytes it may have.
 
     It is RMM's where that is installed, which cuDF uses, too, and CuPy's otherwise. An allocation
     that does not fit calls `make_room`, and is tried again for as long as that finds something.
+    Raises ImportError where RMM is wanted and does not import.
     """
     _, total = cupy.cuda.Device().mem_info
     limit = int(total * POOL_SHARE * share) // ALIGNMENT * ALIGNMENT
     try:
-        _use_rmm(limit, make_room)
+        cupy.cuda.set_allocator(use_rmm(limit, total, make_room, options))
     except ImportError as error:
+        if options != RmmOptions():
+            raise
         if importlib.util.find_spec("rmm"):
             print(f"RMM does not import, so CuPy's own pool is used: {error}", flush=True)
         _use_cupy(limit, make_room)
@@ -78,28 +75,6 @@ def _wait_for_readers() -> bool:
     """Wait for memory that readers are about to close, but not in the loop that asks them."""
     on_loop = threading.current_thread() is threading.main_thread()
     return not on_loop and allocations.wait(READERS_S)
-
-
-def _use_rmm(limit: int, make_room: Callable[[], bool]) -> None:
-    """Make RMM's pool this device's resource. Source: RMM's `rmm.mr`, 26.10."""
-    from rmm import mr
-    from rmm.allocators.cupy import rmm_cupy_allocator
-
-    def take(size: int, stream: Any) -> int:
-        try:
-            base = int(cupy.cuda.runtime.malloc(size))
-        except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise MemoryError(str(error)) from error
-        allocations.add(base)
-        return base
-
-    source = mr.CallbackMemoryResource(take, lambda base, size, stream: allocations.give_back(base))
-    pool = mr.PoolMemoryResource(
-        source, initial_pool_size=min(limit, FIRST_BYTES), maximum_pool_size=limit
-    )
-    retrying = mr.FailureCallbackResourceAdaptor(pool, lambda _: make_room())
-    mr.set_current_device_resource(mr.StatisticsResourceAdaptor(retrying))
-    cupy.cuda.set_allocator(rmm_cupy_allocator)
 
 
 def release_generators_without_gil() -> None:

@@ -12,6 +12,7 @@ import dask.config
 
 from gputui.worker.cuda import driver, open_device
 from gputui.worker.memory import DeviceMemory, held_bytes
+from gputui.worker.rmm_pool import RmmOptions
 
 LIMIT = "gputui.device-memory-limit"
 
@@ -23,13 +24,17 @@ class Device:
     """One GPU or MIG instance, of a worker that sees no other."""
 
     def __init__(self, spec: Mapping[str, Any], host_bytes: float) -> None:
-        """Take the fields scratch, lock, device_uuid and device_share of a worker's spec."""
+        """Take the fields scratch, lock, device_uuid and device_share of a worker's spec.
+
+        Raises ModuleNotFoundError where RMM is wanted and not installed.
+        """
         self._spec = spec
         self.opened = asyncio.Event()
         """Set when tasks may run, also where there is no context: they will say so themselves."""
         self.uuid: str | None = None
         """Of what the CUDA context is on; None without one."""
         self.memory = DeviceMemory(spec["scratch"], host_bytes)
+        self._rmm = RmmOptions.configured()
 
     async def make_context(self) -> None:
         """Make the CUDA context, in turn with the other workers of the host."""
@@ -75,7 +80,7 @@ class Device:
 
         self.memory.settle = driver.synchronize
         share = self._spec["device_share"]
-        pool_bytes = cupy_setup.use_pool(share, self.memory.make_room)
+        pool_bytes = cupy_setup.use_pool(share, self.memory.make_room, self._rmm)
         self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), pool_bytes)
         cupy_setup.release_generators_without_gil()
         cupy_arrays.register()

@@ -7,6 +7,7 @@ memory and on disk in Dask's own `SpillBuffer`.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
@@ -56,8 +57,21 @@ def held_bytes(limit: float | str | None, pool_bytes: int) -> int:
     """
     if limit is None:
         limit = HELD_SHARE
-    share = isinstance(limit, float) and limit <= 1
-    return min(pool_bytes, int(limit * pool_bytes if share else parse_bytes(limit)))
+    return min(pool_bytes, amount_bytes(limit, pool_bytes))
+
+
+def amount_bytes(amount: float | str, whole: int) -> int:
+    """Return the bytes of an amount: a share of the whole up to 1, else bytes or text.
+
+    Source: dask-cuda's `parse_device_memory_limit`.
+
+    >>> amount_bytes("0.5", 1000), amount_bytes(1, 1000), amount_bytes(64, 1000)
+    (500, 1000, 64)
+    """
+    with contextlib.suppress(ValueError):
+        if float(amount) <= 1:
+            return int(float(amount) * whole)
+    return int(parse_bytes(amount))
 
 
 class Moved:
