@@ -1,7 +1,8 @@
 """QR of a tall matrix by its Gram matrix: few large matrix products instead of many small QRs.
 
 A pass multiplies each block by the factors found so far and adds up qᵀq; its Cholesky factor is
-the next one. Two passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too
+the next one. Where squares leave the range of float64, a pass finds by how much to scale. Two
+passes bring ‖qᵀq − I‖ to working precision for a matrix that is not too
 ill-conditioned; where Cholesky fails, the Gram matrix is shifted, which takes one pass more.
 The functions here are tasks: blocks stay on their device, and what travels between workers are
 triangles of n (n + 1) / 2 numbers in host memory.
@@ -22,6 +23,10 @@ from gputui.presets.backends import array_module, module_of, to_host
 
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
+LEAST_SQUARE, MOST_SQUARE = 2.0**-800, 2.0**900
+"""Of a column: between them no square that matters is lost, or overflows when they are added."""
+HALF_RANGE = 537
+"""Of the exponents of float64: squares of what is smaller are zero, of what is larger inf."""
 INVERSE_CONDITION = 1e4
 """Of a factor (Frobenius): up to which its inverse is as good as a solve."""
 EIGEN_CONDITION = 1e3
@@ -41,6 +46,8 @@ class Factor:
     deviation: float
     """‖qᵀq − I‖ before this pass (Frobenius)."""
     shifted: bool
+    exponent: int = 0
+    """Of the power of two by which this pass only divides; 0 for one that has a triangle."""
 
     @property
     def final(self) -> bool:
@@ -101,23 +108,22 @@ def add(triangles: Sequence[Triangle]) -> Triangle:
     return total
 
 
-def factor(triangles: Sequence[Triangle], rows: int, first: bool, backend: str) -> Factor:
+def factor(
+    triangles: Sequence[Triangle], rows: int, before: Sequence[Factor], backend: str
+) -> Factor:
     """Return the Cholesky factor of the sum of Gram matrices, shifted where it has none.
 
-    They are over `rows` rows. Where not even that exists it is the identity, marked as shifted:
-    never final.
+    They are over `rows` rows, after the factors before. Where not even that exists it is the
+    identity, marked as shifted: never final. Where squares were lost or overflowed it is a scale.
 
     Raises:
         RunError: the data hold NaN or inf.
     """
-    import numpy as np
-
     triangle = add(triangles)
-    if first and not np.isfinite(triangle).all():
-        raise RunError(
-            "the matrix holds NaN or inf (or numbers whose squares overflow)",
-            hint="drop or replace such rows first",
-        )
+    first = all(each.exponent for each in before)
+    exponent = _scale(triangle, scaled=bool(before)) if first else 0
+    if exponent:
+        return Factor(triangle, math.inf, True, exponent)
     xp = array_module(backend)
     matrix = _symmetric(xp, triangle)
     n = len(matrix)
@@ -132,15 +138,36 @@ def factor(triangles: Sequence[Triangle], rows: int, first: bool, backend: str) 
     return Factor(to_host(_packed(r)), deviation, shifted)
 
 
+def _scale(triangle: Triangle, scaled: bool) -> int:
+    """Return the power of two to divide by so that squares stay in range; 0 where they are.
+
+    Raises RunError where they are not finite after that.
+    """
+    import numpy as np
+
+    most = float(np.abs(triangle).max())
+    if math.isfinite(most) and LEAST_SQUARE <= most <= MOST_SQUARE:
+        return 0
+    if most == 0:
+        return 0 if scaled else -HALF_RANGE
+    if math.isfinite(most):
+        return math.frexp(most)[1] // 2
+    if scaled:
+        raise RunError("the matrix holds NaN or inf", hint="drop or replace such rows first")
+    return HALF_RANGE
+
+
 def conclude(factors: Sequence[Factor], vectors: bool, backend: str) -> Conclusion:
     """Decompose r = … r₂ r₁, where the last factor is final."""
     if not factors[-1].final:
         return Conclusion(False)
     xp = array_module(backend)
-    r = _on_device(xp, factors[0])
-    for each in factors[1:]:
+    first, *later = [each for each in factors if not each.exponent]
+    r = _on_device(xp, first)
+    for each in later:
         r = _on_device(xp, each) @ r
     u, s, vt = _svd_by_eigenvalues(xp, r) or xp.linalg.svd(r)
+    s = xp.ldexp(s, sum(each.exponent for each in factors))
     if not vectors:
         return Conclusion(True, s=to_host(s))
     return Conclusion(True, to_host(u), to_host(s), to_host(vt))
@@ -177,14 +204,27 @@ class Solve:
     triangle: Any
 
 
-def _steps(xp: Any, factors: Sequence[Factor]) -> list[Multiply | Solve]:
+@dataclass(frozen=True, slots=True)
+class Divide:
+    """A step from a block to q: by a power of two, which loses nothing."""
+
+    exponent: int
+
+
+Step = Multiply | Solve | Divide
+
+
+def _steps(xp: Any, factors: Sequence[Factor]) -> list[Step]:
     """Return how to multiply a block by r₁⁻¹ r₂⁻¹ …: by inverses as long as that loses nothing.
 
     A product with an inverse is one fast matrix product, but loses as many digits as r is
     ill-conditioned; a solve does not.
     """
-    steps: list[Multiply | Solve] = []
+    steps: list[Step] = []
     for each in factors:
+        if each.exponent:
+            steps.append(Divide(each.exponent))
+            continue
         r = _on_device(xp, each)
         inverse = xp.linalg.inv(r)
         condition = float(xp.linalg.norm(r) * xp.linalg.norm(inverse))
@@ -192,9 +232,9 @@ def _steps(xp: Any, factors: Sequence[Factor]) -> list[Multiply | Solve]:
     return _merged(steps)
 
 
-def _merged(steps: list[Multiply | Solve]) -> list[Multiply | Solve]:
+def _merged(steps: list[Step]) -> list[Step]:
     """Return the steps with neighbouring products made one."""
-    merged: list[Multiply | Solve] = []
+    merged: list[Step] = []
     for step in steps:
         last = merged[-1] if merged else None
         if isinstance(step, Multiply) and isinstance(last, Multiply):
@@ -204,11 +244,13 @@ def _merged(steps: list[Multiply | Solve]) -> list[Multiply | Solve]:
     return merged
 
 
-def _through(block: Any, steps: Sequence[Multiply | Solve]) -> Any:
+def _through(block: Any, steps: Sequence[Step]) -> Any:
     """Return the block after all steps; the block itself is left as it is."""
     for step in steps:
         if isinstance(step, Multiply):
             block = block @ step.matrix
+        elif isinstance(step, Divide):
+            block = block * 2.0**-step.exponent
         else:
             block = module_of(block).linalg.solve(step.triangle.T, block.T).T
     return block

@@ -146,7 +146,7 @@ def _next_factor(parts: list[Any], factors: list[Any], rows: int, backend: str) 
     while len(sums) > FAN_IN:
         groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
         sums = [delayed(qr.add)(group) for group in groups]
-    return delayed(qr.factor)(sums, rows, not factors, backend)
+    return delayed(qr.factor)(sums, rows, list(factors), backend)
 
 
 def _left(
