@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from gputui.agent.exits import explain
-from gputui.presets.facts import _free_in_rmm
+from gputui.presets.worker_facts import _free_in_rmm
 from gputui.worker.device import Device
 from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, RmmOptions, use_rmm
 from gputui.worker.worker import why_not_started
