@@ -158,8 +158,11 @@ async def test_a_home_that_is_not_ascii_under_the_posix_locale(
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
-SLOW = """
+BYTES_PER_S = 50_000
+
+SLOW = f"""
 import asyncio, sys
+BYTES_PER_S = {BYTES_PER_S}
 
 async def carry(reader, write, delay_s, bytes_per_s):
     queue = asyncio.Queue()
@@ -179,8 +182,8 @@ async def main(host, port):
     here = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(here), sys.stdin)
     out = open(1, "wb", 0)
-    up = carry(here, there[1].write, 0.2, 50_000)
-    down = carry(there[0], out.write, 0.2, 50_000)
+    up = carry(here, there[1].write, 0.2, BYTES_PER_S)
+    down = carry(there[0], out.write, 0.2, BYTES_PER_S)
     await asyncio.wait(map(asyncio.ensure_future, (up, down)), return_when="FIRST_COMPLETED")
 
 asyncio.run(main(sys.argv[1], int(sys.argv[2])))
@@ -195,9 +198,11 @@ async def test_a_slow_link_brings_the_agent_all_the_same(
     (ssh_folder.folder / "slow.py").write_text(SLOW)
     proxy = f"Host *\n  ProxyCommand {sys.executable} {ssh_folder.folder}/slow.py %h %p\n"
     ssh_folder.config.write_text(ssh_folder.config.read_text() + proxy)
-    padding = random.Random(1).randbytes(150_000)
+    padding = random.Random(1).randbytes(250_000)
     # A zip archive may have anything before it.
     reaching.shared_pack = replace(reaching.shared_pack, data=padding + reaching.shared_pack.data)
-    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=1.5)
+    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=4.0)
+    sent_s = len(reaching.shared_pack.data) / BYTES_PER_S
+    assert sent_s > reaching.settings.stage_timeout_s
     host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=60)
     assert (host.state, host.status.reason) == (S.READY, "")
