@@ -25,6 +25,8 @@ from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
 
 END_S = 20.0
 """How long a head may take to end everything."""
+LAST_LINES = 5
+"""Of what was said on a failed host."""
 
 
 class HeadProcess:
@@ -149,11 +151,13 @@ def check_enough(settled: Settled, min_workers: int) -> None:
 
 
 def failures(settled: Settled) -> list[str]:
-    """Return what went wrong, a line for each host and worker, with its hint."""
+    """Return what went wrong with each host and worker: why, the hint, the last lines there."""
     lines = []
     for host in settled.failed_hosts:
         lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")
         lines += [f"  {host.hint}"] if host.hint else []
+        said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
+        lines += [f"  | {line}" for line in [*said][-LAST_LINES:]]
     return lines + [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]
 
 

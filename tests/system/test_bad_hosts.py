@@ -112,3 +112,14 @@ def test_a_host_that_cannot_reach_the_scheduler_is_told_both_addresses(
         done.stderr,
     )
     assert "DASK_GPUTUI__SCHEDULER__HOST" in done.stderr
+
+
+def test_the_last_lines_of_a_host_that_failed_are_shown(gputui: Command) -> None:
+    python = gputui.folder / "python"
+    python.write_text("#!/bin/sh\nprintf 'line %s\\n' 1 2 3 4 5 6 7 >&2; exit 9\n")
+    python.chmod(0o755)
+    done = gputui(f"localhost {CPU} python={python}", *RUN)
+    assert done.returncode == 3
+    reason, *lines = re.findall(r"^(?:gputui: )?localhost: (.*)|^ *(\| .*)", done.stderr, re.M)
+    assert "its agent could not be started (exit status 9): line 7" in reason[0]
+    assert [said for _, said in lines] == [f"| line {number}" for number in range(2, 7)]
