@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from gputui.cli.arguments import read_hosts
-from gputui.cli.elsewhere import remote_head
+from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
 from gputui.cluster import ConnectionFile, HeadConnection, running_clusters
@@ -59,10 +59,9 @@ async def _up(configuration: ConfigureHead) -> int:
     return int(ExitCode.DONE)
 
 
-def ls(as_json: bool) -> int:
-    """Print the clusters that run."""
-    found = running_clusters()
-    rows = asyncio.run(_described(found))
+def ls(where: str | None, as_json: bool) -> int:
+    """Print the clusters that run, on this machine or another one."""
+    rows = asyncio.run(_described_there(where) if where else _described(running_clusters()))
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -95,6 +94,16 @@ def _count(number: int | None) -> str:
 async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
     """Return what `ls --json` prints, as each head reports it."""
     return [row for row in await asyncio.gather(*map(_describe, found)) if row]
+
+
+async def _described_there(where: str) -> list[dict[str, Any]]:
+    """Return the same of the clusters of another machine; of one, where it is named."""
+    remote = remote_machine(where)
+    try:
+        found = await remote.clusters()
+        return await _described(each for each in found if remote.name in ("", each.name))
+    finally:
+        await asyncio.shield(remote.close())
 
 
 async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:

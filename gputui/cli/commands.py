@@ -200,12 +200,13 @@ def attach(**options: Any) -> int:
 
 
 @gputui.command()
+@click.argument("where", required=False, metavar="[USER@LOGIN]")
 @click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
-def ls(as_json: bool) -> int:
-    """List the clusters that run."""
+def ls(where: str | None, as_json: bool) -> int:
+    """List the clusters that run, on this machine or another one."""
     from gputui.cli.clusters import ls
 
-    return ls(as_json)
+    return ls(where, as_json)
 
 
 @gputui.command()

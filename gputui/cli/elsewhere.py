@@ -28,6 +28,13 @@ def remote_head(given: str | None) -> "RemoteHead | None":
     return RemoteHead(name, ask_here) if name else None
 
 
+def remote_machine(given: str) -> "RemoteHead":
+    """Return a machine with heads, `login`, `user@login` or with the name of one."""
+    from gputui.remote.head import RemoteHead, RemoteName
+
+    return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
+
+
 async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str) -> int:
     """Start a cluster on another machine, with the gputui that is installed there.
 

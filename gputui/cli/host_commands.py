@@ -40,9 +40,8 @@ async def ask_here(question: Question) -> str | None:
     if question.kind == "host-key":
         agreed = await asyncio.to_thread(click.confirm, question.text, err=True)
         return "yes" if agreed else None
-    answer: str = await asyncio.to_thread(
-        click.prompt, question.text, hide_input=question.secret, err=True
-    )
+    text = question.text.removesuffix(":")  # as servers end their own questions
+    answer: str = await asyncio.to_thread(click.prompt, text, hide_input=question.secret, err=True)
     return answer
 
 

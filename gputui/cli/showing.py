@@ -48,7 +48,7 @@ def show_running(name: str | None, look: Look) -> int:
     remote = remote_head(name)
     if remote is not None:
         asyncio.run(remote.reach())  # while the terminal is free for SSH's questions
-        remote.asks = False
+        remote.leave_terminal()
     head = remote or chosen_cluster(name).socket
 
     async def open_connection() -> Any:

@@ -14,7 +14,7 @@ import secrets
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -40,6 +40,8 @@ GREETING = b"gputui-there-1"
 MOST_BYTES = 2**20
 """That the other machine may say before it answers."""
 KEEPALIVE_S = 5
+SCREENS_KEEPALIVE_S = 1
+"""A screen loses nothing with a connection: it makes another one as soon as that is possible."""
 KEEPALIVES = 3
 """Unanswered ones after which a connection is lost."""
 ANSWER_S = 20.0
@@ -81,11 +83,13 @@ class RemoteName:
 class RemoteHead:
     """A cluster's head on another machine; may be used from any event loop, again and again.
 
-    `ask` answers SSH's questions as long as `asks`: not under a screen, which has the terminal.
+    `ask` answers SSH's questions, until a screen has the terminal.
     """
 
     def __init__(self, remote: RemoteName, ask: Ask) -> None:
-        self.asks = True
+        self.name = remote.name
+        """The cluster's; "" is the only one there."""
+        self._screen = False
         self._remote = remote
         self._host = remote.host
         self._settings = load_settings()
@@ -105,6 +109,18 @@ class RemoteHead:
         """
         return await asyncio.wrap_future(self._in_thread(self._reach()))
 
+    async def clusters(self) -> tuple[ConnectionFile, ...]:
+        """Return the clusters that run there, each with a socket here that leads to its head.
+
+        Raises as `reach` does.
+        """
+        return await asyncio.wrap_future(self._in_thread(self._clusters()))
+
+    def leave_terminal(self) -> None:
+        """Ask nothing more, and notice a silent network soon: a screen takes over."""
+        self._screen = True
+        self._loop.call_soon_threadsafe(self._keep_alive)
+
     async def start(self, arguments: Sequence[str], hosts_text: str) -> Mapping[str, Any]:
         """Run `gputui up` there; it ends where the connection is closed before.
 
@@ -123,9 +139,7 @@ class RemoteHead:
     async def _reach(self) -> ReachedHead:
         try:
             async with asyncio.timeout(ANSWER_S if self._met else None):
-                answer = await self._ordered({"do": "find"})
-            found = [each for row in answer["clusters"] if (each := parse(row)) is not None]
-            cluster = self._chosen(found)
+                cluster = self._chosen(await self._found())
             socket = await self._forwarded_socket(cluster.socket)
         except (OSError, TimeoutError) as error:
             raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
@@ -135,6 +149,21 @@ class RemoteHead:
             raise HeadError(str(error)) from error  # it was reached before: worth another try
         self._met = True
         return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
+
+    async def _clusters(self) -> tuple[ConnectionFile, ...]:
+        try:
+            return tuple(
+                [
+                    replace(cluster, socket=await self._forwarded_socket(cluster.socket))
+                    for cluster in await self._found()
+                ]
+            )
+        except OSError as error:
+            raise HeadError(f"{self._host.name}: {error}") from error
+
+    async def _found(self) -> list[ConnectionFile]:
+        answer = await self._ordered({"do": "find"})
+        return [each for row in answer["clusters"] if (each := parse(row)) is not None]
 
     async def _connected(self) -> "SshConnection":
         if self._connection is not None and not self._connection.is_lost:
@@ -148,8 +177,13 @@ class RemoteHead:
         )
         connector = Connector(self._settings.ssh_config)
         self._connection = await connector.connect(self._host, stages)
-        self._connection.keep_alive(KEEPALIVE_S, KEEPALIVES)
+        self._keep_alive()
         return self._connection
+
+    def _keep_alive(self) -> None:
+        if self._connection is not None:
+            interval_s = SCREENS_KEEPALIVE_S if self._screen else KEEPALIVE_S
+            self._connection.keep_alive(interval_s, KEEPALIVES)
 
     async def _close(self) -> None:
         self._addresses.clear()
@@ -161,7 +195,7 @@ class RemoteHead:
             await connection.close()
 
     async def _asked(self, question: Question) -> str | None:
-        return await self._ask(question) if self.asks else None
+        return None if self._screen else await self._ask(question)
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""

@@ -27,7 +27,7 @@ OpenConnection = Callable[[], Awaitable["HeadConnection"]]
 """Attaches to a head; called again when it was lost. Raises HeadError when there is no head."""
 
 
-RECONNECT_S = 2.0
+RECONNECT_S = 1.0
 LATE_S = 2.5
 """For how long a head may say nothing, which tells what it sees once a second."""
 LOOK_S = 0.5
@@ -55,6 +55,8 @@ class Attachment:
         self._name = ""
         self._pid = 0
         self._where = ""
+        self._problem = ""
+        """Why the head could not be reached again."""
 
     async def listen(self) -> None:
         """Take what the head says until it says that it stopped; look for a lost one again."""
@@ -63,6 +65,7 @@ class Attachment:
                 connection = await self.open_connection()
                 await self._listen_to(connection)
             except HeadError as error:
+                self._problem = str(error).partition("\n")[0]
                 if not self._pid:
                     self._app.warn(f"{error}; trying again")
             except GputuiError as error:
@@ -92,7 +95,7 @@ class Attachment:
 
     async def _take_from(self, connection: "HeadConnection") -> None:
         self._name, self._pid = connection.attached.name, connection.attached.pid
-        self._where = connection.where
+        self._where, self._problem = connection.where, ""
         self._heard_at = self._app.clock()
         self._app.met_head()
         self.look()
@@ -120,7 +123,11 @@ class Attachment:
         if not self._pid:
             return "no cluster was reached"
         if self._where:
-            return f"no word of {self._name} from {self._where}; its cluster goes on, trying again"
+            why = f" ({self._problem})" if self._problem else ""
+            return (
+                f"no word of {self._name} from {self._where}; its cluster goes on, "
+                f"trying again{why}"
+            )
         state = _process_state(self._pid)
         head = f"the head of {self._name} (process {self._pid})"
         if self.connection is None or not state:

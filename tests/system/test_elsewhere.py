@@ -1,18 +1,19 @@
 """A head on another machine, over SSH: started there, seen, used and stopped from here."""
 
 import contextlib
+import getpass
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.processes import processes_of
-from tests.sshd import SshHosts
+from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
 from tests.system.lab import HERE, in_a_terminal, shown
 from tests.system.parts import parts_of
@@ -115,6 +116,70 @@ def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
         found(lambda: sessions(openssh_hosts) - before)
         assert process.poll() is None
     assert parts_of(str(there.connection_file["cluster_id"]))["worker"]
+
+
+def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that_goes_on(
+    gputui: Command, namespace_hosts: Namespaces
+) -> None:
+    gputui.env |= namespace_hosts.environment
+    host = namespace_hosts.hosts[0]
+    name = f"{host.name}:frozen"
+    done = gputui("up", HERE, "--name", "frozen", "--on", host.name)
+    assert done.returncode == 0, done.stderr
+    try:
+        with in_a_terminal(gputui, "attach", name) as (process, terminal):
+            shown(terminal, b"cpu1")
+            before = sessions(namespace_hosts)
+            namespace_hosts.cut(host)
+            try:
+                shown(terminal, b"its cluster goes on")
+                wait_until(lambda: not [*gputui.runtime.rglob("remote-*")])  # it is given up
+            finally:
+                namespace_hosts.mend(host)
+            found(lambda: sessions(namespace_hosts) - before)
+            assert process.poll() is None
+        assert gputui("ls", host.name).stdout.splitlines()[1].split()[:3] == ["frozen", "2", "1"]
+    finally:
+        stopped = gputui("down", name)
+    assert stopped.returncode == 0, stopped.stderr
+
+
+@pytest.fixture
+def asking(
+    gputui: Command, start_asyncssh: Callable[..., AsyncsshServer], ssh_folder: SshHosts
+) -> Command:
+    """The command, where `login` has a host key that is not known, and wants a password."""
+    start_asyncssh("login", lets_in=False, passwords={getpass.getuser(): "secret"})
+    ssh_folder.known_hosts.write_text("")
+    gputui.env |= ssh_folder.environment
+    return gputui
+
+
+def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: Command) -> None:
+    with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
+        assert b"SHA256:" in shown(terminal, b"[y/N]:")
+        terminal.write(b"y\n")
+        shown(terminal, f"{getpass.getuser()}@login: Password: ".encode())
+        terminal.write(b"secret\n")
+        shown(terminal, b"no cluster of yours runs on login")
+        assert process.wait(BOUND_S) == 2
+
+
+def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
+    with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
+        shown(terminal, b"[y/N]:")
+        terminal.write(b"\x03")
+        assert process.wait(BOUND_S) == 130
+
+
+def test_clusters_elsewhere_are_listed(there: There) -> None:
+    (row,) = json.loads(there.gputui("ls", there.login, "--json").stdout)
+    assert (row["name"], row["workers"], row["hosts"]) == ("lab", 2, 1)
+    listed = there.gputui("ls", there.name)
+    assert listed.stdout.splitlines()[1].split()[:2] == ["lab", "2"], listed.stderr
+    none = there.gputui("ls", f"{there.login}:other")
+    assert (none.returncode, none.stdout) == (0, "")
+    assert there.gputui.files() == []
 
 
 def test_a_start_there_that_is_interrupted_leaves_nothing_there(
