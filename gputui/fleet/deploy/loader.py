@@ -17,6 +17,8 @@ from pathlib import Path
 GREETING = "gputui-loader-1"
 TOOK = "gputui-loader-took"
 PIECE_BYTES = 32768
+DRAFT_S = 3600.0
+"""A draft of the pack that is older was left by a loader that was killed."""
 FITS = """import sys, importlib.util
 print(sys.version.split()[0])
 sys.exit(not (sys.version.startswith(sys.argv[1]) and importlib.util.find_spec("dask")))"""
@@ -74,7 +76,8 @@ def find(wanted: str) -> str:
     for folder in folders():
         path = folder / f"agent-{wanted}.pyz"
         try:
-            if path.stat().st_uid == os.getuid() and digest(path.read_bytes()) == wanted:
+            check(folder)
+            if digest(path.read_bytes()) == wanted:
                 return str(path)
         except OSError:
             continue
@@ -99,8 +102,8 @@ def write(folder: Path, name: str, data: bytes) -> str:
     import tempfile
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if folder.lstat().st_uid != os.getuid():
-        raise OSError("it belongs to another user")
+    check(folder)
+    sweep(folder)
     handle, temporary = tempfile.mkstemp(dir=str(folder), prefix=".agent-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -110,6 +113,32 @@ def write(folder: Path, name: str, data: bytes) -> str:
         Path(temporary).unlink()
         raise
     return str(folder / name)
+
+
+def check(folder: Path) -> None:
+    """Close a folder to others, who could swap what is in it.
+
+    Raises OSError for a link, and for the folder of another user.
+    """
+    descriptor = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid():
+            raise OSError("it belongs to another user")
+        if status.st_mode & 0o077:
+            os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts of loaders that were killed."""
+    for draft in folder.glob(".agent-*"):
+        try:
+            if time.time() - draft.lstat().st_mtime > DRAFT_S:
+                draft.unlink()
+        except OSError:
+            continue
 
 
 def folders() -> "tuple[Path, Path]":

@@ -1,0 +1,68 @@
+"""Where the loader keeps the packed agent, and what it does not trust."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet.deploy import loader
+
+PACK = b"a pack"
+HASH = loader.digest(PACK)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The two folders that it may use."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return loader.folders()
+
+
+def test_a_pack_is_found_again_and_another_is_not(folders: tuple[Path, Path]) -> None:
+    path = loader.store(HASH, PACK)
+    assert (loader.find(HASH), path) == (path, str(folders[0] / f"agent-{HASH}.pyz"))
+    Path(path).write_bytes(b"something else")
+    assert loader.find(HASH) == ""
+
+
+def test_a_link_in_place_of_the_folder_is_not_followed(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (elsewhere / f"agent-{HASH}.pyz").write_bytes(PACK)
+    folders[0].parent.mkdir()
+    folders[0].symlink_to(elsewhere)
+    assert loader.find(HASH) == ""
+    assert loader.store(HASH, PACK) == str(folders[1] / f"agent-{HASH}.pyz")
+
+
+def test_the_folder_of_another_user_is_not_used(folders: tuple[Path, Path]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    first, second = folders
+    loader.store(HASH, PACK)
+    os.chown(first, 65534, 65534)
+    assert loader.find(HASH) == ""
+    assert loader.store(HASH, PACK).startswith(str(second))
+
+
+def test_a_folder_that_others_may_enter_is_closed_to_them(folders: tuple[Path, Path]) -> None:
+    loader.store(HASH, PACK)
+    folders[0].chmod(0o777)
+    assert loader.find(HASH)
+    assert folders[0].stat().st_mode & 0o777 == 0o700
+
+
+def test_the_drafts_of_loaders_that_were_killed_are_swept(folders: tuple[Path, Path]) -> None:
+    loader.store(HASH, PACK)
+    old, young = folders[0] / ".agent-old", folders[0] / ".agent-young"
+    for draft in (old, young):
+        draft.touch()
+    long_ago = time.time() - 2 * loader.DRAFT_S
+    os.utime(old, (long_ago, long_ago))
+    other = b"another pack"
+    loader.store(loader.digest(other), other)
+    assert (old.exists(), young.exists()) == (False, True)
