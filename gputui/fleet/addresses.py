@@ -62,6 +62,15 @@ def listen_addresses(
     return {name: bracketed(address) for name, address in found.items()}
 
 
+def same_family(one: str, other: str) -> bool:
+    """Return whether two addresses are of one version of IP.
+
+    >>> same_family("10.0.0.7", "10.0.0.8"), same_family("10.0.0.7", "[fd00::7]")
+    (True, False)
+    """
+    return (":" in one) == (":" in other)
+
+
 def bracketed(address: str) -> str:
     """Return an address as it stands before a port.
 
@@ -78,6 +87,14 @@ class Listening:
         self._own_address = own_address
         self._out_of_patience = out_of_patience
         self._waiting_since: float | None = None
+
+    def own_address(self, end: str) -> str:
+        """Return where workers of this machine listen, for other machines.
+
+        That is the `end` of the first connection for which this is called, and stays so.
+        """
+        self._own_address = self._own_address or end
+        return self._own_address
 
     def addresses(self, host_addresses: Iterable[HostAddress]) -> dict[str, str]:
         """Return host → the address its workers listen on; a host that must wait is left out.

@@ -15,8 +15,10 @@ PORT_HINT = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "
     "set DASK_GPUTUI__SCHEDULER__HOST to an address that the hosts reach"
 )
-
-
+FAMILY_HINT = (
+    "reach all hosts over one version of IP (AddressFamily in the SSH configuration), or set "
+    "DASK_GPUTUI__SCHEDULER__HOST to an address that all of them reach"
+)
 CLOCK_HINT = "run an NTP client there and here"
 CLOCK_SKEW_S = 10.0
 """With more, what happened on two hosts cannot be put in order; a slow connection adds some."""

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 
-from gputui.fleet.addresses import Listening
+from gputui.fleet.addresses import Listening, is_loopback
 from gputui.fleet.deploy.opening import AgentOpener, Opener
 from gputui.fleet.desired import Desired, keep
 from gputui.fleet.host import FleetHost
@@ -180,6 +180,12 @@ class Fleet:
             )
         self._reconcile_soon()
         self._listener.fleet_changed()
+
+    def local_workers_address(self, host: FleetHost) -> str:
+        """Return where workers of this machine listen, for this host; "" where it has none."""
+        if is_loopback(host.record.far_address) or not any(each.is_local for each in self.hosts):
+            return ""
+        return self._listening.own_address(host.record.local_address)
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""

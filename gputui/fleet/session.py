@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet import checks
-from gputui.fleet.addresses import bracketed
+from gputui.fleet.addresses import bracketed, same_family
 from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.settings import FleetSettings
@@ -38,6 +38,9 @@ class SessionListener(Protocol):
 
     async def scheduler_end(self) -> tuple[str, int]:
         """Return (address, port) of the scheduler as the host reaches it, once it is known."""
+
+    def local_workers_address(self) -> str:
+        """Return where workers of the head's machine listen; "" where it has none."""
 
     def made_ready(self) -> None:
         """Note that workers can be started."""
@@ -120,11 +123,20 @@ class AgentSession:
         address, port = await self.listener.scheduler_end()
         here, there = f"{bracketed(address)}:{port}", self.opened.far_address or self.host.name
         why = f"{there} cannot reach the scheduler at {here}"
-        async with self.stages.enter(HostState.CHECKING, f"{why}: no answer", checks.PORT_HINT):
+        await self._reach(address, port, why, checks.PORT_HINT)
+        workers = self.listener.local_workers_address()
+        if workers and not same_family(workers, address):
+            why = f"{there} cannot reach this machine's workers at {workers}"
+            await self._reach(workers, port, why, checks.FAMILY_HINT)
+
+    async def _reach(self, address: str, port: int, why: str, hint: str) -> None:
+        """Have the host connect to the scheduler's port at an address; raises HostError."""
+        self._reached = asyncio.Future()
+        async with self.stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
             self.opened.channel.send(Reach(address, port, self.stages.timeout_s * 0.8))
             reached = await self._reached
         if reached.error:
-            raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
+            raise self.stages.error(f"{why}: {reached.error}", hint)
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""

@@ -36,6 +36,9 @@ class Listener:
             self.states.append(host.state)
         self.changed.set()
 
+    def local_workers_address(self, host: FleetHost) -> str:
+        return ""
+
     def overreach(self, host: FleetHost, message: object) -> str:
         return ""
 

@@ -39,6 +39,23 @@ async def test_hosts_reached_over_ipv4_and_ipv6_exchange_results_at_their_own_ad
             assert len(await client.submit(b"".join, parts, workers=address, pure=False)) == 4000
 
 
+async def test_a_host_that_cannot_reach_the_workers_here_is_refused_with_the_reason(
+    clusters: Clusters, namespace_hosts: Namespaces
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    text = f"localhost {ONE_WORKER}\n{first.name} {ONE_WORKER}"
+    cluster = await clusters.start(text, ssh_config=str(namespace_hosts.config))
+    await cluster.up(2)
+    six = f"[{namespace_hosts.address6(second)}]:{second.port}"
+    with namespace_hosts.without_ipv4(second):
+        await cluster.request(ChangeHosts(0, f"{six} {ONE_WORKER}"))
+        await cluster.until(lambda: HostState.FAILED in host_states(cluster).values())
+    (failed,) = [host for host in cluster.snapshot.hosts if host.state is HostState.FAILED]
+    here = namespace_hosts.head_address
+    assert f"cannot reach this machine's workers at {here}: Network is unreach" in failed.reason
+    assert "AddressFamily" in failed.hint
+
+
 async def test_a_host_that_fails_does_not_stop_the_others(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
