@@ -34,17 +34,19 @@ async def diagnose(
     """Return the findings on every host, in the order of the hosts."""
     settings = replace(settings, cluster_id=f"doctor-{secrets.token_hex(4)}")
     shared = shared or AgentOpener(settings)
+    homes: dict[str, str] = {}
     try:
         found = await asyncio.gather(
-            *(_diagnose_one(host, settings, shared, ask) for host in hosts)
+            *(_diagnose_one(host, settings, shared, ask, homes) for host in hosts)
         )
     finally:
         await shared.close()
-    return tuple(finding for one in found for finding in one)
+    by_host = (*found, tuple(findings.shared_homes(homes)))
+    return tuple(finding for one in by_host for finding in one)
 
 
 async def _diagnose_one(
-    host: Host, settings: FleetSettings, shared: AgentOpener, ask: Ask
+    host: Host, settings: FleetSettings, shared: AgentOpener, ask: Ask, homes: dict[str, str]
 ) -> tuple[Finding, ...]:
     """Return the findings on one host, up to the one that keeps it from the rest."""
     stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
@@ -52,8 +54,10 @@ async def _diagnose_one(
         opened = await open_channel(host, settings, shared, stages)
     except HostError as error:
         return tuple(findings.unreached(host, error))
+    homes[host.name] = opened.places.get("home", "")
     try:
-        return await _examine(host, settings, opened)
+        found = await _examine(host, settings, opened)
+        return (*found, *findings.sessions(host, stages.dropped))
     except (ProtocolError, TimeoutError, EOFError) as error:
         words = str(error) or "its agent did not answer"
         return (Finding(host.name, "agent", Verdict.BAD, words),)
@@ -79,6 +83,7 @@ async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> 
     if opened.clock_ahead_s is not None:
         found.append(findings.clock(host, opened.clock_ahead_s))
     found += findings.shell(host, opened.shell_s)
+    found += findings.folders(host, opened.places)
     found.append(findings.port(host, await _try_port(settings, opened)))
     return tuple(found)
 

@@ -1,13 +1,15 @@
 """The findings of `doctor`: one check on one host each, and the table of them. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
 from gputui.fleet.settings import FleetSettings
+from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.hosts import Host
 from gputui.plain_text import safe
 from gputui.protocol.agent import Facts, Reached
@@ -17,6 +19,7 @@ DISK_NEEDED_BYTES = 5 * 2**30
 """With less, a host whose workers spill is soon full."""
 SLOW_SHELL_S = 5.0
 """With more, pyenv or a module system waits for something."""
+MAX_TMPDIR_BYTES = MAX_SOCKET_PATH_BYTES - len(f"/gputui-4294967295{LONGEST_SOCKET_NAME}")
 
 STAGE_CHECKS = (
     (HostState.RESOLVING, "resolve"),
@@ -41,8 +44,8 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock, shell
-    or port."""
+    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock, shell, cache,
+    sockets, port, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""
@@ -119,6 +122,41 @@ def shell(host: Host, took_s: float) -> Iterator[Finding]:
         text = f"its login shell took {took_s:.0f} s to start Python: so does every start"
         hint = f"look at what it runs before a command: `ssh {host.ssh_name} true`"
         yield Finding(host.name, "shell", Verdict.DOUBTFUL, text, hint)
+
+
+def folders(host: Host, places: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
+    cache = places.get("cache", ())
+    usable = [path for path, problem in cache if not problem]
+    for path, problem in [each for each in cache if each[1]][:1]:
+        text = f"{path}: {problem}; the agent is kept in {', '.join(usable)}"
+        hint = f"there: remove {path}, or make it your own"
+        yield Finding(host.name, "cache", Verdict.DOUBTFUL, text, hint)
+        return
+    if usable:
+        yield Finding(host.name, "cache", Verdict.GOOD, usable[0])
+    temporary = places.get("temporary", "")
+    if len(temporary.encode()) > MAX_TMPDIR_BYTES:
+        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {temporary}"
+        hint = "set a shorter TMPDIR there where /tmp is not to be used"
+        yield Finding(host.name, "sockets", Verdict.DOUBTFUL, text, hint)
+
+
+def sessions(host: Host, dropped: int) -> Iterator[Finding]:
+    """Yield that a host's sshd dropped connections, where it did."""
+    if dropped:
+        text = f"its sshd dropped {dropped} connections before it took this one"
+        hint = "raise MaxStartups in its sshd_config"
+        yield Finding(host.name, "sessions", Verdict.DOUBTFUL, text, hint)
+
+
+def shared_homes(homes: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield which hosts have one home, by what identifies the home of each."""
+    for identity in sorted(set(homes.values()) - {""}):
+        first, *others = [name for name, home in homes.items() if home == identity]
+        if others:
+            text = f"shared with {', '.join(others)}: bootstrap makes it ready once"
+            yield Finding(first, "home", Verdict.GOOD, text)
 
 
 def port(host: Host, reached: Reached) -> Finding:

@@ -39,6 +39,8 @@ class Stages:
         self.host = host
         self.timeout_s = timeout_s
         self.current = HostState.RESOLVING
+        self.dropped = 0
+        """Connections that the server dropped before it said anything; each was tried again."""
         self._entered = entered
         self._ask = ask
         self._timeout: asyncio.Timeout | None = None

@@ -1,11 +1,13 @@
 """What doctor finds, and how bootstrap makes a host ready."""
 
+import getpass
 import hashlib
 import os
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,8 @@ from gputui.fleet.findings import Verdict
 from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host
-from tests.sshd import AsyncsshServer, SshHosts
+from tests.fleet.test_ssh import free_port
+from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, unavailable, wait_for_ssh
 
 Start = Callable[..., AsyncsshServer]
 
@@ -43,10 +46,51 @@ async def test_doctor_names_every_check_of_a_good_host(
     settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
     shared = AgentOpener(settings, lambda: standin_pack)
     found = await diagnose([Host("ssh1", gpus=())], settings, nobody, shared)
-    checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "port"]
+    checks = ["connect", "login", "python", "versions", "gpus", "disk", "clock", "cache", "port"]
     assert [finding.check for finding in found] == checks
     bad = [finding for finding in found if finding.verdict is Verdict.BAD]
     assert bad == []
+
+
+async def test_doctor_names_folders_that_will_not_do_and_homes_that_are_shared(
+    start_asyncssh: Start, ssh_folder: SshHosts, standin_pack: Pack
+) -> None:
+    home, long = ssh_folder.folder / "home", ssh_folder.folder / ("long" * 30)
+    (home / ".cache").mkdir(parents=True)
+    long.mkdir()
+    (home / ".cache" / "gputui").symlink_to("/tmp")
+    environ = {"HOME": str(home), "XDG_CACHE_HOME": "", "TMPDIR": str(long)}
+    for name in ("ssh1", "ssh2"):
+        start_asyncssh(name, environ=environ)
+    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+    hosts = [Host(name, gpus=(), python=sys.executable) for name in ("ssh1", "ssh2")]
+    found = await diagnose(hosts, settings, nobody, Shared(settings, lambda: standin_pack))
+    said = {(one.host, one.check): (one.verdict, one.text) for one in found}
+    verdict, text = said["ssh1", "cache"]
+    assert verdict is Verdict.DOUBTFUL
+    assert text.startswith(f"{home}/.cache/gputui: ") and f"kept in {long}/gputui-" in text
+    homes = [one.text for one in found if one.check == "home"]
+    assert len(homes) == 1 and homes[0].startswith("shared with ssh")
+
+
+async def test_doctor_says_that_a_server_drops_connections(
+    ssh_folder: SshHosts, standin_pack: Pack
+) -> None:
+    if SSHD is None:
+        unavailable("there is no sshd")
+    host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
+    ssh_folder.start_sshd(host, settings="MaxStartups 1:100:1\n")
+    try:
+        wait_for_ssh(ssh_folder, host)
+        names = [f"ssh{number}" for number in range(1, 7)]
+        ssh_folder.describe(*(replace(host, name=name) for name in names))
+        settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+        hosts = [Host(name, gpus=(), python=sys.executable) for name in names]
+        found = await diagnose(hosts, settings, nobody, Shared(settings, lambda: standin_pack))
+    finally:
+        ssh_folder.stop()
+    assert any(one.check == "sessions" and "dropped" in one.text for one in found), found
+    assert [one for one in found if one.verdict is Verdict.BAD] == []
 
 
 async def test_doctor_says_where_a_host_fails_and_goes_on_with_the_others(

@@ -5,6 +5,7 @@ cache does not have it by its hash; becomes the relay. It must run on any Python
 say that it is the wrong one.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import io
@@ -17,6 +18,7 @@ from pathlib import Path
 GREETING = "gputui-loader-1"
 TOOK = "gputui-loader-took"
 PIECE_BYTES = 32768
+NETWORK = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "9p")
 DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 FITS = """import sys, importlib.util
@@ -37,6 +39,7 @@ def main() -> None:
         "address": address,
         "client": client,
         "time": time.time(),
+        "places": places(),
     }
     os.environ.pop("GPUTUI_FIND", None)
     say(f"{GREETING} {order['nonce']} {json.dumps(greeting)}\n")
@@ -113,6 +116,52 @@ def write(folder: Path, name: str, data: bytes) -> str:
         Path(temporary).unlink()
         raise
     return str(folder / name)
+
+
+def places() -> "dict[str, object]":
+    """Return what is to be known of the folders here: the cache's problems, TMPDIR, and the home.
+
+    A home is the same one on two machines where its folder is, on a network file system.
+    """
+    problems = []
+    for folder in folders():
+        try:
+            if os.path.lexists(str(folder)):
+                check(folder)
+            problem = ""
+        except OSError as error:
+            problem = error.strerror or str(error)
+        problems.append([str(folder), problem])
+    home = Path("~").expanduser()
+    identity = ""
+    with contextlib.suppress(OSError):
+        status = home.stat()
+        shared = filesystem(home) in NETWORK
+        where = "network" if shared else read("/proc/sys/kernel/random/boot_id")
+        identity = " ".join([where, str(status.st_ino), str(status.st_ctime_ns)])
+    return {"cache": problems, "temporary": os.environ.get("TMPDIR", ""), "home": identity}
+
+
+def filesystem(path: Path) -> str:
+    """Return the kind of file system that a path is on; "" where that is not known.
+
+    Source: proc_pid_mounts(5).
+    """
+    found = ("", "")
+    for line in read("/proc/self/mounts").splitlines():
+        _, point, kind = line.split(" ")[:3]
+        inside = (str(path.resolve()) + "/").startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(found[0]):
+            found = (point, kind)
+    return found[1]
+
+
+def read(path: str) -> str:
+    """Return the text of a file; "" where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def check(folder: Path) -> None:

@@ -11,8 +11,8 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -50,6 +50,8 @@ class OpenedAgent:
     """How far the host's clock is ahead of ours; None for this machine."""
     shell_s: float = 0.0
     """How long the host's login shell and Python took to start."""
+    places: Mapping[str, Any] = field(default_factory=dict)
+    """What `loader.places` says of the folders there; {} for this machine."""
 
 
 class Opener(Protocol):
@@ -138,6 +140,7 @@ async def open_channel(
         far_address,
         greeting["ahead_s"],
         greeting["took_s"],
+        greeting["places"],
     )
 
 
@@ -179,8 +182,8 @@ async def _start_relay(
 ) -> tuple[AgentChannel, dict[str, Any]]:
     """Have the loader on the host start the relay; returns its channel and the loader's greeting.
 
-    The greeting is python, version, send, address, client and, added here, ahead_s and took_s. A
-    login shell may take longer than any other stage: for a lock that all hosts of a cluster want.
+    The greeting is as `loader.py` makes it, with ahead_s and took_s. A login shell may take longer
+    than any other stage: for a lock that all hosts of a cluster want.
     """
     late = f"its login shell did not start Python within {stages.timeout_s * PATIENT:g} s"
     hint = f"does `ssh {host.ssh_name} true` return? Its shell may wait for input or for a lock"

@@ -100,7 +100,7 @@ def opening(
 
 def greeting_of_an_old_python(nonce: str) -> str:
     """Return a script for any Python that greets as `loader.py` does, with its version only."""
-    rest = {"send": False, "address": "", "client": "", "time": 0}
+    rest = {"send": False, "address": "", "client": "", "time": 0, "places": {}}
     return (
         "import json, os, sys\n"
         f"said = json.loads({json.dumps(rest)!r})\n"

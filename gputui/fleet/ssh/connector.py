@@ -132,6 +132,7 @@ class Connector:
             except (OSError, ValueError, asyncssh.Error) as error:
                 dropped = refusals.was_dropped(error) and not (login.heard_version or proxy)
                 if left and dropped:
+                    stages.dropped += 1
                     await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
                 said = await proxy.last_log_lines() if proxy else None
