@@ -30,7 +30,7 @@ def remote_head(given: str | None) -> "RemoteHead | None":
 
 def remote_machine(given: str) -> "RemoteHead":
     """Return a machine with heads, `login`, `user@login` or with the name of one."""
-    from gputui.remote.head import RemoteHead, RemoteName
+    from gputui.remote.remote_head import RemoteHead, RemoteName
 
     return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
 

@@ -64,7 +64,7 @@ async def test_doctor_names_folders_that_will_not_do_and_homes_that_are_shared(
         start_asyncssh(name, environ=environ)
     settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
     hosts = [Host(name, gpus=(), python=sys.executable) for name in ("ssh1", "ssh2")]
-    found = await diagnose(hosts, settings, nobody, Shared(settings, lambda: standin_pack))
+    found = await diagnose(hosts, settings, nobody, AgentOpener(settings, lambda: standin_pack))
     said = {(one.host, one.check): (one.verdict, one.text) for one in found}
     verdict, text = said["ssh1", "cache"]
     assert verdict is Verdict.DOUBTFUL
@@ -86,7 +86,7 @@ async def test_doctor_says_that_a_server_drops_connections(
         ssh_folder.describe(*(replace(host, name=name) for name in names))
         settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
         hosts = [Host(name, gpus=(), python=sys.executable) for name in names]
-        found = await diagnose(hosts, settings, nobody, Shared(settings, lambda: standin_pack))
+        found = await diagnose(hosts, settings, nobody, AgentOpener(settings, lambda: standin_pack))
     finally:
         ssh_folder.stop()
     assert any(one.check == "sessions" and "dropped" in one.text for one in found), found
