@@ -81,7 +81,8 @@ def test_where_no_gpu_is_nobody_is_told_to_install_cupy(client: Client) -> None:
 
 
 def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
-    facts = WorkerFacts("GPU-1", "H200", 2**30, no_gpu="", missing=("cupy",), versions=())
+    device = "GPU-1", "H200", 2**30
+    facts = WorkerFacts("tls://a", *device, no_gpu="", missing=("cupy",), versions=())
     with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
         refuse_missing(presets.get("smoke"), {"tls://a": {"name": "a:gpu0"}}, {"tls://a": facts})
 

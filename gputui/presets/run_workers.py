@@ -72,7 +72,11 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, WorkerFacts]:
-    """Have every worker describe itself."""
+    """Have every worker describe itself; one that is lost meanwhile is left out.
+
+    Raises:
+        ClusterError: all of them were lost.
+    """
     modules = tuple(each.module for each in preset.requires if job.backend in each.backends)
     futures = [
         job.client.submit(
@@ -80,12 +84,17 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Worker
             job.backend,
             modules,
             workers=[address],
+            allow_other_workers=True,  # else the task of a lost one would wait for ever
             resources={"GPU": 1} if each.get("resources", {}).get("GPU") else None,
             pure=False,
         )
         for address, each in chosen.items()
     ]
-    return dict(zip(chosen, job.results(futures, "asking workers"), strict=True))
+    answers = zip(chosen, job.results(futures, "asking workers"), strict=True)
+    facts = {address: each for address, each in answers if each.address == address}
+    if not facts:
+        raise ClusterError("all workers of this run were lost before it began")
+    return facts
 
 
 def refuse_without_gpu(

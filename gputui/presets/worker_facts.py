@@ -23,6 +23,7 @@ LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "p
 class WorkerFacts:
     """One worker, as it sees itself."""
 
+    address: str
     uuid: str | None
     device_name: str | None
     device_bytes: int | None
@@ -36,12 +37,14 @@ class WorkerFacts:
 
 def describe(backend: str, modules: tuple[str, ...]) -> WorkerFacts:
     """Return this worker's facts; the device only where `backend` is cupy."""
+    from distributed import get_worker
+
     wanted = (*modules, "cupy") if backend == "cupy" else modules
     missing = tuple(each for each in wanted if importlib.util.find_spec(each) is None)
     no_gpu = _why_no_gpu() if backend == "cupy" else ""
     on_device = backend == "cupy" and not no_gpu and "cupy" not in missing
     uuid, name, size = _device() if on_device else (None, None, None)
-    return WorkerFacts(uuid, name, size, no_gpu, missing, _versions())
+    return WorkerFacts(get_worker().address, uuid, name, size, no_gpu, missing, _versions())
 
 
 def _why_no_gpu() -> str:

@@ -133,6 +133,7 @@ def execute(
     with explained(preset.name):
         _send_modules(client, preset)
         facts = ask(preset, job, chosen)
+    chosen = {address: chosen[address] for address in facts}
     refuse_without_gpu(preset, chosen, facts)
     refuse_missing(preset, chosen, facts)
     ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))

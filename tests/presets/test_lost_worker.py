@@ -67,14 +67,30 @@ def test_a_worker_killed_in_the_middle_does_not_change_the_result(
         )
 
 
-class _Killer:
-    """Kills the second worker with SIGKILL as soon as the preset itself reports progress."""
+@pytest.mark.timeout(60)
+def test_a_worker_that_ends_while_it_is_asked_is_left_out_and_nobody_waits_for_it(
+    client: Client,
+) -> None:
+    client.wait_for_workers(2, timeout=30)
+    stopped = list(client.run(os.getpid).values())[1]
+    killer = _Killer(client, while_asked=True)
+    os.kill(stopped, signal.SIGSTOP)  # it cannot answer before it is killed
+    result = execution.execute(client, presets.get("smoke"), {}, report=killer)
+    assert killer.killed.is_set()
+    assert len(result.result["workers"]) == 1
+    assert result.result["all_right"]
 
-    def __init__(self, client: Client) -> None:
+
+class _Killer:
+    """Kills the second worker with SIGKILL when it is asked, or as soon as the preset computes."""
+
+    def __init__(self, client: Client, *, while_asked: bool = False) -> None:
         self.pid = list(client.run(os.getpid).values())[1]
+        self.while_asked = while_asked
         self.killed = threading.Event()
 
     def __call__(self, progress: execution.RunProgress) -> None:
-        if progress.stage != "asking workers" and not self.killed.is_set():
+        asked = progress.stage == "asking workers"
+        if asked == self.while_asked and not self.killed.is_set():
             os.kill(self.pid, signal.SIGKILL)
             self.killed.set()
