@@ -58,17 +58,33 @@ def retire(desired: Desired, names: Iterable[str]) -> Desired:
     )
 
 
-def add(desired: Desired, names: Iterable[str]) -> Desired:
-    """Want these besides those that run."""
-    names = frozenset(names)
-    hosts = Counter(name.rpartition(":")[0] for name in names)
+def add(desired: Desired, names: Iterable[str], running: Mapping[str, str]) -> Desired:
+    """Want these besides those that run; again, before they run, is no more than once."""
+    names = frozenset(names) - running.keys()
+    new, waiting = _by_host(names), _by_host(names & desired.asked)
+    there = Counter(running.values())
+
+    def raised(limit: int, running: int, new: int, waiting: int) -> int:
+        room = max(0, limit - running)
+        return max(limit, running) + new - min(waiting, room)
+
+    workers = desired.workers
+    if workers is not None:
+        workers = raised(workers, len(running), new.total(), waiting.total())
     return replace(
         desired,
-        workers=None if desired.workers is None else desired.workers + len(names),
-        limits=tuple((host, limit + hosts[host]) for host, limit in desired.limits),
+        workers=workers,
+        limits=tuple(
+            (host, raised(limit, there[host], new[host], waiting[host]) if new[host] else limit)
+            for host, limit in desired.limits
+        ),
         held_back=desired.held_back - names,
         asked=desired.asked | names,
     )
+
+
+def _by_host(names: Iterable[str]) -> Counter[str]:
+    return Counter(name.rpartition(":")[0] for name in names)
 
 
 def keep(desired: Desired, names: Iterable[str]) -> Desired:

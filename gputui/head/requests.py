@@ -108,7 +108,7 @@ async def _add(head: "Head", request: AddWorkers) -> Reply:
     running = head.fleet.worker_table.staying
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
-    wanted = desired.add(head.fleet.desired, request.names)
+    wanted = desired.add(head.fleet.desired, request.names, running)
     free = {spec.name for spec in head.fleet.slots()}
     if unknown := [name for name in request.names if name not in free]:
         raise HeadError(f"nothing to run it on now: {', '.join(unknown)}")

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputui.fleet import desired
@@ -69,11 +69,24 @@ def test_a_worker_that_two_frontends_retire_is_one_worker_less() -> None:
 def test_one_retired_by_name_stays_away_when_all_are_wanted() -> None:
     retired = desired.retire(Desired(), ["a:gpu1"])
     assert "a:gpu1" not in starts(EMPTY, retired)
-    assert "a:gpu1" in starts(EMPTY, desired.add(retired, ["a:gpu1"]))
+    assert "a:gpu1" in starts(EMPTY, desired.add(retired, ["a:gpu1"], {}))
 
 
 def test_one_added_by_name_is_the_one_that_starts() -> None:
-    assert starts(running("a:gpu0"), desired.add(Desired(1), ["b:gpu3"])) == ["b:gpu3"]
+    fleet = running("a:gpu0")
+    assert starts(fleet, desired.add(Desired(1), ["b:gpu3"], fleet.running)) == ["b:gpu3"]
+
+
+def test_one_that_was_made_up_for_elsewhere_comes_on_top_when_it_is_added_again() -> None:
+    fleet = running("a:gpu0", "a:gpu1")
+    wanted = Desired(2, asked=frozenset({"b:gpu3"}))
+    assert starts(fleet, desired.add(wanted, ["b:gpu3"], fleet.running)) == ["b:gpu3"]
+
+
+def test_one_that_is_kept_for_what_it_holds_gives_no_room_to_an_added_one() -> None:
+    fleet = running("a:gpu0")
+    kept = desired.keep(Desired(0), ["a:gpu0"])
+    assert starts(fleet, desired.add(kept, ["b:gpu3"], fleet.running)) == ["b:gpu3"]
 
 
 def test_a_host_can_be_scaled_alone() -> None:
@@ -161,6 +174,8 @@ def test_a_decision_about_a_thousand_hosts_takes_no_seconds() -> None:
     assert time.process_time() - began < 2.0
 
 
+loaded = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+"""A busy machine makes values slowly, and takes long for each."""
 names = st.sampled_from(["g", "h", "c", "d"])
 CAPACITY = {
     "g": GPUS,
@@ -205,12 +220,35 @@ def after(actual: Actual, changes: Changes) -> Actual:
     return replace(actual, running=there, ranked=ranked)
 
 
+ADDED = st.sets(st.sampled_from(["g:gpu0", "g:gpu2", "h:gpu1.1", "c:cpu1", "c:cpu3"]), min_size=1)
+
+
+@loaded
+@given(actuals(), desires(), ADDED)
+def test_workers_that_two_frontends_add_are_added_once(
+    actual: Actual, wanted: Desired, added: set[str]
+) -> None:
+    once = desired.add(wanted, added, actual.running)
+    assert desired.add(once, added, actual.running) == once
+
+
+@loaded
+@given(actuals(), desires(), ADDED)
+def test_adding_workers_stops_none_that_stayed_without_them(
+    actual: Actual, wanted: Desired, added: set[str]
+) -> None:
+    before = decide(actual, wanted).stops
+    assert set(decide(actual, desired.add(wanted, added, actual.running)).stops) <= set(before)
+
+
+@loaded
 @given(actuals(), desires())
 def test_deciding_again_changes_nothing(actual: Actual, desired: Desired) -> None:
     then = after(actual, decide(actual, desired))
     assert decide(then, desired) == Changes((), ())
 
 
+@loaded
 @given(actuals(), desires())
 def test_no_name_is_started_twice_nor_before_it_is_free(actual: Actual, desired: Desired) -> None:
     started = [spec.name for spec in decide(actual, desired).starts]
@@ -219,6 +257,7 @@ def test_no_name_is_started_twice_nor_before_it_is_free(actual: Actual, desired:
     assert {name.partition(":")[0] for name in started} <= actual.capacities.keys()
 
 
+@loaded
 @given(actuals(), desires())
 def test_nothing_is_lost_that_need_not_be(actual: Actual, desired: Desired) -> None:
     """What stops is too much for its host, or too much in all; the cheapest stops first."""
@@ -233,6 +272,7 @@ def test_nothing_is_lost_that_need_not_be(actual: Actual, desired: Desired) -> N
     assert places == sorted(places)
 
 
+@loaded
 @given(actuals(), desires())
 def test_as_many_run_as_are_wanted_or_as_there_is_room_for(
     actual: Actual, desired: Desired
