@@ -1,6 +1,8 @@
 """Start a head, and wait for its cluster to come up: for `--run`, the screen, `up` and Python.
 
-Nothing here imports distributed: a frontend does that while its head starts.
+Nothing here imports distributed: a frontend does that while its head starts. A head is a Popen and
+no `Child`, which belongs to an event loop: it is started before any loop runs, by callers that
+block, and may outlive them.
 """
 
 import asyncio

@@ -1,0 +1,128 @@
+"""This checkout against an older one, in pairs that take turns: what README says of both sides.
+
+    git clone . /tmp/old && git -C /tmp/old checkout 414c2e8^
+    python -m tests.benchmarks.pairs /tmp/old               # 20 pairs of each row
+    python -m tests.benchmarks.pairs /tmp/old --pairs 3 --only starting
+
+Each side runs its own gputui in this Python, and what watches a screen is the side's own
+`tests.benchmarks.screen`. Printed are the medians and the median of the pairs' ratios, new by old:
+what else the machine does reaches both halves of a pair.
+"""
+
+import argparse
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.benchmarks.peers import SIZE
+from tests.benchmarks.sides import Side, Times, own_folders, row, timed
+
+OWN = Path(__file__).resolve().parents[2]
+BAR = 1.05
+LOCAL = "localhost gpus=none workers=4 nthreads=1"
+RUN = ("--run", "random-sum", "-p", f"size={SIZE}", "--quiet")
+PROBE = """
+import os, sys
+os.chdir(sys.argv[1])
+from tests.benchmarks import screen
+def steady(shape):
+    with screen.served("steady", shape) as (socket, _), screen.watched(socket) as seen:
+        seen.rest(screen.SETTLING_S)
+        return 100 * screen.window(seen, 10.0)[0]
+print({"first": screen.first_frame_ms, "rows": lambda: screen.rows_ms("125x8"),
+       "small": lambda: steady("8x8"), "large": lambda: steady("125x8")}[sys.argv[2]]())
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A row of a table: a command, and what is taken of its run."""
+
+    table: str
+    name: str
+    arguments: tuple[str, ...]
+    """Of gputui; a single word is a probe of the screen."""
+    value: Callable[[Times], float]
+    status: int = 0
+
+    def side(self, checkout: Path) -> Side:
+        """Return the command of a checkout."""
+        python = (sys.executable, "-P")
+        command = (*python, "-m", "gputui", *self.arguments)
+        if self.table == "watching":
+            command = (*python, "-c", PROBE, str(checkout), *self.arguments)
+        return Side(str(checkout), command, {"PYTHONPATH": str(checkout)}, status=self.status)
+
+
+def _printed(times: Times) -> float:
+    return float(times.lines[-1][1])
+
+
+MEASURES = (
+    Measure("starting", "gputui --help, s", ("--help",), lambda t: t.ended_s),
+    Measure("starting", "gputui --help, s of CPU", ("--help",), lambda t: t.cpu_s),
+    Measure("starting", "an unknown preset, s", ("--run", "sdv"), lambda t: t.ended_s, status=2),
+    Measure("starting", "4 local workers, result, s", (LOCAL, *RUN), Times.line_s),
+    Measure("starting", "4 local workers, all gone, s", (LOCAL, *RUN), lambda t: t.gone_s),
+    Measure("watching", "first frame of a demo, ms", ("first",), _printed),
+    Measure("watching", "snapshot to rows, 1,000 GPUs, ms", ("rows",), _printed),
+    Measure("watching", "64 GPUs, % of a core", ("small",), _printed),
+    Measure("watching", "1,000 GPUs, % of a core", ("large",), _printed),
+)
+
+
+def main() -> None:
+    """Measure what was asked for, and print it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--only", choices=("starting", "watching"))
+    arguments = parser.parse_args()
+    old = arguments.old.resolve()
+    for checkout in (old, OWN):
+        _check(checkout)
+    row(f"{arguments.pairs} pairs, medians", "old", "new", "ratio", "bar")
+    runs: dict[tuple[str, ...], list[tuple[Times, Times]]] = {}
+    with own_folders():
+        for measure in MEASURES:
+            if arguments.only in (measure.table, None):
+                if measure.arguments not in runs:
+                    runs[measure.arguments] = _pairs(measure, old, arguments.pairs)
+                _print(measure, runs[measure.arguments])
+
+
+def _check(checkout: Path) -> None:
+    """Refuse a checkout whose gputui would not be the one that runs."""
+    where = [sys.executable, "-P", "-c", "import gputui; print(gputui.__file__)"]
+    found = subprocess.check_output(where, env={"PYTHONPATH": str(checkout)}, text=True).strip()
+    if found != f"{checkout}/gputui/__init__.py":
+        raise SystemExit(f"{checkout}: not a checkout of gputui; {found} would run")
+
+
+def _pairs(measure: Measure, old: Path, number: int) -> list[tuple[Times, Times]]:
+    """Return the runs of both sides, after one to warm up; each is first every other time."""
+    sides = measure.side(old), measure.side(OWN)
+    for side in sides:
+        timed(side)
+    found = []
+    for turn in range(number):
+        if turn % 2:
+            new, before = timed(sides[1]), timed(sides[0])
+        else:
+            before, new = timed(sides[0]), timed(sides[1])
+        found.append((before, new))
+    return found
+
+
+def _print(measure: Measure, runs: list[tuple[Times, Times]]) -> None:
+    values = [(measure.value(old), measure.value(new)) for old, new in runs]
+    old, new = (statistics.median(column) for column in zip(*values, strict=True))
+    ratio = statistics.median(new / old for old, new in values)
+    row(measure.name, f"{old:.2f}", f"{new:.2f}", f"{ratio:.2f} ×", f"≤ {BAR:.2f} ×")
+
+
+if __name__ == "__main__":
+    main()
