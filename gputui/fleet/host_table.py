@@ -200,9 +200,10 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             names = (worker.name for worker in running)
         case Telemetry(devices=devices, workers=workers):
             names = (worker.name for worker in workers)
-            own = {device.uuid for device in facts.devices} if facts else set()
-            for device in devices:
-                if device.uuid not in own and owners.get(device.uuid, host) != host:
+            others = [each for each in devices if owners.get(each.uuid, host) != host]
+            own = {device.uuid for device in facts.devices} if facts and others else set()
+            for device in others:
+                if device.uuid not in own:
                     return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
     for name in names:
         if name.rpartition(":")[0] != host:

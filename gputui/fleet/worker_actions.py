@@ -159,7 +159,7 @@ class WorkerActions:
         """Handle the end of a worker's process."""
         if message.restart_in_s is not None:
             self._stop_unknown(host, [message.name])
-        expected = message.name not in self._worker_table.staying or message.kind == "stopped"
+        expected = not self._worker_table.stays(message.name) or message.kind == "stopped"
         self._worker_table.exited(message)
         if not expected:
             kind = "crash loop" if message.crash_loop else "crashed"

@@ -51,6 +51,11 @@ class WorkerTable:
         worker = self._workers.get(name)
         return worker is None or worker.stopped
 
+    def stays(self, name: str) -> bool:
+        """Return whether a worker is one of these, and not being stopped."""
+        worker = self._workers.get(name)
+        return worker is not None and worker.state is not WorkerState.RETIRING
+
     @property
     def staying(self) -> dict[str, str]:
         """Worker → its host, of those that are not being stopped."""

@@ -67,9 +67,9 @@ class WrongTypeError(Exception):
 
 def _parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
-    parse_int = _bounded_int if MANY_DIGITS in line.translate(DIGITS_AS_ZEROS) else None
+    large = MANY_DIGITS in line.translate(DIGITS_AS_ZEROS)
     # Given bytes, json.loads would take half of a surrogate pair.
-    value = json.loads(line.decode(), parse_int=parse_int, parse_constant=_refuse)
+    value = (BOUNDED if large else PLAIN).decode(line.decode())
     if SURROGATE.search(line):
         json.dumps(value, ensure_ascii=False).encode()
     return value
@@ -83,6 +83,11 @@ def _bounded_int(digits: str) -> int:
 
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
+
+
+PLAIN = json.JSONDecoder(parse_constant=_refuse)
+"""Made once: `json.loads` with an option makes one for each line."""
+BOUNDED = json.JSONDecoder(parse_constant=_refuse, parse_int=_bounded_int)
 
 
 def _shown(line: bytes) -> str:

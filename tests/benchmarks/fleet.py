@@ -197,7 +197,9 @@ class Process:
     def __init__(self, *arguments: str) -> None:
         command = (sys.executable, "-m", __spec__.name, "--be", *arguments)
         self.began = time.monotonic()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        # A head writes its events there, thousands of them.
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
 
     def first_line(self) -> str:
         assert self.process.stdout
