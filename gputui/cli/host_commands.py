@@ -9,7 +9,7 @@ import click
 
 from gputui.cli.arguments import read_hosts
 from gputui.errors import ExitCode, UsageError
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.plain_text import safe
 from gputui.settings import load_settings

@@ -6,7 +6,7 @@ The state machine of a host takes the first; `doctor` shows all of them.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gputui.fleet.settings import FleetSettings, Versions, installed_here
+from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts
 from gputui.readings import DeviceReading, Owner

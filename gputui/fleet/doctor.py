@@ -15,7 +15,7 @@ from gputui.fleet import findings
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent, open_channel
 from gputui.fleet.findings import Finding, Verdict
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
 from gputui.protocol import VERSION

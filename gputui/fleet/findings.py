@@ -8,7 +8,7 @@ from typing import Any
 from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.hosts import Host
 from gputui.plain_text import safe

@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable
 from gputui.fleet.addresses import Listening, is_loopback
 from gputui.fleet.deploy.opening import AgentOpener, Opener
 from gputui.fleet.desired import Desired, keep
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.host_table import HostTable
 from gputui.fleet.reconcile import Actual, decide, free_slots
-from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_actions import GRACE_S, FleetListener, WorkerActions
 from gputui.fleet.worker_table import WorkerTable

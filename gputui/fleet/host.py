@@ -16,9 +16,9 @@ from gputui.errors import HostError, ProtocolError
 from gputui.fleet.addresses import bracketed
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import Opener
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.session import AgentSession
-from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts, FromAgent, Shutdown, Telemetry, ToAgent

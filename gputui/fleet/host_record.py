@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gputui.fleet.checks import chosen_devices, used_by_others
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plain_text import safe
 from gputui.plan import HostCapacity, PlannedDevice

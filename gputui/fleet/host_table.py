@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.opening import Opener
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost, HostListener
-from gputui.fleet.settings import FleetSettings
 from gputui.hosts import Host
 from gputui.plan import HostCapacity
 from gputui.protocol.agent import (

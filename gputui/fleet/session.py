@@ -14,8 +14,8 @@ from gputui.errors import ProtocolError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed, same_family
 from gputui.fleet.deploy.opening import OpenedAgent
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host_record import HostRecord
-from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.protocol import VERSION

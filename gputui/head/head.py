@@ -20,7 +20,7 @@ from gputui.fleet import desired
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.folders import runtime_folder
 from gputui.head.alarm_watch import AlarmWatch

@@ -12,8 +12,8 @@ import pytest
 import gputui
 from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.opening import AgentOpener
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
-from gputui.fleet.settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host
 from gputui.snapshot import HostState

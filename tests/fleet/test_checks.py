@@ -6,8 +6,8 @@ import pytest
 
 from gputui.fleet import checks
 from gputui.fleet.findings import Verdict, judged
+from gputui.fleet.fleet_settings import FleetSettings, Versions
 from gputui.fleet.host_record import capacity
-from gputui.fleet.settings import FleetSettings, Versions
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts
 from gputui.readings import DeviceProcess, DeviceReading, Owner

@@ -18,7 +18,7 @@ from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host
 from tests.fleet.test_ssh import free_port

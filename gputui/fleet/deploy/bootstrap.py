@@ -16,7 +16,7 @@ from gputui.errors import HostError, UsageError
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import AgentOpener
-from gputui.fleet.settings import FleetSettings, installed_here
+from gputui.fleet.fleet_settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
 from gputui.hosts import Host
 

@@ -22,7 +22,7 @@ from gputui.fleet.addresses import is_link_local, own_end
 from gputui.fleet.agent_channel import AgentChannel, LocalStream
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
-from gputui.fleet.settings import FleetSettings
+from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.hosts import Host
 from gputui.process.search_path import own_python
