@@ -274,6 +274,7 @@ def doctor(hosts: str | None) -> int:
 @click.argument("hosts", required=False, metavar="HOSTS")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--lock", metavar="FILE", help="A requirements file with hashes, and only that.")
+@click.option("--write-lock", metavar="FILE", help="Write such a file of the versions used here.")
 @click.option("--wheels", metavar="FOLDER", help="Wheels of this machine, sent to the hosts.")
 @click.option("--index", metavar="URL", default="", help="The index to install from.")
 @click.option("--host-pip-conf", is_flag=True, help="Let the hosts' own pip settings count.")
@@ -281,11 +282,14 @@ def bootstrap(
     hosts: str | None,
     yes: bool,
     lock: str | None,
+    write_lock: str | None,
     wheels: str | None,
     index: str,
     host_pip_conf: bool,
 ) -> int:
     """Make HOSTS ready: Python packages of the versions used here."""
-    from gputui.cli.host_commands import bootstrap
+    from gputui.cli.host_commands import bootstrap, lock_packages
 
+    if write_lock:
+        return lock_packages(write_lock, hosts, wheels, index)
     return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)

@@ -14,6 +14,7 @@ import pytest
 
 from gputui.errors import UsageError
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
+from gputui.fleet.deploy.lock import write_lock
 from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.doctor import diagnose
@@ -182,6 +183,24 @@ async def test_a_wheel_that_is_not_the_locked_one_is_refused(
     )
     assert any("--require-hashes" in line for line in told)
     assert outcome.reason == "the packages could not be installed: see above"
+
+
+def test_a_lock_file_is_written_from_wheels_with_their_hashes(tmp_path: Path) -> None:
+    pinned = dict(pin.split("==") for pin in pins())
+    text = make_wheels(tmp_path / "wheels", **{k.replace("-", "_"): v for k, v in pinned.items()})
+    source = read_source(None, tmp_path / "wheels", "", False)
+    assert write_lock(tmp_path / "lock.txt", source) == len(pinned)
+    written = (tmp_path / "lock.txt").read_text().splitlines()[1:]
+    assert set(written) == set(text.replace("scikit_", "scikit-").splitlines())
+    assert read_source(tmp_path / "lock.txt", None, "", False).lock
+
+
+def test_a_lock_file_of_packages_that_are_nowhere_says_which(tmp_path: Path) -> None:
+    make_wheels(tmp_path / "wheels", other="1")
+    source = read_source(None, tmp_path / "wheels", "", False)
+    with pytest.raises(UsageError, match=r"pip found no packages to lock: .*dask=="):
+        write_lock(tmp_path / "lock.txt", source)
+    assert not (tmp_path / "lock.txt").exists()
 
 
 def test_a_lock_of_another_dask_is_refused(tmp_path: Path) -> None:

@@ -111,6 +111,12 @@ def pins() -> tuple[str, ...]:
     return tuple(f"{name}=={there}" for name, there in pinned if there)
 
 
+def cupy_requirement() -> tuple[str, ...]:
+    """Return the CuPy that is installed here, with its CUDA libraries; () without one."""
+    found = (pair for pair in installed_here().items() if pair[0].startswith("cupy-cuda"))
+    return tuple(f"{name}[ctk]=={version}" for name, version in found)
+
+
 async def bootstrap(
     hosts: Iterable[Host],
     settings: FleetSettings,
