@@ -1,6 +1,5 @@
 """Hosts that are slow, full, old, or whose login shell does what it likes."""
 
-import asyncio
 import getpass
 import random
 import shutil
@@ -67,19 +66,6 @@ async def test_a_login_shell_that_waits_for_ever_is_named(
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     assert "its login shell did not start Python within" in host.status.reason
     assert "`ssh ssh1 true`" in host.status.hint
-
-
-async def test_hosts_whose_shells_wait_for_one_lock_all_come_up(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
-) -> None:
-    lock = f"exec 9>{ssh_folder.folder}/lock; flock 9; sleep 0.2; exec 9>&-"
-    start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, lock))
-    aliases = [replace(ssh_folder.hosts[0], name=f"many{number}") for number in range(16)]
-    ssh_folder.describe(*aliases)
-    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=2.0)
-    hosts = [reaching.begin(cpu_host(alias.name, python=sys.executable)) for alias in aliases]
-    await asyncio.gather(*(reaching.end(host, bound_s=60) for host in hosts))
-    assert {host.status.reason for host in hosts} == {""}
 
 
 @pytest.mark.parametrize("version", ["2.7", "3.6"])

@@ -43,6 +43,8 @@ DROPPED_TRIES = 8
 HANDSHAKES = 5
 """To see a host key, once its revocation was looked up, without certificates, once
 KnownHostsCommand knows it, and the one."""
+HANDSHAKES_AT_ONCE = 32
+"""Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
 
@@ -62,6 +64,7 @@ class Connector:
         self._file = file
         self._evaluator = Evaluator(file)
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
+        self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jump_hosts: dict[Route, asyncio.Task[JumpHost]] = {}
         self._identities = Identities()
 
@@ -125,8 +128,9 @@ class Connector:
                 if configuration.proxy_command:
                     proxy = Proxy(configuration.proxy_command)
                     return await self._handshake(target, login, stages, proxy=proxy)
-                sock = await open_socket(configuration, stages)
-                return await self._handshake(target, login, stages, sock=sock)
+                async with self._handshakes:
+                    sock = await open_socket(configuration, stages)
+                    return await self._handshake(target, login, stages, sock=sock)
             except asyncssh.HostKeyNotVerifiable:
                 raise
             except (OSError, ValueError, asyncssh.Error) as error:

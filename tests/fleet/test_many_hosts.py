@@ -1,0 +1,89 @@
+"""Many hosts at once, on a real sshd whose login shell takes a second and wants a lock.
+
+All of them are this machine, which runs their shells and agents too: hence the generous bounds.
+"""
+
+import asyncio
+import getpass
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet.deploy.pack import load_pack
+from gputui.hosts import Host
+from gputui.snapshot import HostState as S
+from tests.fleet.conftest import Reaching
+from tests.fleet.test_ssh import free_port
+from tests.processes import nothing_left
+from tests.sshd import SSHD, SshHost, SshHosts, unavailable, wait_for_ssh
+
+SHELL = """#!/bin/sh
+sleep 1
+exec 9>{folder}/lock; flock 9; sleep {locked_s}; exec 9>&-
+exec sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+MOST_PSS_BYTES = 25 * 2**20
+"""Of an agent before its forkserver."""
+
+
+@pytest.fixture
+def slow_sshd(ssh_folder: SshHosts) -> Iterator[SshHosts]:
+    """An sshd with its usual limits, MaxStartups and MaxSessions, and a slow login shell."""
+    if SSHD is None:
+        unavailable("there is no sshd")
+    host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
+    shell = ssh_folder.folder / "shell"
+    shell.write_text(SHELL.format(folder=ssh_folder.folder, locked_s=0.1))
+    shell.chmod(0o755)
+    ssh_folder.start_sshd(host, settings=f"ForceCommand {shell}\n")
+    try:
+        wait_for_ssh(ssh_folder, host)
+        ssh_folder.describe(host)
+        yield ssh_folder
+    finally:
+        ssh_folder.stop()
+
+
+@pytest.mark.parametrize(
+    "count", [16, pytest.param(64, marks=[pytest.mark.long, pytest.mark.timeout(550)])]
+)
+async def test_hosts_at_once_all_come_up_behind_one_slow_shell(
+    reaching: Reaching, slow_sshd: SshHosts, count: int
+) -> None:
+    reaching.shared_pack = load_pack()
+    names = [f"many{number}" for number in range(count)]
+    slow_sshd.describe(*(replace(slow_sshd.hosts[0], name=name) for name in names))
+    id = f"many-{os.urandom(4).hex()}"
+    reaching.configure(cluster_id=id, ssh_config=str(slow_sshd.config), stage_timeout_s=120.0)
+    reaching.configure(lease_s=300.0, silence_s=120.0)
+    began, began_cpu_s = asyncio.get_running_loop().time(), time.process_time()
+    hosts = [
+        reaching.begin(Host(name, gpus=(), python=sys.executable), scheduler=False)
+        for name in names
+    ]
+    for host in hosts:
+        await reaching.listeners[host.name].until(
+            lambda host=host: host.state in (S.CHECKING, S.FAILED), bound_s=500
+        )
+    assert {host.status.reason for host in hosts} == {"waiting for the scheduler"}
+    pss = sum(pss_bytes(host.facts.agent_pid) for host in hosts if host.facts) / count
+    took_s = asyncio.get_running_loop().time() - began
+    cpu_ms = 1000 * (time.process_time() - began_cpu_s) / count
+    print(f"{count} hosts in {took_s:.1f} s, {pss / 2**20:.1f} MB PSS an agent, ", end="")
+    print(f"{cpu_ms:.0f} ms of CPU here a host")
+    assert 0 < pss < MOST_PSS_BYTES
+    await reaching.close()
+    await nothing_left(id)
+
+
+def pss_bytes(pid: int) -> int:
+    """Return a process's proportional share of memory."""
+    found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+    assert found
+    return int(found[1]) * 1024
