@@ -1,22 +1,38 @@
 """Reaching the hosts: SSH, packing the agent, desired against actual, doctor, bootstrap.
 
-How a line of the hosts file becomes a worker, file by file; what is not named here is a detail:
+How a line of the hosts file becomes a worker, step by step; `tests/fleet/test_path.py` says what
+counts as one, and holds the steps to the code:
 
-    hosts.py                   parse_hosts: the line becomes a `Host`
-    head/head.py               _start gives it to the fleet
-    fleet/fleet.py             add_hosts
-    fleet/host_table.py        add: a `FleetHost` for the line
-    fleet/host.py              _live, _attempt: reach it, and again when it was lost
-    fleet/deploy/opening.py    open_channel: a channel to its agent, which is sent where it is not
-    fleet/ssh/connector.py     connect (localhost needs none)
-    fleet/session.py           _make_ready: ask for its facts, check them, try the scheduler's port
-    fleet/host_record.py       meet: its `Facts` become a `HostCapacity`
-    fleet/fleet.py             host_changed: it is ready; reconcile
-    fleet/reconcile.py         decide: desired against actual, pure; plan.py makes the `WorkerSpec`
-    fleet/worker_actions.py    start: `StartWorkers` to its agent; worker_table.py knows of it
+    head/head.py               Head.__init__
+    hosts.py                   parse_hosts
+    head/head.py               Head.run, Head._start
+    fleet/fleet.py             Fleet.add_hosts
+    fleet/host_table.py        HostTable.add
+    fleet/host.py              FleetHost.__init__, FleetHost.start, FleetHost._live
+    fleet/host.py              FleetHost._attempt
 
-    agent/supervisor.py        _carry_out, on the host
-    agent/workers.py           start, _fork
-    agent/forkserver.py        _fork, _become_worker
-    worker/worker.py           work: it registers with the scheduler
+    fleet/deploy/opening.py    AgentOpener.open, open_channel
+    fleet/ssh/connector.py     Connector.connect
+    fleet/deploy/opening.py    _start_relay
+
+    fleet/session.py           AgentSession.attend, AgentSession._make_ready, AgentSession._probe
+    agent/supervisor.py        Supervisor._meet, Supervisor._take, Supervisor._carry_out
+    agent/supervisor.py        Supervisor._tell_facts
+    agent/facts.py             gather_facts
+    fleet/session.py           AgentSession._read, AgentSession._take
+    fleet/host_record.py       HostRecord.meet
+    fleet/session.py           AgentSession._check
+    agent/supervisor.py        Supervisor._try_port
+    fleet/host.py              FleetHost.made_ready
+    fleet/host_record.py       HostRecord.become
+
+    fleet/fleet.py             Fleet.host_changed, Fleet._reconcile_soon, Fleet._reconcile_now
+    fleet/fleet.py             Fleet.reconcile
+    fleet/reconcile.py         decide
+    fleet/worker_actions.py    WorkerActions.start, WorkerActions._send_start
+    fleet/host.py              FleetHost.send
+    agent/workers.py           Workers.start, Workers._add, Workers._fork, Workers._order
+    agent/forkserver_process.py  ForkserverProcess.order
+    agent/forkserver.py        Forkserver._take_order, Forkserver._fork, Forkserver._become_worker
+    worker/worker.py           work
 """

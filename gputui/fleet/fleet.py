@@ -220,7 +220,7 @@ class Fleet:
 
     def reconcile(self) -> Changes:
         """Start what is desired and does not run, and stop what runs and is not."""
-        changes = self.preview(self.desired)
+        changes = decide(self._actual(), self.desired)
         if changes.starts:
             self._worker_actions.start(changes.starts, self._addresses())
             self._watch_starts()
