@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         gputui.env |= openssh_hosts.environment
         host = openssh_hosts.hosts[0]
         home = openssh_hosts.folder / host.name
-        done = gputui("up", HERE, "--name", "lab", "--on", host.name)
+        done = gputui("up", HERE, "--name", "lab", "--on", host.name, "--dashboard", "0")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("lab: 2 workers at tls://")
         assert f"gputui attach {host.name}:lab; gputui down {host.name}:lab" in done.stderr
@@ -69,9 +70,11 @@ def test_a_run_uses_a_cluster_on_another_machine_and_leaves_it_running(there: Th
 
 PYTHON = """
 import sys, gputui
+from urllib.request import urlopen
 from distributed import Client
 with gputui.connect(sys.argv[1]) as cluster, Client(cluster) as client:
-    print(cluster.name, client.submit(sum, [1, 2]).result(), cluster.scheduler_address)
+    dashboard = urlopen(cluster.dashboard_link).status
+    print(cluster.name, client.submit(sum, [1, 2]).result(), cluster.scheduler_address, dashboard)
 """
 
 
@@ -83,8 +86,9 @@ def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
         env={**os.environ, **there.gputui.env},
         timeout=BOUND_S,
     )
-    name, result, address = done.stdout.split()
-    assert (name, result) == ("lab", "3"), done.stderr
+    assert done.returncode == 0, done.stderr
+    name, result, address, dashboard = done.stdout.split()
+    assert (name, result, dashboard) == ("lab", "3", "200")
     assert address.startswith("tls://127.0.0.1:")
     assert address != there.connection_file["address"]
 
@@ -136,7 +140,9 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
                 wait_until(lambda: not [*gputui.runtime.rglob("remote-*")])  # it is given up
             finally:
                 namespace_hosts.mend(host)
+            back_at = time.monotonic()
             found(lambda: sessions(namespace_hosts) - before)
+            print(f"reached again {time.monotonic() - back_at:.1f} s after the network was back")
             assert process.poll() is None
         assert gputui("ls", host.name).stdout.splitlines()[1].split()[:3] == ["frozen", "2", "1"]
     finally:

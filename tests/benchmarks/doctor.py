@@ -1,0 +1,103 @@
+"""What `doctor` costs beside asyncssh that runs `true` on the same hosts, all at once.
+
+    python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3]
+
+All hosts are names of one sshd on this machine, which so plays them, too: wall time has their
+shells, interpreters and agents in it; CPU time is that of the client alone.
+"""
+
+import argparse
+import asyncio
+import getpass
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import asyncssh
+
+from gputui.fleet.doctor import diagnose
+from gputui.fleet.findings import Verdict
+from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.stages import Question
+from gputui.hosts import Host
+from tests.fleet.test_ssh import free_port
+from tests.sshd import SshHost, SshHosts, wait_for_ssh
+
+
+def main() -> None:
+    """Print medians of both, and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        ssh_hosts = SshHosts(Path(folder))
+        ssh_hosts.make_keys()
+        host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
+        ssh_hosts.start_sshd(host, settings="MaxStartups 1000\n")
+        try:
+            wait_for_ssh(ssh_hosts, host)
+            names = [f"host{number}" for number in range(arguments.hosts)]
+            ssh_hosts.describe(*(replace(host, name=name) for name in names))
+            measure(ssh_hosts, arguments.repeats)
+        finally:
+            ssh_hosts.stop()
+
+
+def measure(hosts: SshHosts, repeats: int) -> None:
+    """Run both in turn, and print how they compare."""
+    took: dict[str, list[tuple[float, float]]] = {"asyncssh true": [], "doctor": []}
+    for _ in range(repeats):
+        took["asyncssh true"].append(timed(lambda: run_true(hosts)))
+        took["doctor"].append(timed(lambda: examine(hosts)))
+    for name, pairs in took.items():
+        wall_s, cpu_s = (statistics.median(each) for each in zip(*pairs, strict=True))
+        print(f"{name:14} {wall_s:6.2f} s, {1000 * cpu_s / len(hosts.hosts):4.0f} ms CPU a host")
+    pairs = zip(took["doctor"], took["asyncssh true"], strict=True)
+    ratios = [(ours[0] / theirs[0], ours[1] / theirs[1]) for ours, theirs in pairs]
+    wall, cpu = (statistics.median(each) for each in zip(*ratios, strict=True))
+    print(f"doctor / true  {wall:6.2f} × wall, {cpu:.2f} × CPU, {len(hosts.hosts)} hosts")
+
+
+def timed(work: Callable[[], Awaitable[None]]) -> tuple[float, float]:
+    """Return the wall and CPU time of this process that some work takes."""
+    began, began_cpu = time.monotonic(), time.process_time()
+    asyncio.run(work())  # type: ignore[arg-type]
+    return time.monotonic() - began, time.process_time() - began_cpu
+
+
+async def run_true(hosts: SshHosts) -> None:
+    """Log in to every host, and run `true`."""
+
+    async def one(host: SshHost) -> None:
+        async with asyncssh.connect(
+            host.address,
+            host.port,
+            config=None,
+            known_hosts=str(hosts.known_hosts),
+            client_keys=[str(hosts.client_key)],
+        ) as connection:
+            await connection.run("true", check=True)
+
+    await asyncio.gather(*map(one, hosts.hosts))
+
+
+async def examine(hosts: SshHosts) -> None:
+    """Have doctor look at every host; all must be well."""
+
+    async def nobody(question: Question) -> str | None:
+        return None
+
+    settings = FleetSettings("none", ssh_config=str(hosts.config), stage_timeout_s=120.0)
+    named = [Host(host.name, gpus=(), python=sys.executable) for host in hosts.hosts]
+    found = await diagnose(named, settings, nobody)
+    bad = [one for one in found if one.verdict is Verdict.BAD]
+    assert not bad, bad[:3]
+
+
+if __name__ == "__main__":
+    main()
