@@ -51,6 +51,11 @@ class Span(Enum):
         """Seconds between two of its readings."""
         return self.value[2]
 
+    @property
+    def seconds(self) -> int:
+        """How far back it goes at least."""
+        return self.value[1] * self.value[2]
+
     def step(self, dots: int) -> int:
         """Return how many readings one of so many dots is the mean of.
 
@@ -74,6 +79,14 @@ class Frame:
     """UUID → its place in each of the columns."""
     columns: tuple["array[int]", ...]
     """The values of each metric."""
+    means: tuple[int, ...]
+    """The mean of all GPUs, by metric."""
+
+    @classmethod
+    def of(cls, places: Mapping[str, int], columns: tuple["array[int]", ...]) -> "Frame":
+        """Return the frame of these readings."""
+        means = tuple(_packed_mean(column) if column else MISSING for column in columns)
+        return cls(places, columns, means)
 
 
 class History:
@@ -108,7 +121,7 @@ class History:
         if uuids != self._uuids:
             self._uuids = uuids
             self._places = {uuid: place for place, uuid in enumerate(uuids)}
-        self._fine.append(Frame(self._places, columns(devices)))
+        self._fine.append(Frame.of(self._places, columns(devices)))
         self._read += 1
         if self._read % COARSE_READINGS == 0:
             self._coarse.append(mean_frame(list(self._fine)[-COARSE_READINGS:]))
@@ -133,6 +146,22 @@ class History:
             self._graphs.clear()
         self._graphs[key] = whole, graph
         return graph
+
+    def together(self, metric: Metric, begun_s: float, ended_s: float) -> list[float | None]:
+        """Return the means of all GPUs from so long ago until so long ago, None where unread."""
+        fine = begun_s < FINE_KEPT
+        every = 1 if fine else COARSE_READINGS
+        frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)
+        raw = array("H", [frame.means[metric] for frame in frames])
+        first, last = round(begun_s / every), round(ended_s / every)
+        if first > len(raw) and len(raw) < kept:
+            past = [of[0 if fine else 1][metric] for of in self._past.values()]
+            longest = max(map(len, past), default=0)
+            whole = mean_columns(each for each in past if len(each) == longest)
+            raw = whole[-(kept - len(raw)) :] + raw
+        found = unpacked(raw, metric)
+        missing: list[float | None] = [None] * max(0, first - max(last, len(found)))
+        return [*missing, *found[max(0, len(found) - first) : max(0, len(found) - last)]]
 
     def minute(self, metric: Metric) -> Mapping[str, float]:
         """Return the mean of each GPU over the last whole minute, as far as it was read."""
@@ -169,7 +198,7 @@ def mean_frame(frames: Sequence[Frame]) -> Frame:
     """Return the mean of some frames, of those GPUs that the last one has."""
     last = frames[-1]
     metrics = zip(*(_columns_like(last, frame) for frame in frames), strict=True)
-    return Frame(last.places, tuple(mean_columns(metric) for metric in metrics))
+    return Frame.of(last.places, tuple(mean_columns(metric) for metric in metrics))
 
 
 def mean_columns(columns: Iterable["array[int]"]) -> "array[int]":
@@ -177,7 +206,7 @@ def mean_columns(columns: Iterable["array[int]"]) -> "array[int]":
     return array("H", [_packed_mean(values) for values in zip(*columns, strict=True)])
 
 
-def _packed_mean(values: tuple[int, ...]) -> int:
+def _packed_mean(values: Sequence[int]) -> int:
     if MISSING in values:
         values = tuple(value for value in values if value != MISSING)
         return sum(values) // len(values) if values else MISSING

@@ -119,11 +119,12 @@ def graph_lines(
             _block(device, graphed, history, span, each, rows)
             for graphed in GRAPHS[first : first + abreast]
         ]
-        lines += [_joined(parts) for parts in zip(*blocks, strict=True)]
-    return [*lines, _joined([axis(span, each)] * abreast)]
+        lines += [side_by_side(parts) for parts in zip(*blocks, strict=True)]
+    return [*lines, side_by_side([axis(span, each)] * abreast)]
 
 
-def _joined(lines: Sequence[Line]) -> Line:
+def side_by_side(lines: Sequence[Line]) -> Line:
+    """Return lines as one, with a gap between."""
     first, *rest = lines
     return [*first, *(part for line in rest for part in ((" " * GAP, ""), *line))]
 
@@ -143,15 +144,17 @@ def _block(
 
 
 def axis(span: Span, width: int) -> Line:
-    """Return the line below a graph that says how long ago its parts are.
+    """Return the line below a graph that says where its span begins, and its middle is.
 
     >>> axis(Span.MINUTES_2, 40)
-    [('2:40 ago          1:20               now', 'dim')]
+    [('      2:00 ago         1:00          now', 'dim')]
     """
     seconds = span.step(2 * width) * 2 * width * span.reading_s
-    begin, middle = f"{fmt.elapsed(seconds)} ago", fmt.elapsed(seconds / 2)
-    text = begin.ljust(width // 2 - len(middle) // 2) if width >= 30 else begin
-    text += middle if width >= 30 else ""
+    ticks = [(span.seconds, f"{fmt.elapsed(span.seconds)} ago")]
+    ticks += [(span.seconds // 2, fmt.elapsed(span.seconds // 2))] if width >= 30 else []
+    text = ""
+    for ago, label in ticks:
+        text = text.ljust(round(width * (1 - ago / seconds)) - len(label) // 2) + label
     return [(text + "now".rjust(width - len(text)), "dim")]
 
 

@@ -51,10 +51,10 @@ class RunRow:
 
 
 def began(run: RunStatus) -> str:
-    """Return when a run began: the time, or the day where that was not today."""
+    """Return when a run began: the time, and the day where that was not today."""
     at = datetime.fromtimestamp(run.started_at)
     today = datetime.fromtimestamp(time.time()).date()
-    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%d %b}"
+    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%d %b %H:%M}"
 
 
 def run_lines(row: RunRow, width: int, story: Story | None = None, command: str = "") -> list[Line]:
@@ -62,13 +62,14 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
 
     `command` is what runs the same in a shell, "" for none that is worth a line.
     """
-    run, story = row.run, story or Story()
+    run, story, took = row.run, story or Story(), fmt.elapsed(row.took_s)
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
     lines: list[Line] = [
         [
             (f"{MARKS[run.state][0]} {run.state.value}", row.role),
             (f"  {fmt.safe(run.preset)}", "title"),
-            (f"  began {began(run)}, took {fmt.elapsed(row.took_s)}", ""),
+            (f"  began {began(run)}", ""),
+            (f", took {took}" if run.state.ended else f", {took} so far", ""),
             (f"  {fmt.safe(run.id)}", "dim"),
         ],
         *wrapped(row.parameters, width, "dim"),

@@ -18,6 +18,7 @@ from gputui.tui.rendering.figures import figure_lines, figure_of
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, fitted
 from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
+from gputui.tui.rendering.run_graphs import LINES, gpu_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.views.tasks_view import progress_lines
@@ -57,7 +58,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
         "RST", 3, 3, lambda r: str(r.run.restarts),
         lambda r: "warn" if r.run.restarts else "dim", right=True,
     ),
-    text_column("BEGAN", 8, 4, lambda r: began(r.run), lambda r: "dim"),
+    text_column("BEGAN", 12, 4, lambda r: began(r.run), lambda r: "dim"),
     text_column("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
     text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else "", rest=14),
 )  # fmt: skip
@@ -85,6 +86,8 @@ class RunsView(Listing[RunRow]):
         self._earlier: tuple[RunStatus, ...] = ()
         self._stories: dict[tuple[str, RunState], Story] = {}
         self._reading = False
+        self._graphs: dict[tuple[str, int], list[Line]] = {}
+        """What the GPUs did during runs that are over, by id and width."""
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of earlier clusters after this one's."""
@@ -129,13 +132,26 @@ class RunsView(Listing[RunRow]):
         run = value.run
         command = self._command(run) if run.error_type else ""
         lines = run_lines(value, width, self._story(run), command)
-        room = max(LEAST_FIGURE, height - len(lines) - 1)
+        gpus = self._gpus(value, width)
+        room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
         watched = self.screen_app.watched
         if not run.state.ended and watched.snapshot is not None:
             groups = watched.snapshot.groups
             lines += [(), *progress_lines(groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
+        return [*lines, (), *gpus] if gpus else lines
+
+    def _gpus(self, value: RunRow, width: int) -> list[Line]:
+        """Return what the GPUs did meanwhile; what is over is looked up once."""
+        watched, ended = self.screen_app.watched, value.run.ended_at
+        key = (value.run.id, width)
+        if ended is not None and key in self._graphs:
+            return self._graphs[key]
+        now = watched.snapshot.taken_at if watched.snapshot else 0.0
+        lines = gpu_lines(value, watched.history, now, width)
+        if ended is not None and lines:
+            self._graphs[key] = lines
         return lines
 
     def _story(self, run: RunStatus) -> Story | None:

@@ -23,7 +23,7 @@ from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
 
-NAME_CELLS = 16
+SHORTEST_NAME, NAME_CELLS = 5, 16
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
 SHORTEST_BAR, LONGEST_BAR = 8, 72
@@ -46,12 +46,17 @@ def progress_lines(
 
 
 def _bar_cells(width: int) -> int:
-    return min(LONGEST_BAR, max(SHORTEST_BAR, width - NAME_CELLS - 47))
+    return min(LONGEST_BAR, max(SHORTEST_BAR, width - _name_cells(width) - 47))
+
+
+def _name_cells(width: int) -> int:
+    """Return how wide the names are: less where the counts would not fit."""
+    return max(SHORTEST_NAME, min(NAME_CELLS, width - SHORTEST_BAR - 47))
 
 
 def _heading(width: int) -> Line:
     titles = f"{'DONE':>13} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
-    title = fitted("TASKS", NAME_CELLS + 1) + " " * (_bar_cells(width) + 1)
+    title = fitted("TASKS", _name_cells(width) + 1) + " " * (_bar_cells(width) + 1)
     return [(title + titles, "heading")]
 
 
@@ -62,7 +67,7 @@ def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Lin
     left = fmt.elapsed(pace.left_s) if group.finished < group.total else "done"
     counts = f"{fmt.count(group.finished)}/{fmt.count(group.total)}"
     return [
-        (fitted(fmt.safe(group.prefix), NAME_CELLS) + " ", ""),
+        (fitted(fmt.safe(group.prefix), _name_cells(width)) + " ", ""),
         *gauge(share, f"{share:.0%}", _bar_cells(width)),
         (f" {counts:>13} {fmt.count(group.processing):>5} {rate:>7}", ""),
         (f" {left:>8}", "dim" if left == "done" else ""),

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, fitted, merged
+from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.widgets.pane import Pane
 
 
@@ -171,7 +171,10 @@ class HeatPane(Pane):
             self.cursor = self._order[0] if self._order else None
         self._places.clear()
         lines = len(self._arranged.lines)
-        self._rows = [*(self._row(y) for y in range(min(height - 1, lines))), legend]
+        self._rows = [
+            *(self._row(y) for y in range(min(height - 1, lines))),
+            whole_fields(legend, width),
+        ]
         self.put(self._rows)
 
     def lines_wanted(self, blocks: Sequence[Block], width: int, height: int) -> int:

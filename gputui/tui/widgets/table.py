@@ -44,7 +44,7 @@ class Table(ScrollView, Drawing, can_focus=True):
         Binding("enter", "choose", show=False),
     ]
     DEFAULT_CSS = """
-    Table { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }
+    Table { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
     """
 
     class Moved(Message):

@@ -65,8 +65,8 @@ def _state(row: HostRow, width: int) -> Line:
 def _glyphs(row: HostRow, width: int) -> Line:
     slots = row.slots if len(row.slots) <= width else row.slots[: width - 1]
     parts = merged(row.look.cell(slot) for slot in slots)
-    rest = width - len(slots)
-    return [*parts, (("…" if len(row.slots) > width else " ") + " " * (rest - 1), "dim")]
+    more = "…" if len(row.slots) > width else ""
+    return [*parts, (more.ljust(width - len(slots)), "dim")]
 
 
 def _utilization(row: HostRow, width: int) -> Line:

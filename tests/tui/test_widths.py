@@ -1,0 +1,75 @@
+"""Lines are exactly as wide as their room, and what does not fit is left out whole."""
+
+import pytest
+
+from gputui.slots import slots_of
+from gputui.snapshot import RunState, RunStatus, TaskGroupStatus
+from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric
+from gputui.tui.rendering.lines import Line, whole_fields
+from gputui.tui.rendering.results import RunRow
+from gputui.tui.rendering.run_graphs import gpu_lines
+from gputui.tui.totals import Throughput
+from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
+from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
+from gputui.tui.views.tasks_view import progress_lines
+from tests.tui.build import EPOCH, device, host, snapshot
+
+LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
+
+
+def cells(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8, 16])
+def test_a_cell_of_a_host_is_as_wide_as_its_column(gpus: int) -> None:
+    found = host("h", *(device(number) for number in range(gpus)))
+    row = HostRow(found, slots_of(snapshot(found)), LOOK, alarms=gpus)
+    for width in (8, 12, 16):
+        assert {cells(column.cell(row, width)) for column in HOST_COLUMNS} == {width}
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("metric", list(HeatMetric))
+def test_a_legend_names_its_marks_whole(metric: HeatMetric, width: int) -> None:
+    shown = whole_fields(HeatLook(metric, EPOCH, {}, {}).legend(), width)
+    assert cells(shown) <= width
+    assert "".join(text for text, _ in shown).endswith(
+        (" alarm", " broken", " silent", " no worker")
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_failures_of_a_task_group_are_not_cut_off(width: int) -> None:
+    group = TaskGroupStatus("g", "random_sample", waiting=9000, memory=10, erred=7)
+    heading, line = progress_lines([group], Throughput(), width - 1, 9)
+    assert cells(heading) == cells(line) < width
+    assert line[-1][0].endswith("7")
+
+
+def history(*percents: float) -> History:
+    found = History()
+    for percent in percents:
+        found.add([device(0, utilization_percent=percent), device(1, utilization_percent=0.0)])
+    return found
+
+
+def test_a_run_is_shown_with_what_the_gpus_did_meanwhile() -> None:
+    found = history(90, 90, 20, 40, 60, 90, 90)
+    assert found.together(Metric.UTILIZATION, 5, 2) == [10, 20, 30]
+    run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 5, EPOCH - 2)
+    lines = gpu_lines(RunRow.at(run, EPOCH), found, EPOCH, 60)
+    assert "UTIL 20 % on average" in "".join(text for line in lines for text, _ in line)
+    assert {cells(line) for line in lines[1:]} == {60}
+
+
+def test_what_was_not_read_of_a_run_is_missing_not_zero() -> None:
+    assert history(40, 40).together(Metric.UTILIZATION, 4, 0) == [None, None, 20, 20]
+    run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 9000, EPOCH - 8000)
+    assert gpu_lines(RunRow.at(run, EPOCH), history(40, 40, 40, 40), EPOCH, 60) == []
+
+
+def test_a_long_run_is_shown_by_ten_seconds() -> None:
+    found = history(*([50.0] * (FINE_KEPT + 60)))
+    values = found.together(Metric.UTILIZATION, FINE_KEPT + 60, 0)
+    assert values == [25] * ((FINE_KEPT + 60) // COARSE_READINGS)
