@@ -1,5 +1,6 @@
 """The start view: how far each host is, what failed and why, and trying it again."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -98,10 +99,24 @@ def evidence(host: HostStatus, width: int) -> list[Line]:
         ]
     ]
     lines += wrapped(host.reason, width, "", "  ")
+    if not host.failed_stage:
+        lines += [[(f"  {fmt.safe(text)}", "dim")] for text in _found(host)]
     lines += wrapped(f"try: {host.hint}", width, "accent", "  ") if host.hint else []
     for text in (*host.warnings, *host.stderr_tail)[-LAST_LINES:]:
         lines += wrapped(text, width, "dim", "  ")
     return lines
+
+
+def _found(host: HostStatus) -> list[str]:
+    """Return what the agent of a host has found there so far."""
+    kinds = Counter((device.name, device.memory_total_bytes) for device in host.devices)
+    gpus = [f"{count} × {name}, {fmt.size(total)} each" for (name, total), count in kinds.items()]
+    read = host.reading
+    if read.memory_total_bytes is None:
+        return gpus
+    memory = fmt.memory(read.memory_used_bytes, read.memory_total_bytes)
+    load, cpu = fmt.number(read.load_1m, 1), fmt.number(read.cpu_percent)
+    return [*gpus, f"host memory {memory}  CPU {cpu}%  load {load}"]
 
 
 class StartView(Listing[StartRow]):
@@ -141,11 +156,10 @@ class StartView(Listing[StartRow]):
             self.table.select(next(iter(self._values)))
 
     def about(self, value: StartRow, width: int, height: int) -> list[Line]:
-        """Return what is wrong with the host under the cursor, then with all others that failed."""
+        """Return what is known of the host under the cursor, then of all others that failed."""
         chosen = value.host
-        shown = [chosen] if chosen.reason or chosen.warnings or chosen.stderr_tail else []
         others = (row.host for row in self._values.values() if row.host is not chosen)
-        shown += [host for host in others if not urgency(host)]
+        shown = [chosen, *(host for host in others if not urgency(host))]
         return [line for host in shown for line in (*evidence(host, width), ())][:-1]
 
     def on_table_moved(self, event: Table.Moved) -> None:
