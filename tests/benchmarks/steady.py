@@ -216,4 +216,5 @@ async def serve(lived: Timelapse, socket: Path, load: str) -> None:
 if __name__ == "__main__":
     asked_load, size, path = sys.argv[1:]
     gc.disable()  # nothing here is garbage in cycles, and what is served must not come late
-    asyncio.run(serve(live(Shape.parse(size), asked_load), Path(path), asked_load))
+    with contextlib.closing(live(Shape.parse(size), asked_load)) as cluster:
+        asyncio.run(serve(cluster, Path(path), asked_load))
