@@ -325,3 +325,15 @@ async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() 
         screen.app.simulate_key("4")
         await until(pilot, lambda: screen.app.stage.current == "logs")
         await sees(pilot, "no lines yet")
+
+
+async def test_a_letter_goes_to_the_next_preset_that_begins_with_it() -> None:
+    screen = Still(snapshot(host("h", device()), workers=(worker(),)))
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("c")
+        await until(pilot, lambda: isinstance(screen.app.screen, RunDialog))
+        await pilot.press("m", "m")
+        await sees(pilot, "--run matmul")
+        await pilot.press("s", "s")
+        await sees(pilot, "--run svd")

@@ -138,6 +138,16 @@ class RunDialog(Modal[StartRun | None]):
             widget.focus()
             return
 
+    def on_key(self, event: events.Key) -> None:
+        """Go to the next preset that begins with the letter typed into their list."""
+        options, letter = self.query_one("#presets", OptionList), event.character or ""
+        if not (options.has_focus and letter.isalpha()):
+            return
+        here = options.highlighted or 0
+        after = [*range(here + 1, len(self._names)), *range(here)]
+        found = (place for place in after if self._names[place].startswith(letter))
+        options.highlighted = next(found, here)
+
     async def _show_form(self, name: str) -> None:
         form, texts = self.query_one("#form"), dict(self._forms.get(name, {}))
         await form.remove_children()
