@@ -103,7 +103,7 @@ class ScreenApp(App[int]):
         self.prompt = Prompt()
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
         self._launching = True
-        """Whether the launch board gives way to the fleet by itself when all hosts are settled."""
+        """Whether the start view gives way to the fleet by itself when all hosts are settled."""
         self._drawn_at = 0.0
         self._draw_waits = False
         self._top, self._bottom = TopBars(), BottomBars()
@@ -123,7 +123,7 @@ class ScreenApp(App[int]):
         yield self._bottom
 
     async def on_mount(self) -> None:
-        """Show the launch board and begin to listen."""
+        """Show the start view and begin to listen."""
         self.set_class(self.ascii_only, "-ascii")
         self.register_theme(OKABE_ITO)
         if self._wanted_theme in self.available_themes:

@@ -277,7 +277,7 @@ async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "!2 alarms")
         await pilot.press("!")
-        await sees(pilot, "What calls for a person", "ECC errors")
+        await sees(pilot, "Alarms and questions", "ECC errors")
         await pilot.press("down", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
 

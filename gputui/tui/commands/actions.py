@@ -50,7 +50,7 @@ async def _alarms(app: "ScreenApp", _argument: str) -> None:
         )
         for alarm in app.watched.alarms
     ]
-    chosen = await app.ask(Chooser("What calls for a person", items))
+    chosen = await app.ask(Chooser("Alarms and questions", items))
     if chosen is not None:
         await app.show_view("fleet", chosen)
 
@@ -191,7 +191,7 @@ COMMANDS = (
     Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
     Command(
         "alarms",
-        "Go to what calls for a person",
+        "Go to an alarm, or an open question",
         _alarms,
         ("exclamation_mark",),
         unavailable=_no_alarm,

@@ -66,7 +66,7 @@ FLEET_COMMANDS = (
     ),
     Command(
         "outlier",
-        "Go to the next GPU that has an alarm or is unlike the rest",
+        "Go to the next alarm or outlier",
         lambda v, _: v.next_outlier(),
         ("o",),
         "fleet",

@@ -51,7 +51,7 @@ def ended(name: str, reason: str, at: float, *, by_us: bool, left: str = "") -> 
 
 
 class Person:
-    """Whoever sits at the screen."""
+    """The person at the screen."""
 
     def __init__(self, app: "ScreenApp") -> None:
         self._app = app

@@ -15,7 +15,7 @@ from gputui.tui.watched import Watched
 
 
 def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
-    """Return the line that says whose cluster this is, how it is, and what calls for a person."""
+    """Return the line that says whose cluster this is, how it is, and its alarms."""
     snapshot = watched.snapshot
     if snapshot is None:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
@@ -84,7 +84,7 @@ def _every_other(values: list[float | None], cells: int) -> list[float | None]:
 
 
 def _calls(watched: Watched) -> list[Part]:
-    """Return how much calls for a person: alarms, and questions that are open."""
+    """Return how many alarms and open questions there are."""
     alarms, questions = list(watched.alarms), len(watched.questions)
     parts: list[Part] = []
     if alarms:

@@ -195,7 +195,7 @@ class FleetView(View):
         return selection.slots.get(key) or alarmed or next(iter(slots), None)
 
     def crumbs(self) -> Line:
-        """Say how close this is, what is shown, what is marked and what calls for a person."""
+        """Say how close this is, what is shown, what is marked, and the alarms."""
         zoom = self.zoom
         slot = self.selected
         at = self.selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
@@ -401,7 +401,7 @@ class FleetView(View):
         self.screen_app.draw()
 
     def next_outlier(self) -> None:
-        """Put the cursor on the next GPU that has an alarm or is unlike the rest."""
+        """Put the cursor on the next GPU that has an alarm or is an outlier."""
         self._outliers.look(self.selection, self.screen_app.watched.history)
         key = self._outliers.after(self.cursor)
         if key is None:

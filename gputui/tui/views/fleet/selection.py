@@ -222,7 +222,7 @@ class Selection:
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
     def crumbs(self) -> Line:
-        """Say what is filtered, what is marked and what calls for a person."""
+        """Say what is filtered, what is marked, and the alarms."""
         parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
