@@ -30,6 +30,7 @@ from tests.benchmarks.watched import Watched
 STARTS = 7
 WINDOWS = 3
 KEYS = 40
+DIALOGS = 10
 SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """
@@ -65,13 +66,15 @@ class Size:
     gpus: int
     cpu_percent: float
     key_ms: float | None
+    rows_ms: float | None
 
 
 SIZES = (
-    Size("8x8", 64, 2.0, None),
-    Size("125x8", 1000, 5.0, 40.0),
-    Size("512x8", 4096, 15.0, 80.0),
+    Size("8x8", 64, 2.0, None, 200.0),
+    Size("125x8", 1000, 5.0, 40.0, 200.0),
+    Size("512x8", 4096, 15.0, 80.0, None),
 )
+DIALOG_MS = 80.0
 KB_PER_S = {CELLS: 15.0, (80, 24): 5.0}
 """Sizes of the terminal, and the bar for what is sent to it."""
 
@@ -133,18 +136,18 @@ def first_frame_ms() -> float:
         screen.end()
 
 
-def rows_ms(shape: str) -> float:
+def rows_ms(socket: Path, printed: IO[str]) -> float:
     """Return how long after the first snapshot was sent the fleet is seen."""
-    with served("steady", shape) as (socket, printed), watched(socket) as screen:
+    with watched(socket) as screen:
         seen_at = screen.until(lambda: screen.shows(" GPUs on ", "node-"))
         return 1000 * (seen_at - float(printed.readline()))
 
 
 def costs(
-    load: str, shape: str, window_s: float, cells: tuple[int, int] = CELLS
+    socket: Path, window_s: float, cells: tuple[int, int] = CELLS
 ) -> tuple[list[Cost], float]:
     """Return what a screen costs at each zoom, and what it sends a second while it is paused."""
-    with served(load, shape) as (socket, _), watched(socket, cells) as screen:
+    with watched(socket, cells) as screen:
         screen.rest(SETTLING_S)
         found = []
         for zoom in ZOOMS:
@@ -190,6 +193,19 @@ def keys_ms(screen: Watched, zoom: Zoom) -> float:
     return 1000 * statistics.quantiles(spans, n=20)[-1]
 
 
+def dialogs_ms(screen: Watched) -> float:
+    """Return within how long 95 of 100 dialogs stood."""
+    spans = []
+    for _ in range(DIALOGS):
+        screen.rest(0.2)
+        begin = time.monotonic()
+        screen.type(b"c")
+        spans.append(screen.until(lambda: screen.shows("copy command")) - begin)
+        screen.type(b"\x1b")
+        screen.until(lambda: not screen.shows("copy command"))
+    return 1000 * statistics.quantiles(spans, n=20)[-1]
+
+
 def memory_mb(shape: str) -> float:
     """Return what a screen that has seen an hour holds, logs and all."""
     with served("hour", shape) as (socket, printed), watched(socket) as screen:
@@ -217,13 +233,10 @@ def measure(window_s: float) -> None:
     """Measure and print row by row."""
     starts = [first_frame_ms() for _ in range(STARTS)]
     row("command typed → first frame", "ms", 350.0, statistics.median(starts))
-    shown = [rows_ms("8x8") for _ in range(STARTS)]
-    row("first snapshot → rows of 64 GPUs", "ms", 200.0, statistics.median(shown))
-    shown = [rows_ms("125x8") for _ in range(STARTS)]
-    row("first snapshot → 1,000 GPUs", "ms", 200.0, statistics.median(shown))
-    paused = max(of_size(size, cells, window_s) for size in SIZES for cells in KB_PER_S)
+    paused = max(of_size(size, window_s) for size in SIZES)
     row("paused: to the terminal", "B/s", 0.0, paused)
-    found, _ = costs("restless", "8x8", window_s)
+    with served("restless", "8x8") as (socket, _):
+        found, _ = costs(socket, window_s)
     name = "64 GPUs, every reading changing"
     row(f"{name}: CPU", "%", None, *(c.cpu_percent for c in found))
     row(f"{name}: sent", "kB/s", None, *(c.kb_per_s for c in found))
@@ -231,9 +244,21 @@ def measure(window_s: float) -> None:
     row(f"1,000 GPUs and {HOUR_S} s of history: resident", "MB", 120.0, memory_mb("125x8"))
 
 
-def of_size(size: Size, cells: tuple[int, int], window_s: float) -> float:
+def of_size(size: Size, window_s: float) -> float:
+    """Print what a size of cluster costs in each terminal; return what is sent while paused."""
+    with served("steady", size.shape) as (socket, printed):
+        shown = statistics.median(rows_ms(socket, printed) for _ in range(STARTS))
+        row(f"first snapshot → {size.gpus:,} GPUs", "ms", size.rows_ms, shown)
+        if size.key_ms is not None:
+            with watched(socket) as screen:
+                screen.until(lambda: screen.shows(" GPUs on ", "node-"))
+                row(f"{size.gpus:,} GPUs: key → dialog, p95", "ms", DIALOG_MS, dialogs_ms(screen))
+        return max(in_terminal(socket, size, cells, window_s) for cells in KB_PER_S)
+
+
+def in_terminal(socket: Path, size: Size, cells: tuple[int, int], window_s: float) -> float:
     """Print what a size of cluster costs in a terminal; return what is sent while paused."""
-    found, paused = costs("steady", size.shape, window_s, cells)
+    found, paused = costs(socket, window_s, cells)
     name = f"{size.gpus:,} GPUs at {cells[0]}×{cells[1]}"
     row(f"{name}: CPU of one core", "%", size.cpu_percent, *(c.cpu_percent for c in found))
     row(f"{name}: to the terminal", "kB/s", KB_PER_S[cells], *(c.kb_per_s for c in found))
