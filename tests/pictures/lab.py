@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -42,8 +43,8 @@ from gputui.snapshot import (
 )
 from tests.tui.still import StillLink
 
-START = 1_767_225_600.0
-"""2026-01-01 00:00 UTC."""
+START = 1_773_324_300.0
+"""2026-03-12 14:05 UTC."""
 GIB = 2**30
 PREFIXES = ("normal", "qr", "dot", "getitem", "sum")
 RESULT = (
@@ -464,15 +465,17 @@ def log_lines(lab: Lab) -> tuple[LogLines, ...]:
     """Return what workers printed."""
     workers = lab.snapshot(0).workers
     said = (
-        "2026-01-01 00:00:{:02d},120 - distributed.worker - INFO - Starting qr, 512 MiB",
-        "2026-01-01 00:00:{:02d},480 - distributed.worker - INFO - Sent 256 MiB in 3.1 ms",
-        "2026-01-01 00:00:{:02d},910 - distributed.worker.memory - WARNING - 71% of memory held",
+        "{},120 - distributed.worker - INFO - Starting qr, 512 MiB",
+        "{},480 - distributed.worker - INFO - Sent 256 MiB in 3.1 ms",
+        "{},910 - distributed.worker.memory - WARNING - 71% of memory held",
         "step {}: loss 0.4132",
     )
-    return tuple(
-        LogLines(workers[n % len(workers)].name, (said[n % len(said)].format(n % 60),), START + n)
-        for n in range(80)
-    )
+
+    def line(n: int) -> str:
+        at = datetime.fromtimestamp(START + n)
+        return said[n % 4].format(n if n % 4 == 3 else f"{at:%Y-%m-%d %H:%M:%S}")
+
+    return tuple(LogLines(workers[n % len(workers)].name, (line(n),), START + n) for n in range(80))
 
 
 class LabConnection(StillLink):

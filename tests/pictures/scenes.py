@@ -89,8 +89,6 @@ async def draw(scene: Scene) -> Picture:
     async with app.run_test(size=scene.size) as pilot:
         await asyncio.wait_for(link.said.wait(), 60)
         await still(pilot)
-        app.draw()  # for the width that a scroll bar leaves
-        await still(pilot)
         for key in scene.keys:
             await pilot.press(key)
             await still(pilot)
