@@ -37,14 +37,20 @@ class AgentPlace:
         name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
         return cls(runtime_folder() / f"agent-{name}.sock")
 
-    def connect(self) -> socket.socket | None:
-        """Return a connection to the agent; None where none listens."""
+    def connect(self, *, wait: bool = True) -> socket.socket | None:
+        """Return a connection to the agent; None where none listens.
+
+        Without `wait`, raises BlockingIOError where more wait than a stopped agent has room for.
+        """
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.setblocking(wait)
         try:
             connection.connect(str(self.path))
-        except (FileNotFoundError, ConnectionRefusedError):
+        except OSError as error:
             connection.close()
-            return None
+            if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+                return None
+            raise
         return connection
 
     @contextlib.contextmanager
@@ -80,8 +86,7 @@ class AgentPlace:
             with contextlib.suppress(OSError):
                 whose, _, cluster = path.read_text(errors="replace").partition("\n")
                 other = AgentPlace(path.with_suffix(".sock"))
-                if cluster and whose != cluster_id and (connection := other.connect()):
-                    connection.close()
+                if cluster and whose != cluster_id and other._listens():
                     found.add(cluster)
         return tuple(sorted(found))
 
@@ -93,6 +98,16 @@ class AgentPlace:
             self.path.unlink(missing_ok=True)
             self._lock.unlink(missing_ok=True)
             return True
+
+    def _listens(self) -> bool:
+        """Return whether an agent is there, without waiting for it."""
+        try:
+            connection = self.connect(wait=False)
+        except BlockingIOError:
+            return True
+        if connection is not None:
+            connection.close()
+        return connection is not None
 
     def _is_served(self) -> bool:
         """Return whether an agent listens: one that has just ended may take a connection yet."""

@@ -1,17 +1,22 @@
 """What is left of an agent, its workers, and what their tasks started, after any of them ended."""
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
+from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gputui.agent.place import AgentPlace
 from gputui.protocol.agent import (
     Ping,
     Pong,
@@ -128,6 +133,27 @@ async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path:
         await first.hang_up()
         assert (await first.connect()).clusters == ()
         await first.shut_down()
+
+
+def test_an_agent_that_takes_no_connections_holds_no_other_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime, ExitStack() as open_:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        frozen, other = AgentPlace.of("frozen", "host"), AgentPlace.of("other", "host")
+        with frozen.alone() as lock:
+            open_.enter_context(frozen.listen()).listen(0)
+            frozen.note(lock, "frozen", "lab")
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                waiting = open_.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                waiting.connect(str(frozen.path))
+        found: list[str] = []
+        look = threading.Thread(target=lambda: found.extend(other.others("other")), daemon=True)
+        look.start()
+        look.join(BOUND_S)
+        assert found == ["lab"]
 
 
 async def test_a_start_that_is_sent_twice_starts_one_process(
