@@ -20,7 +20,6 @@ NOT_YET = {
     "cluster/running.py": 4,
     "fleet/deploy/opening.py": 3,
     "fleet/host.py": 1,
-    "fleet/session.py": 3,
     "fleet/ssh/connection.py": 1,
     "fleet/ssh/connector.py": 1,
     "fleet/ssh/identities.py": 1,
@@ -39,6 +38,36 @@ def test_tasks_are_started_by_their_owners_only() -> None:
         if name != "tasks.py" and len(lines) > NOT_YET.get(name, 0):
             more.append(f"{name}: lines {lines}")
     assert not more, "start these with gputui.tasks.Tasks or an asyncio.TaskGroup"
+
+
+BLOCKING = {
+    "fcntl.flock",
+    "os.waitid",
+    "os.waitpid",
+    "socket.getaddrinfo",
+    "socket.gethostbyname",
+    "subprocess.check_output",
+    "subprocess.run",
+    "time.sleep",
+}
+
+
+def test_no_coroutine_waits_in_a_call_that_holds_its_loop() -> None:
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AsyncFunctionDef):
+                calls = (each for each in _own(node) if isinstance(each, ast.Call))
+                found += [f"{path}:{c.lineno}" for c in calls if ast.unparse(c.func) in BLOCKING]
+    assert not found, "make these calls in a thread, with a bound"
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what a function does itself, without the functions that it defines."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _own(child)
 
 
 def _starts(tree: ast.AST) -> Iterator[ast.Call]:

@@ -6,7 +6,6 @@ record and to a listener; the end is always a HostError, which says why.
 
 import asyncio
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -73,16 +72,15 @@ class AgentSession:
 
     async def attend(self) -> NoReturn:
         """Make ready, read and ping, until the first of them fails with a HostError."""
-        tasks = [
-            asyncio.create_task(self._read()),
-            asyncio.create_task(self._ping()),
-            asyncio.create_task(self._make_ready()),
-        ]
         try:
-            await asyncio.gather(*tasks)
-        finally:
-            await _cancel(tasks)
-        raise AssertionError("reading ends with an error only")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read())
+                group.create_task(self._ping())
+                group.create_task(self._make_ready())
+            raise AssertionError("reading ends with an error only")
+        except ExceptionGroup as errors:
+            failure = errors.exceptions[0]
+        raise failure
 
     async def _make_ready(self) -> None:
         """Configure the agent, check its facts, and have it try the scheduler's port."""
@@ -202,9 +200,3 @@ async def _oversleep(wait_s: float) -> float:
     due = time.monotonic() + wait_s
     await asyncio.sleep(wait_s)
     return time.monotonic() - due
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
