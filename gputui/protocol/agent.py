@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.plan import WorkerSpec
-from gputui.protocol.shared import Delivery, LogLines
+from gputui.protocol.shared import Delivery, LogLines, check_moment
 from gputui.readings import DeviceReading, HostReading
 
 MARKER = b"gputui-agent-stream-1"
@@ -178,6 +178,10 @@ class Telemetry:
     host: HostReading
     devices: tuple[DeviceReading, ...]
     workers: tuple[WorkerReading, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a time that nobody can show."""
+        check_moment(self.at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,11 @@ from typing import Any
 from gputui.errors import ProtocolError
 
 LARGEST_INT = 2**63
-MANY_DIGITS = b"0" * 19
-"""A line without so many digits in a row has no larger integer."""
+LARGEST_FLOAT = 1e100
+"""Finite in any sum and product that is taken of it."""
+LARGE = (b"0" * 19, b"e000", b"e+000", b"E000", b"E+000")
+"""A line whose digits, as zeros, show none of these has no larger integer, and no infinite float:
+`1e999` is one to `json`, and what is encoded of it nobody takes."""
 DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
@@ -67,7 +70,8 @@ class WrongTypeError(Exception):
 
 def _parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
-    large = MANY_DIGITS in line.translate(DIGITS_AS_ZEROS)
+    zeros = line.translate(DIGITS_AS_ZEROS)
+    large = any(each in zeros for each in LARGE)
     # Given bytes, json.loads would take half of a surrogate pair.
     value = (BOUNDED if large else PLAIN).decode(line.decode())
     if SURROGATE.search(line):
@@ -81,13 +85,21 @@ def _bounded_int(digits: str) -> int:
     return number
 
 
+def _bounded_float(digits: str) -> float:
+    if abs(number := float(digits)) > LARGEST_FLOAT:
+        raise ValueError("a float out of range")
+    return number
+
+
 def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
 
 
 PLAIN = json.JSONDecoder(parse_constant=_refuse)
 """Made once: `json.loads` with an option makes one for each line."""
-BOUNDED = json.JSONDecoder(parse_constant=_refuse, parse_int=_bounded_int)
+BOUNDED = json.JSONDecoder(
+    parse_constant=_refuse, parse_int=_bounded_int, parse_float=_bounded_float
+)
 
 
 def _shown(line: bytes) -> str:

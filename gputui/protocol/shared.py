@@ -7,6 +7,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
+LAST_MOMENT = 253_370_764_800.0
+"""The year 9999: what is later no library shows as a date."""
+
+
+def check_moment(at: float) -> None:
+    """Raise ValueError for what is no time of day; a peer sends it, and everybody shows it."""
+    if not 0 <= at <= LAST_MOMENT:
+        raise ValueError(f"{at} is no time")
+
 
 class Delivery(Enum):
     """What may happen to a message that waits."""
@@ -53,6 +62,10 @@ class LogLines:
     """Lines left out before these because they came too fast."""
     earlier: bool = False
     """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
+
+    def __post_init__(self) -> None:
+        """Refuse a time that nobody can show."""
+        check_moment(self.at)
 
     @property
     def delivery_key(self) -> str:
