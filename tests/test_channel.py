@@ -198,7 +198,7 @@ async def test_a_message_for_many_is_encoded_once() -> None:
 
 async def test_a_message_that_cannot_be_encoded_ends_the_connection_and_says_so() -> None:
     to_agent, to_head = memory_pair(FromAgent, ToAgent)
-    to_head.send(Trouble(object()))  # type: ignore[arg-type]
+    to_head.send(Telemetry(0.0, HostReading(object()), (), ()))  # type: ignore[arg-type]
     assert await to_agent.receive() is None
     assert "not JSON serializable" in to_head.broken
     await to_agent.close()
