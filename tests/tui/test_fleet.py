@@ -108,7 +108,7 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
     on = Still(on_cpus())
     async with on.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "cpu0", "WORKER", "1.0/4.0G", "2 workers on 1 host")
+        await sees(pilot, "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host")
         await sees_not(pilot, "UTIL", "°C", "PWR", "HISTORY")
 
 

@@ -199,7 +199,11 @@ class FleetView(View):
         zoom = self.zoom
         slot = self.selected
         at = self.selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
-        line = [(f"{zoom.value} zoom", "dim"), *at, self.selection.size, *self.selection.crumbs()]
+        of_cpus = zoom is Zoom.GPU and not any(
+            slot.device for slot in self.selection.slots.values()
+        )
+        name = "worker" if of_cpus else zoom.value
+        line = [(f"{name} zoom", "dim"), *at, self.selection.size, *self.selection.crumbs()]
         if sum(len(text) for text, _ in line) > self.screen_app.size.width:
             line.remove(self.selection.size)
         return line
