@@ -1,10 +1,10 @@
 """Simulated hosts under the real head: `gputui --demo`, the README's pictures, tests, benchmarks.
 
 The head, its fleet, events, alarms and requests are those of every cluster. What is simulated:
-the way to the hosts (`hosts.py`), their agents and GPUs (`agent.py`, `devices.py`), the scheduler
-with its tasks (`scheduler.py`, `work.py`), what runs (`runs.py`), and what goes wrong
-(`troubles.py`). `cluster.py` puts them together in one process, over channels in memory. Nothing
-here reaches any machine, or writes a file.
+the way to the hosts (`connecting.py`), their agents and GPUs (`simulated_agent.py`, `devices.py`),
+the scheduler with its tasks (`simulated_scheduler.py`, `work.py`), what runs
+(`simulated_runs.py`), and what goes wrong (`troubles.py`). `cluster.py` puts them together in one
+process, over channels in memory. Nothing here reaches any machine, or writes a file.
 """
 
 import re

@@ -15,8 +15,6 @@ from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.sockets import is_loopback
 
-WITHOUT_MAC = ("chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
-
 
 def options_for(
     configuration: SshConfiguration, login: Login, sock: socket.socket | None
