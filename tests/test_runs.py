@@ -310,6 +310,19 @@ def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "result",
+    [
+        {"rows": [{"name": "", "a key of many words " * 6: 1}]},
+        {"rows": [{"name": "a"}, 3]},
+        {"a_key_longer_than_a_line_" * 5: "some words"},
+    ],
+    ids=["an empty column", "a row that is none", "a long key"],
+)
+def test_whatever_a_preset_returns_is_printed(result: dict[str, Any]) -> None:
+    assert run.text(result)
+
+
 def test_rows_are_printed_as_a_table() -> None:
     rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
     assert run.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"

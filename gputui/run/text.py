@@ -62,7 +62,7 @@ def _hanging(shown: str, indent: int) -> str:
 
 
 def _wrap(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(line, max(1, width), break_long_words=False, break_on_hyphens=False)
 
 
 def _words(key: str, unit: str = "") -> str:
@@ -75,7 +75,8 @@ def _words(key: str, unit: str = "") -> str:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and isinstance(value[0], Mapping)
+    rows = value if isinstance(value, list | tuple) else ()
+    return bool(rows) and all(isinstance(row, Mapping) for row in rows)
 
 
 def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[str]:
