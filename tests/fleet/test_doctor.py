@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gputui.errors import UsageError
+from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
 from gputui.fleet.deploy.lock import write_lock
 from gputui.fleet.deploy.opening import AgentOpener
@@ -92,6 +93,41 @@ async def test_doctor_says_that_a_server_drops_connections(
         ssh_folder.stop()
     assert any(one.check == "sessions" and "dropped" in one.text for one in found), found
     assert [one for one in found if one.verdict is Verdict.BAD] == []
+
+
+HONEST = '"python": "p", "version": "3", "send": false, "address": "", "client": ""'
+LIES = {
+    "no JSON": "{",
+    "a list": "[]",
+    "a number": '{"python": 3}',
+    "a time": f'{{{HONEST}, "places": {{}}, "time": 1e999}}',
+    "a cache": f'{{{HONEST}, "time": 0, "places": {{"cache": [3]}}}}',
+    "a home": f'{{{HONEST}, "time": 0, "places": {{"home": [3]}}}}',
+}
+LIAR = """#!{python} -B
+import re, sys
+for line in sys.stdin.buffer:
+    if word := re.search(rb'"nonce": "([0-9a-f]+)"', line):
+        print({greeting!r}, word[1].decode(), {lie!r}, flush=True)
+        sys.stdin.buffer.read()
+"""
+
+
+async def test_a_host_that_greets_with_a_lie_fails_alone_in_doctor(
+    asyncssh_hosts: SshHosts, standin_pack: Pack, tmp_path: Path
+) -> None:
+    settings = FleetSettings("test", ssh_config=str(asyncssh_hosts.config))
+    for number, lie in enumerate(LIES.values()):
+        liar = tmp_path / f"liar{number}"
+        greeting = remote.GREETING.decode()
+        liar.write_text(LIAR.format(python=sys.executable, greeting=greeting, lie=lie))
+        liar.chmod(0o700)
+        hosts = [Host("ssh1", python=str(liar)), Host("ssh2", gpus=())]
+        shared = AgentOpener(settings, lambda: standin_pack)
+        found = await diagnose(hosts, settings, nobody, shared)
+        bad = [(one.host, one.text) for one in found if one.verdict is Verdict.BAD]
+        assert [host for host, _ in bad] == ["ssh1"], (lie, bad)
+        assert "is not what it says" in bad[0][1]
 
 
 async def test_doctor_says_where_a_host_fails_and_goes_on_with_the_others(

@@ -5,7 +5,6 @@ What the hosts of one fleet have in common (the pack, the SSH connections to jum
 """
 
 import asyncio
-import json
 import os
 import secrets
 import shlex
@@ -235,7 +234,11 @@ async def _greet(
     answer = await channel.skip_to(remote.GREETING + b" " + nonce.encode())
     if answer is None:
         raise await _no_python(host, interpreters, channel, stages)
-    greeting: dict[str, Any] = json.loads(answer)
+    try:
+        greeting = remote.parse_greeting(answer)
+    except (ValueError, TypeError, RecursionError) as error:
+        said = answer[:80].decode("utf-8", "replace")
+        raise stages.error(f"its Python is not what it says: it greeted with {said!r}") from error
     greeting["ahead_s"] = greeting["time"] - time.time()
     greeting["took_s"] = time.monotonic() - began_at
     wrong = checks.python_problem(greeting["python"], greeting["version"], settings.versions)
