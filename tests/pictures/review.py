@@ -6,10 +6,12 @@ sheet is written to `review.png`; with `--text`, what is seen is printed instead
 """
 
 import asyncio
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from PIL import Image, ImageDraw
 from rich.terminal_theme import TerminalTheme
@@ -22,7 +24,7 @@ from tests.pictures.scenes import still, utc
 
 SIZES = ((60, 15), (80, 24), (100, 30), (120, 40), (160, 45), (200, 60))
 COUNTS = (1, 4, 8, 32, 256, 1000, 4096)
-THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ascii")
+THEMES = ("textual-dark", "textual-light", "okabe-ito", "ansi-dark", "ascii", "no-color")
 VIEWS = {
     "start": "0", "workers": "2", "tasks": "3", "logs": "4", "events": "5", "runs": "6",
     "device": "1 j j enter", "hosts": "1 Z", "heat": "1 Z Z",
@@ -68,9 +70,10 @@ async def strips(shot: Shot) -> tuple[Sequence[Strip], TerminalTheme]:
     async def open_connection() -> LabConnection:
         return link
 
-    ascii_only = shot.theme == "ascii"
-    theme = "ansi-dark" if ascii_only else shot.theme
-    app = ScreenApp(open_connection, theme=theme, ascii_only=ascii_only, clock=lambda: now)
+    ascii_only, plain = shot.theme == "ascii", shot.theme == "no-color"
+    theme = "ansi-dark" if ascii_only or plain else shot.theme
+    with patch.dict(os.environ, {"NO_COLOR": "1"} if plain else {}):
+        app = ScreenApp(open_connection, theme=theme, ascii_only=ascii_only, clock=lambda: now)
     async with app.run_test(size=shot.size) as pilot:
         await asyncio.wait_for(link.said.wait(), 120)
         await still(pilot)
