@@ -143,8 +143,8 @@ def written(value: Any) -> str:
 
     >>> written(250000000000), written(0.1 + 0.2), written(6.875e11), written([1.5, 2])
     ('250,000,000,000', '0.3', '6.875000e+11', '1.5, 2')
-    >>> written([True, None])
-    'yes, –'
+    >>> written([True, None]), written([{"worker": "h:gpu0"}, {"worker": "h:gpu1"}])
+    ('yes, –', 'worker h:gpu0\\nworker h:gpu1')
     """
     if value is None:
         return "–"
@@ -155,7 +155,10 @@ def written(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
-        return ", ".join(written(item) for item in value)
+        between = "\n" if any(isinstance(item, dict) for item in value) else ", "
+        return between.join(written(item) for item in value)
     if isinstance(value, dict):
-        return ", ".join(f"{fmt.safe(str(key))} {written(item)}" for key, item in value.items())
+        return ", ".join(
+            f"{fmt.safe(str(key)).replace('_', ' ')} {written(item)}" for key, item in value.items()
+        )
     return fmt.safe(str(value))
