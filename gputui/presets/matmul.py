@@ -112,9 +112,11 @@ def blocks_a_side(workers: int) -> int:
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     item = 8 if values["dtype"] == "float64" else 4
     size, block = values["size"], _block(values, machine)
-    fits = machine.smallest_bytes // (2 * item * size + item * size)
+    drawn = 8 if machine.backend == "numpy" else item  # NumPy draws float64 and then rounds
+    fits = machine.smallest_bytes // (2 * item * size + (drawn if drawn > item else item) * size)
     change = f"use block ≤ {fits:,}" if fits else "use a smaller size"
-    return Memory(item * block * (2 * size + block), change)
+    rounding = drawn * size if drawn > item else item * block
+    return Memory(block * (2 * item * size + rounding), change)
 
 
 PRESET = Preset(

@@ -185,9 +185,11 @@ def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    squares = values["reduction"] in ("std", "var")
     tile = 8 * values["cols"] * _tile_rows(machine.backend, values["cols"])
-    parts = MOST_HELD * 8 * values["cols"] * 2 if values["axis"] == "0" else 0
-    return Memory(3 * tile + parts, "use fewer cols")
+    tiles = (1 if machine.backend == "numpy" else 2) + 2 * squares  # NumPy draws over the last
+    parts = MOST_HELD * 8 * values["cols"] * (1 + squares) if values["axis"] == "0" else 0
+    return Memory(tiles * tile + parts, "use fewer cols")
 
 
 def _check(values: Mapping[str, Any]) -> None:

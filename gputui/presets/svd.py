@@ -81,8 +81,12 @@ def _decompose(job: Job, x: Blocks, vectors: bool) -> Decomposition:
 def _fits(job: Job) -> bool:
     """Whether a drawn part may stay on its device between the passes, together with u."""
     tall, wide = _shape(job.parameters)
-    part_bytes = 8 * wide * math.ceil(tall / job.machine.threads)
-    return part_bytes <= HELD_SHARE / 2 * job.machine.smallest_bytes
+    return 8 * wide * math.ceil(tall / job.machine.threads) <= _most_kept(job.machine)
+
+
+def _most_kept(machine: Machine) -> float:
+    """Return the bytes of a part that is not drawn again for each pass."""
+    return HELD_SHARE / 2 * machine.smallest_bytes
 
 
 def _cut(rows: int, height: int) -> tuple[Rows, ...]:
@@ -118,10 +122,14 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     row = 8 * wide
     square = 8 * row * wide
     wants_u = values["vectors"] or values["check"] or machine.keeps_arrays
-    kept = row * math.ceil(tall / machine.threads) * bool(wants_u)
-    copies = 4
+    share = row * math.ceil(tall / machine.threads)
+    kept = share * ((share <= _most_kept(machine)) + bool(wants_u))
+    copies = 2  # of a block: what is read, and what is made of it
+    if values["check"]:
+        kept, copies = min(kept, share), 4
     if values["method"] in ("tsqr", "randomized"):
-        kept = 2 * row * math.ceil(tall / machine.threads)
+        kept = share * (2 if wants_u or values["method"] == "randomized" else 1)
+        copies = 4
     rest = machine.smallest_bytes - kept - square
     fits = max(rest, 0) // (copies * row)
     change = f"use chunk_rows ≤ {fits:,}" if fits >= 1 else "use fewer rows or more workers"
