@@ -34,7 +34,7 @@ STARTING = ("dask-labextension",)
 BOUND_S = 3600.0
 PACKAGES = (
     *("dask", "distributed", "numpy", "pandas", "xarray", "scikit-learn", "joblib"),
-    *("optuna", "optuna-integration", "xgboost", "dask-labextension"),
+    *("optuna", "optuna-integration", "xgboost", "dask-labextension", "dask-ml"),
 )
 
 

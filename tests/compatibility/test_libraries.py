@@ -63,6 +63,22 @@ def test_xgboost_trains(client: Client) -> None:
     assert isinstance(trained["booster"], xgboost.Booster)
 
 
+def test_dask_ml_clusters_searches_and_predicts(client: Client) -> None:
+    pytest.importorskip("dask_ml")
+    from dask_ml.cluster import KMeans
+    from dask_ml.model_selection import GridSearchCV
+    from dask_ml.wrappers import ParallelPostFit
+    from sklearn.linear_model import LogisticRegression
+
+    x = da.random.default_rng(0).random((400, 3), chunks=(100, 3))
+    near, y = np.asarray(x), np.asarray(x.sum(axis=1) > 1.5)
+    assert KMeans(3, random_state=0).fit(x).cluster_centers_.shape == (3, 3)
+    searched = GridSearchCV(LogisticRegression(), {"C": [0.01, 100.0]}, cv=3).fit(near, y)
+    assert searched.best_params_ == {"C": 100.0}
+    predicted = ParallelPostFit(LogisticRegression(C=100.0).fit(near, y)).predict(x)
+    assert (predicted.compute() == y).mean() > 0.95
+
+
 def test_labextensions_manager_describes_and_scales(client: Client) -> None:
     manager = pytest.importorskip("dask_labextension.manager", exc_type=ImportError)
     held: Any = client.cluster
