@@ -217,7 +217,7 @@ def memory_mb(shape: str) -> float:
 
 def main() -> None:
     """Print the table."""
-    window_s = float(sys.argv[1]) if len(sys.argv) > 1 else 8.0
+    window_s = float(sys.argv[1]) if len(sys.argv) > 1 else 3.0
     print(f"one refresh a second, {SHARE:.0%} of what a row shows changing, histories moving")
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f} as it began")
     print(f"{'':45} {'':6} {'bar':>7} " + " ".join(f"{zoom.name:>9}" for zoom in ZOOMS))
