@@ -66,18 +66,19 @@ def _prepared(
 
 
 def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object, object, int]:
-    from gputui.presets import checked, get
+    from gputui.presets import get, parse
 
     preset = get(options["preset"])
-    parameters = checked(preset, given, options["backend"])
+    parameters = parse(preset, given)
+    parameters.refuse_mistakes(options["backend"])
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
     output = checked_output(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
 
     from gputui.run.preset_run import PresetRun, run_preset
 
-    request = _request(options, parameters, tuple(given.items()))
-    return run_preset(PresetRun(preset, parameters, output), request, open_cluster)
+    request = _request(options, parameters.values, tuple(given.items()))
+    return run_preset(PresetRun(parameters, output), request, open_cluster)
 
 
 def _script(

@@ -129,8 +129,7 @@ class DemoRuns:
 
     def start(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> RunProcess:
         """Start a run; raises PresetError where the request is wrong."""
-        preset = presets.get(request.preset)
-        presets.parse_parameters(preset, dict(request.parameters))
+        presets.parse(presets.get(request.preset), dict(request.parameters)).refuse_mistakes()
         workers = len(self._scheduler.workers)
         run = build_run(id, request.preset, request.parameters, time.time(), workers)
         if self._failures and self._own == FAILING + 1:

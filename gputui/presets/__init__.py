@@ -70,15 +70,8 @@ from gputui.presets.definition import (
 )
 from gputui.presets.figure import Figure
 from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
-from gputui.presets.registry import (
-    BUILT_IN,
-    checked,
-    complete,
-    get,
-    located,
-    names,
-    parse_parameters,
-)
+from gputui.presets.parsing import ParsedParameters, parse
+from gputui.presets.registry import BUILT_IN, get, located, names
 
 __all__ = [
     "BUILT_IN",
@@ -89,19 +82,18 @@ __all__ = [
     "Memory",
     "Outcome",
     "Parameter",
+    "ParsedParameters",
     "Preset",
     "RunCancelledError",
     "RunProgress",
     "RunWorker",
     "Value",
     "array_module",
-    "checked",
-    "complete",
     "get",
     "located",
     "module_of",
     "names",
-    "parse_parameters",
+    "parse",
     "refuse_too_many",
     "to_host",
 ]

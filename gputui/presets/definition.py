@@ -95,13 +95,12 @@ class Parameter:
         >>> Parameter("rows", int, 10, "").parse(2.0)
         2
         """
-        if self.default is None and given in (None, "auto"):
-            return None
         try:
+            if self.default is None and given in (None, "auto"):
+                return None
             value = self._convert(given.strip() if isinstance(given, str) else given)
         except (TypeError, ValueError, OverflowError):
-            shown = given if isinstance(given, str) else repr(given)
-            raise PresetError(f"{self.name}={shown}: must be {self.bounds}") from None
+            raise PresetError(f"must be {self.bounds}") from None
         self._check(value)
         return value
 
@@ -133,7 +132,7 @@ class Parameter:
         if wrong:
             close = close_names(str(value), self.choices)
             hint = f" (did you mean {close}?)" if close else ""
-            raise PresetError(f"{self.name}={value}: must be {self.bounds}{hint}")
+            raise PresetError(f"must be {self.bounds}{hint}")
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
@@ -145,6 +144,16 @@ def close_names(name: str, known: Iterable[str]) -> str:
     by_case = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), by_case, n=3, cutoff=0.6)
     return " or ".join(f"'{by_case[each]}'" for each in close)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
+    known = list(known)
+    if close := close_names(name, known):
+        return f" (did you mean {close}?)"
+    if len(known) < 2:
+        return f": there is {known[0] if known else 'none'}"
+    return f": there are {', '.join(known)}"
 
 
 def refuse_too_many(preset: str, rows: int, cols: int) -> None:
@@ -279,6 +288,9 @@ class Preset:
         figure = ["a figure (--figure)"] * self.draws
         return ", ".join(["its result (also with --json)", *figure, *[arrays] * bool(self.arrays)])
 
-    def parameter(self, name: str) -> Parameter | None:
-        """Return the parameter of this name."""
-        return next((each for each in self.parameters if each.name == name), None)
+    def parameter(self, name: str) -> Parameter:
+        """Return the parameter of this name; raises PresetError with the names there are."""
+        known = {each.name: each for each in self.parameters}
+        if name not in known:
+            raise PresetError(f"no such parameter{nearest(name, known)}")
+        return known[name]

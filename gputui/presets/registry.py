@@ -9,14 +9,13 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 from gputui.errors import PresetError
-from gputui.presets.definition import Preset, Value, close_names
+from gputui.presets.definition import Preset, nearest
 
 BUILT_IN = (
     "smoke",
@@ -63,71 +62,6 @@ def located(name: str) -> str:
         return name
     path, attribute = _split(name)
     return f"{path.resolve()}:{attribute}"
-
-
-def parse_parameters(preset: Preset, given: Mapping[str, object]) -> dict[str, Value]:
-    """Return the typed values of the parameters that were given, as texts or by Python code.
-
-    Raises:
-        PresetError: with one line for each that is unknown, of the wrong type or out of bounds.
-    """
-    problems = []
-    values: dict[str, Value] = {}
-    for key, one in given.items():
-        parameter = preset.parameter(key)
-        if parameter is None:
-            known = [each.name for each in preset.parameters]
-            problems.append(f"{preset.name} has no parameter '{key}'{nearest(key, known)}")
-            continue
-        try:
-            values[key] = parameter.parse(one)
-        except PresetError as error:
-            problems.append(f"{preset.name}: {error}")
-    if problems:
-        raise PresetError("\n".join(problems))
-    return values
-
-
-def complete(preset: Preset, given: Mapping[str, object], backend: str) -> dict[str, Value]:
-    """Return the values of all parameters, with this backend's defaults for those not given.
-
-    Raises:
-        PresetError: as `parse_parameters`, and where parameters do not go together.
-    """
-    defaults = {each.name: each.default_for(backend) for each in preset.parameters}
-    completed = defaults | parse_parameters(preset, given)
-    if preset.check:
-        preset.check(completed)
-    return completed
-
-
-def checked(preset: Preset, given: Mapping[str, str], backend: str) -> dict[str, Value]:
-    """Return the typed values of the parameters that were given, before any worker is known.
-
-    Raises:
-        PresetError: as `parse_parameters`, and where parameters go together on no backend.
-    """
-    values = parse_parameters(preset, given)
-    backends = ("cupy", "numpy") if backend == "auto" else (backend,)
-    problems = []
-    for each in backends:
-        try:
-            complete(preset, values, each)
-        except PresetError as error:
-            problems.append(error)
-    if len(problems) == len(backends):
-        raise problems[0]
-    return values
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return " (did you mean …?)" or the whole list, to stand behind an unknown name."""
-    known = list(known)
-    if close := close_names(name, known):
-        return f" (did you mean {close}?)"
-    if len(known) < 2:
-        return f": there is {known[0] if known else 'none'}"
-    return f": there are {', '.join(known)}"
 
 
 @cache

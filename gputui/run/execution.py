@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui import __version__
 from gputui.errors import ClusterError, RunError
-from gputui.presets import Figure, Machine, Memory, Outcome, Preset, Value, complete
+from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
 from gputui.presets.faults import explained, sized
 from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
 from gputui.presets.plain import plain, strangers
@@ -95,7 +95,7 @@ class RunResult:
 def execute(
     client: distributed.Client,
     preset: Preset,
-    parameters: Mapping[str, Value],
+    parameters: Mapping[str, object] | ParsedParameters,
     *,
     backend: str = "auto",
     workers: Collection[str] | None = None,
@@ -106,13 +106,13 @@ def execute(
 ) -> RunResult:
     """Run a preset and return its result.
 
-    `client` is a synchronous one. `parameters` are the given ones, typed
-    (`presets.parse_parameters`); the others get the backend's defaults. `workers` are names, None
+    `client` is a synchronous one. `parameters` are the given ones, as texts,
+    as values or parsed; the others get the backend's defaults. `workers` are names, None
     for all that fit the backend. Setting `cancel` from another thread, like Ctrl-C in this one,
     cancels the tasks.
 
     Raises:
-        PresetError: parameters are unknown or do not go together.
+        PresetError: parameters are wrong or do not go together.
         ClusterError: no worker fits, or a GPU or a library is missing on one.
         RunError: the computation failed; RunCancelledError where it was cancelled.
     """
@@ -123,7 +123,7 @@ def execute(
         client=client,
         backend=backend,
         workers=(),
-        parameters=complete(preset, parameters, backend),
+        parameters=parse(preset, parameters).complete(backend),
         resources={"GPU": 1} if backend == "cupy" and have_gpu(chosen) else {},
         restricted=len(chosen) < len(known),
         report=report,

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gputui import run
 from gputui.cluster import security
 from gputui.errors import ExitCode, GputuiError, RunError
-from gputui.presets import Figure, Preset, Value
+from gputui.presets import Figure, ParsedParameters
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
@@ -41,8 +41,7 @@ CANCEL_S = 5.0
 class PresetRun:
     """A preset, and what becomes of its result."""
 
-    preset: Preset
-    parameters: Mapping[str, Value]
+    parameters: ParsedParameters
     output: Output
 
 
@@ -144,13 +143,13 @@ def _compute_here(
 
     connection = ongoing.connection
     with (
-        explained(preset_run.preset.name),
+        explained(preset_run.parameters.preset.name),
         Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
         with _words_elsewhere(ongoing.request.as_json):
             result = execute(
                 client,
-                preset_run.preset,
+                preset_run.parameters.preset,
                 preset_run.parameters,
                 backend=ongoing.request.backend,
                 report=report,

@@ -53,7 +53,7 @@ def test_a_default_that_is_printed_is_one_that_may_be_typed(capsys: Capture) -> 
     words = dict(word.split("=") for word in capsys.readouterr().out.split() if "=" in word)
     preset = presets.get("dataframe")
     defaults = {each.name: each.default for each in preset.parameters}
-    assert presets.parse_parameters(preset, words) == defaults
+    assert presets.parse(preset, words).values == defaults
 
 
 def test_a_preset_is_shown_with_what_comes_of_it(capsys: Capture) -> None:

@@ -28,8 +28,7 @@ def execute(client: Client) -> Callable[..., execution.RunResult]:
     def _execute(name: str, keep_arrays: bool = False, **texts: Any) -> execution.RunResult:
         preset = presets.get(name)
         given = {key: str(value) for key, value in texts.items()}
-        values = presets.parse_parameters(preset, given)
         client.wait_for_workers(2, timeout=60)
-        return execution.execute(client, preset, values, backend="numpy", keep_arrays=keep_arrays)
+        return execution.execute(client, preset, given, backend="numpy", keep_arrays=keep_arrays)
 
     return _execute

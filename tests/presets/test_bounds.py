@@ -27,7 +27,7 @@ SMALLEST = {
 def test_a_size_of_zero_or_below_is_refused(name: str, parameter: Parameter) -> None:
     for wrong in (int(parameter.minimum or 0) - 1, -(2**70)):
         with pytest.raises(PresetError, match=f"{parameter.name}=-?[0-9.e+]+: must be"):
-            presets.parse_parameters(presets.get(name), {parameter.name: str(wrong)})
+            presets.parse(presets.get(name), {parameter.name: str(wrong)}).refuse_mistakes()
 
 
 @pytest.mark.parametrize("name", SMALLEST)

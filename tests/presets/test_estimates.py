@@ -11,7 +11,6 @@ from distributed import Client, LocalCluster
 
 from gputui import presets
 from gputui.presets import Machine, random_sum
-from gputui.presets.registry import complete
 from gputui.run import execution
 
 BOUND_S = 20.0
@@ -82,14 +81,14 @@ def test_an_estimate_is_the_peak_or_up_to_twice_that(
         tracemalloc.stop()
     assert preset.estimate
     machine = Machine("numpy", workers=workers, threads=workers, smallest_bytes=ROOM)
-    estimate = preset.estimate(complete(preset, given, "numpy"), machine).peak_bytes
+    estimate = preset.estimate(presets.parse(preset, given).complete("numpy"), machine).peak_bytes
     assert 0.9 * peak <= estimate <= 2 * peak, peak
 
 
 def test_the_estimate_of_random_sum_is_what_a_task_takes() -> None:
     """It is too little to be found next to what Dask takes for itself."""
     preset = presets.get("random-sum")
-    values = complete(preset, {"size": 4_000, "tasks": 1}, "numpy")
+    values = presets.parse(preset, {"size": 4_000, "tasks": 1}).complete("numpy")
     random_sum.add_tiles("numpy", 1_000, 0, (0, 1))
     tracemalloc.start()
     try:

@@ -1,9 +1,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from distributed import Client
 
@@ -28,34 +26,6 @@ def test_listing_presets_loads_no_heavy_library() -> None:
 def test_an_unknown_preset_is_answered_with_the_nearest_names() -> None:
     with pytest.raises(PresetError, match=r"unknown preset 'svdd' \(did you mean 'svd'"):
         presets.get("svdd")
-
-
-def test_every_wrong_parameter_is_reported_at_once() -> None:
-    given = {"rows": "0", "colls": "3", "check": "maybe", "method": "qr"}
-    with pytest.raises(PresetError) as caught:
-        presets.parse_parameters(presets.get("svd"), given)
-    text = str(caught.value)
-    assert "rows=0: must be an integer of at least 1" in text
-    assert "no parameter 'colls' (did you mean 'cols'" in text
-    assert "check=maybe: must be true or false" in text
-    assert "method=qr: must be one of auto, tsqr, gram, randomized" in text
-
-
-@pytest.mark.parametrize("text", ["1000000", "1_000_000", "1e6"])
-def test_whole_numbers_may_be_written_in_several_ways(text: str) -> None:
-    assert presets.parse_parameters(presets.get("svd"), {"rows": text}) == {"rows": 1_000_000}
-
-
-@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1.5", "", "1e999", "٣٫٥"])
-def test_what_is_no_whole_number_is_refused(text: str) -> None:
-    with pytest.raises(PresetError):
-        presets.parse_parameters(presets.get("svd"), {"rows": text})
-
-
-def test_a_default_may_differ_on_cpus() -> None:
-    preset = presets.get("random-sum")
-    assert presets.complete(preset, {}, "cupy")["size"] == 500_000
-    assert presets.complete(preset, {}, "numpy")["size"] < 500_000
 
 
 MINE = """
@@ -109,42 +79,6 @@ def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str
 def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(PresetError, match="there is no such file"):
         presets.get(f"{tmp_path}/none.py:thing")
-
-
-def test_parameters_that_go_together_nowhere_are_refused_before_any_worker_is_known() -> None:
-    preset = presets.get("svd")
-    for given in ({"method": "randomized", "k": "9", "cols": "3"}, {"rows": "1e12"}):
-        with pytest.raises(PresetError, match="at most"):
-            presets.checked(preset, given, "auto")
-    assert presets.checked(preset, {"rows": "1e10"}, "auto") == {"rows": 10**10}
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"reduction": "Mean"}, r"reduction=Mean: must be one of .*did you mean 'mean'"),
-        ({"axis": 0}, "axis=0: must be one of none, 0, 1"),
-        ({"rows": 1.5}, "rows=1.5: must be an integer"),
-        ({"rows": True}, "rows=True: must be an integer"),
-        ({"rows": None}, "rows=None: must be an integer"),
-        ({"rows": 0}, "rows=0: must be an integer of at least 1"),
-        ({"rows": [1]}, r"rows=\[1\]: must be an integer"),
-        ({"seed": float("inf")}, "seed=inf: must be an integer"),
-        ({"rowz": 5}, "no parameter 'rowz'.*'rows'"),
-    ],
-)
-def test_values_given_by_python_code_are_checked_as_typed_ones_are(
-    client: Client, given: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(PresetError, match=said):
-        execution.execute(client, presets.get("mean"), given, backend="numpy")
-
-
-def test_numbers_of_numpy_and_texts_are_taken_from_python_code() -> None:
-    given = {"rows": np.int64(5), "cols": "1e2", "tasks": None, "seed": np.float32(3)}
-    found = presets.complete(presets.get("mean"), given, "numpy")
-    assert [found[name] for name in given] == [5, 100, None, 3]
-    assert all(type(found[name]) is int for name in ("rows", "cols", "seed"))
 
 
 LAZY = """

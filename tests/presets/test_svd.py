@@ -159,7 +159,7 @@ def test_nan_and_inf_are_refused(decompose: Any, bad: float) -> None:
 def test_vectors_that_are_to_be_saved_count_in_the_estimate() -> None:
     preset = presets.get("svd")
     assert preset.estimate
-    values = presets.complete(preset, {"rows": 1_000_000, "chunk_rows": 1000}, "numpy")
+    values = presets.parse(preset, {"rows": 1_000_000, "chunk_rows": 1000}).complete("numpy")
     machine = Machine("numpy", workers=2, threads=2, smallest_bytes=2**34)
     without = preset.estimate(values, machine).peak_bytes
     with_u = preset.estimate(values, replace(machine, keeps_arrays=True)).peak_bytes

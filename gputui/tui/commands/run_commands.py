@@ -27,7 +27,7 @@ def parse_run(argument: str) -> StartRun:
         if not all(len(pair) == 2 for pair in pairs):
             raise HeadError("write parameters as name=value")
         parameters = {pair[0]: pair[1] for pair in pairs}
-        presets.parse_parameters(presets.get(name), parameters)
+        presets.parse(presets.get(name), parameters).refuse_mistakes()
     except (ValueError, PresetError) as error:
         raise HeadError(str(error)) from error
     return StartRun(0, presets.located(name), tuple(parameters.items()))

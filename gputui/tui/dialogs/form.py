@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 
 from gputui.errors import PresetError
-from gputui.presets import Machine, Memory, Parameter, Preset, Value, complete
+from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset, Value, parse
 from gputui.snapshot import Snapshot
 
 DEVICE_SHARE = 0.9
@@ -35,7 +36,7 @@ class Estimate:
     change: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Form:
     """A preset's parameters as texts, on the way to a run."""
 
@@ -58,36 +59,28 @@ class Form:
         """Return the form with this text; a default that is typed out again is no change."""
         texts = {key: value for key, value in self.texts.items() if key != name}
         parameter = self.preset.parameter(name)
-        if parameter is not None and text.strip() not in ("", self.default_text(parameter)):
+        if text.strip() not in ("", self.default_text(parameter)):
             texts[name] = text.strip()
         return replace(self, texts=texts)
 
+    @cached_property
+    def parsed(self) -> ParsedParameters:
+        """What the texts mean."""
+        return parse(self.preset, self.texts)
+
     def mistakes(self) -> dict[str, str]:
         """Return what is wrong, by parameter; "" is for parameters that do not go together."""
-        values, mistakes = self._parse()
-        if not mistakes:
-            try:
-                complete(self.preset, values, self.backend)
-            except PresetError as error:
-                mistakes[""] = str(error)
-        return mistakes
-
-    def _parse(self) -> tuple[dict[str, Value], dict[str, str]]:
-        values: dict[str, Value] = {}
-        mistakes: dict[str, str] = {}
-        for parameter in self.preset.parameters:
-            if (text := self.texts.get(parameter.name)) is not None:
-                try:
-                    values[parameter.name] = parameter.parse(text)
-                except PresetError:
-                    mistakes[parameter.name] = f"must be {parameter.bounds}"
-        return values, mistakes
+        try:
+            self.parsed.complete(self.backend)
+        except PresetError as error:
+            return dict(self.parsed.mistakes) or {"": str(error)}
+        return {}
 
     def estimate(self) -> Estimate:
         """Return what the run would take on these workers, as the preset itself reckons."""
         if self.preset.estimate is None or self.machine is None or self.mistakes():
             return Estimate(Fit.UNKNOWN)
-        values = complete(self.preset, self._parse()[0], self.backend)
+        values = self.parsed.complete(self.backend)
         memory: Memory = self.preset.estimate(values, self.machine)
         room = self.machine.smallest_bytes
         fit = Fit.FITS if memory.peak_bytes <= room else Fit.TOO_LARGE

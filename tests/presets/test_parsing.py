@@ -1,0 +1,143 @@
+"""What presets accept, and that the same mistake is said in the same words wherever it is made."""
+
+import shlex
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from gputui import presets
+from gputui.cli import run_command
+from gputui.errors import HeadError, PresetError
+from gputui.presets import Machine
+from gputui.run import execution
+from gputui.tui.commands.run_commands import parse_run
+from gputui.tui.dialogs.form import Form
+
+MACHINE = Machine("numpy", workers=2, threads=2, smallest_bytes=2**30)
+Texts = dict[str, str]
+
+
+def of_python(client: Client, name: str, given: dict[str, Any]) -> str:
+    with pytest.raises(PresetError) as caught:
+        execution.execute(client, presets.get(name), given, backend="numpy")
+    return str(caught.value)
+
+
+def of_the_command_line(capsys: pytest.CaptureFixture[str], name: str, texts: Texts) -> str:
+    words = [word for key, text in texts.items() for word in ("-p", f"{key}={text}")]
+    assert run_command(["localhost", "--run", name, *words]) == 2
+    return capsys.readouterr().err.removeprefix("gputui: ").rstrip()
+
+
+def of_the_command_of_the_screen(name: str, texts: Texts) -> str:
+    with pytest.raises(HeadError) as caught:
+        parse_run(shlex.join([name, *(f"{key}={text}" for key, text in texts.items())]))
+    return str(caught.value)
+
+
+def of_the_form(name: str, texts: Texts) -> str:
+    wrong = Form(presets.get(name), MACHINE, texts).mistakes()
+    return "\n".join(
+        f"{name}: {key}={texts[key]}: {what}" if key else what for key, what in wrong.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("mean", {"rows": 0}, "mean: rows=0: must be an integer of at least 1"),
+        ("mean", {"rows": 1.5}, "mean: rows=1.5: must be an integer of at least 1"),
+        ("mean", {"rows": True}, "mean: rows=True: must be an integer of at least 1"),
+        ("mean", {"rows": None}, "mean: rows=None: must be an integer of at least 1"),
+        ("mean", {"rows": [1]}, "mean: rows=[1]: must be an integer of at least 1"),
+        (
+            "mean",
+            {"seed": float("inf")},
+            "mean: seed=inf: must be an integer from 0 to 9,223,372,036,854,775,807",
+        ),
+        ("mean", {"rowz": 5}, "mean: rowz=5: no such parameter (did you mean 'rows'?)"),
+        ("smoke", {"x": 5}, "smoke: x=5: no such parameter: there is size"),
+        ("svd", {"check": "maybe"}, "svd: check=maybe: must be true or false"),
+        (
+            "svd",
+            {"method": "qr", "colls": 3},
+            "svd: method=qr: must be one of auto, tsqr, gram, randomized (did you mean 'tsqr'?)\n"
+            "svd: colls=3: no such parameter (did you mean 'cols'?)",
+        ),
+        (
+            "svd",
+            {"method": "randomized", "k": 9, "cols": 3},
+            "svd: k=9: must be at most the smaller of rows and cols, 3",
+        ),
+    ],
+)
+def test_a_mistake_is_said_in_the_same_words_wherever_it_is_made(
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    given: dict[str, Any],
+    said: str,
+) -> None:
+    texts = {key: str(value) for key, value in given.items()}
+    assert of_python(client, name, given) == said
+    assert of_the_command_line(capsys, name, texts) == said
+    assert of_the_command_of_the_screen(name, texts) == said
+    assert of_the_form(name, texts) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"reduction": "Mean"}, "mean: reduction=Mean: must be one of .*did you mean 'mean'"),
+        ({"axis": 0}, "mean: axis=0: must be one of none, 0, 1"),
+        ({"tasks": np.ones(2)}, r"mean: tasks=\[1. 1.\]: must be an integer"),
+    ],
+)
+def test_python_code_is_not_given_what_it_seems_to_mean(
+    client: Client, given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(PresetError, match=said):
+        execution.execute(client, presets.get("mean"), given, backend="numpy")
+
+
+def test_numbers_of_numpy_and_texts_are_taken_from_python_code() -> None:
+    given = {"rows": np.int64(5), "cols": "1e2", "tasks": None, "seed": np.float32(3)}
+    found = presets.parse(presets.get("mean"), given).complete("numpy")
+    assert [found[name] for name in given] == [5, 100, None, 3]
+    assert all(type(found[name]) is int for name in ("rows", "cols", "seed"))
+
+
+def test_what_is_parsed_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed = presets.parse(presets.get("svd"), {"rows": "1e10"})
+    assert parsed.values == {"rows": 10**10}
+    monkeypatch.setattr(presets.Parameter, "parse", _not_called)
+    parsed.refuse_mistakes()
+    assert presets.parse(presets.get("svd"), parsed).complete("numpy")["rows"] == 10**10
+
+
+def _not_called(*_: object) -> None:
+    raise AssertionError
+
+
+@pytest.mark.parametrize("text", ["1000000", "1_000_000", "1e6"])
+def test_whole_numbers_may_be_written_in_several_ways(text: str) -> None:
+    assert presets.parse(presets.get("svd"), {"rows": text}).values == {"rows": 1_000_000}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1.5", "", "1e999", "٣٫٥"])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    assert presets.parse(presets.get("svd"), {"rows": text}).mistakes.keys() == {"rows"}
+
+
+def test_a_default_may_differ_on_cpus() -> None:
+    parsed = presets.parse(presets.get("random-sum"), {})
+    assert parsed.complete("cupy")["size"] == 500_000
+    assert parsed.complete("numpy")["size"] < 500_000
+
+
+def test_parameters_that_go_together_nowhere_are_refused_before_any_worker_is_known() -> None:
+    for given in ({"method": "randomized", "k": "9", "cols": "3"}, {"rows": "1e12"}):
+        with pytest.raises(PresetError, match="at most"):
+            presets.parse(presets.get("svd"), given).refuse_mistakes("auto")
