@@ -142,7 +142,7 @@ def written(value: Any) -> str:
     """Return a value of a result for people.
 
     >>> written(250000000000), written(0.1 + 0.2), written(6.875e11), written([1.5, 2])
-    ('250,000,000,000', '0.3', '6.875000e+11', '1.5, 2')
+    ('250,000,000,000', '0.3', '6.875e+11', '1.5, 2')
     >>> written([True, None]), written([{"worker": "h:gpu0"}, {"worker": "h:gpu1"}])
     ('yes, –', 'worker h:gpu0\\nworker h:gpu1')
     """
@@ -151,7 +151,7 @@ def written(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
-        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:.6e}"
+        return f"{value:,.6g}"
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, list):
