@@ -72,7 +72,7 @@ def given() -> dict[str, Any]:
 def given_json() -> str:
     """Return `given` as text for other processes; what means nothing there is warned about."""
     found = given()
-    if found.get("distributed", {}).get("nanny", {}).get("preload"):
+    if _named("distributed.nanny.preload", found):
         hint = "workers have an agent in place of a nanny: use distributed.worker.preload"
         logger.warning("Dask setting distributed.nanny.preload is not used: %s", hint)
     return json.dumps(_sendable(found))
@@ -108,14 +108,16 @@ def worker_environment(text: str) -> tuple[tuple[str, str], ...]:
     >>> worker_environment('{"distributed": {"nanny": {"environ": {"A": 1}}}}')
     (('A', '1'),)
     """
-    nanny = json.loads(text).get("distributed", {}).get("nanny", {})
-    both = {**nanny.get("pre-spawn-environ", {}), **nanny.get("environ", {})}
-    return tuple((name, str(value)) for name, value in both.items() if value is not None)
+    given = json.loads(text)
+    variables: dict[str, Any] = {}
+    for name in ("distributed.nanny.pre-spawn-environ", "distributed.nanny.environ"):
+        variables |= _named(name, given) or {}
+    return tuple((name, str(value)) for name, value in variables.items() if value is not None)
 
 
 def temporary_directory(text: str) -> str | None:
     """Return where workers are to keep their files; None is where the host keeps such things."""
-    folder: str | None = json.loads(text).get("temporary-directory")
+    folder: str | None = _named("temporary-directory", json.loads(text))
     return folder
 
 
@@ -126,8 +128,16 @@ def terminate_share(text: str) -> float | None:
     >>> terminate_share("{}")
     0.95
     """
-    worker = json.loads(text).get("distributed", {}).get("worker", {})
-    return worker.get("memory", {}).get("terminate", TERMINATE) or None
+    return _named("distributed.worker.memory.terminate", json.loads(text), TERMINATE) or None
+
+
+def _named(name: str, tree: Any, default: Any = None) -> Any:
+    """Return a setting of those that were given, where there is no Dask."""
+    for key in name.split("."):
+        if not isinstance(tree, Mapping) or key not in tree:
+            return default
+        tree = tree[key]
+    return tree
 
 
 def _over(config: Any, defaults: Any, named: Any) -> dict[str, Any]:

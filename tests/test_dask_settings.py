@@ -1,29 +1,36 @@
 """Dask's configuration reaches scheduler and workers over gputui's, however it is set."""
 
+import ast
 import json
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import dask
+import distributed  # noqa: F401 - its keys are among those that Dask knows
 import pytest
 import yaml
 
+import gputui
 from gputui.dask_settings import SETTINGS, devices_preferred, given_json
+from gputui.settings import KEYS, WORKER_KEYS, Settings
 
 PROGRAM = """
-import json, os, sys
+import dataclasses, json, os, sys
 import dask
 keys, in_program = json.load(sys.stdin)
 if in_program:
     dask.config.set(in_program)
 from distributed import Client
 from gputui import GPUCluster
+from gputui.settings import load_settings
 
 def settings(keys):
-    return {key: dask.config.get(key) for key in keys}
+    return {key: dask.config.get(key, None) for key in keys}
 
 def of_scheduler(keys, dask_scheduler):
     said = settings(keys)
@@ -48,7 +55,10 @@ def of_worker(keys, dask_worker):
 with GPUCluster("localhost gpus=none workers=1 nthreads=1") as cluster, Client(cluster) as client:
     scheduler = client.run_on_scheduler(of_scheduler, keys)
     (worker,) = client.run(of_worker, keys).values()
-    print(json.dumps([scheduler, worker]))
+    starter = dataclasses.asdict(load_settings())
+    starter["address"] = cluster.scheduler_address
+    starter["interval"] = cluster.adapt(minimum=1, maximum=1).interval
+    print(json.dumps([scheduler, worker, starter]))
 """
 
 DASKS_OWN = {
@@ -73,12 +83,40 @@ OTHERS = {
     "distributed.nanny.environ": {"GIVEN": "yes"},
     "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 3},
     "distributed.comm.timeouts.connect": "7s",
+    "distributed.scheduler.http.routes": ["distributed.http.health"],
+    "distributed.client.preload": ["json"],
+    "distributed.adaptive.interval": "3s",
     "array.chunk-size": "3MiB",
+    "array.rechunk.method": "p2p",
+    "dataframe.shuffle.method": "p2p",
+}
+
+GPUTUIS = {
+    "gputui.lease": 12,
+    "gputui.stage-timeout": 11,
+    "gputui.idle-timeout": 3600,
+    "gputui.busy": "skip",
+    "gputui.scheduler.host": "127.0.0.1",
+    "gputui.runs.kept": 9,
+    "gputui.transfers": "bytes",
+    "gputui.transfers-check": True,
+    "gputui.device-memory-limit": 0.5,
+    "gputui.rmm-pool-size": "1 GiB",
+    "gputui.rmm-async": True,
+}
+
+PATHS_AND_PORTS = ("temporary-directory", "gputui.ssh.config", "gputui.scheduler.port")
+
+NOT_OBEYED = {
+    "distributed.nanny.preload": "is warned about",
+    "scheduler": "a preset computes on its own cluster",
+    "scheduler-address": "a preset or script computes on its own cluster",
+    "distributed.client.security-loader": "and has that cluster's certificates",
 }
 
 
 def started(folder: Path, in_program: dict[str, Any], **environ: str) -> list[dict[str, Any]]:
-    keys = [*DASKS_OWN, *OTHERS, "temporary-directory"]
+    keys = [*DASKS_OWN, *OTHERS, *GPUTUIS, *PATHS_AND_PORTS]
     folders = {"XDG_RUNTIME_DIR": str(folder), "DASK_CONFIG": str(folder / "dask")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
@@ -106,7 +144,10 @@ def nested(settings: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("way", ["dask.config.set", "yaml", "environment"])
 def test_every_setting_holds_on_scheduler_and_workers(tmp_path: Path, way: str) -> None:
-    given = DASKS_OWN | OTHERS | {"temporary-directory": str(tmp_path / "scratch")}
+    (tmp_path / "ssh_config").touch()
+    port = free_port()
+    values = (str(tmp_path / "scratch"), str(tmp_path / "ssh_config"), port)
+    given = DASKS_OWN | OTHERS | GPUTUIS | dict(zip(PATHS_AND_PORTS, values, strict=True))
     in_program: dict[str, Any] = {}
     environ: dict[str, str] = {}
     if way == "dask.config.set":
@@ -119,7 +160,7 @@ def test_every_setting_holds_on_scheduler_and_workers(tmp_path: Path, way: str) 
         for key, value in given.items():
             name = "DASK_" + key.upper().replace(".", "__").replace("-", "_")
             environ[name] = value if isinstance(value, str) else repr(value)
-    scheduler, worker = started(tmp_path, in_program, **environ)
+    scheduler, worker, starter = started(tmp_path, in_program, **environ)
     for side in (scheduler, worker):
         for key, value in given.items():
             found = {k: side[key][k] for k in value} if isinstance(value, dict) else side[key]
@@ -131,10 +172,60 @@ def test_every_setting_holds_on_scheduler_and_workers(tmp_path: Path, way: str) 
     assert worker["resources"] == {"foo": 2}
     assert Path(worker["folder"]).is_relative_to(tmp_path / "scratch")
     assert list((tmp_path / "scratch").iterdir()) == []
+    own = {field: given[f"gputui.{key}"] for key, (field, _) in KEYS.items()}
+    assert {field: starter[field] for field in own} == own
+    assert not any(getattr(Settings(), field) == value for field, value in own.items())
+    assert (starter["address"], starter["interval"]) == (f"tls://127.0.0.1:{port}", 3)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_every_key_that_is_set_or_read_is_one_of_those_tested() -> None:
+    files = Path(gputui.__file__).parent.rglob("*.py")
+    used = {key for path in files for key in keys_in(ast.parse(path.read_text()))}
+    used |= {f"gputui.{key}" for key in (*KEYS, *WORKER_KEYS)}
+    assert used >= {*DASKS_OWN, *NOT_OBEYED}
+    tested = {*DASKS_OWN, *OTHERS, *GPUTUIS, *PATHS_AND_PORTS, *NOT_OBEYED}
+    assert used - tested == {"gputui"}  # read as a whole, for `KEYS`
+
+
+def keys_in(tree: ast.AST) -> Iterator[str]:
+    """Yield the keys that Dask or gputui knows, and all that are given to `dask.config`."""
+    known = {key for key in flat(dask.config.merge(*dask.config.defaults)) if {*".-"} & {*key}}
+    known |= {f"gputui.{key}" for key in (*KEYS, *WORKER_KEYS)}
+    dicts = {
+        node.targets[0].id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in known:
+            yield str(node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
+            given = node.args[0]
+            given = dicts.get(given.id, given) if isinstance(given, ast.Name) else given
+            for each in given.keys if isinstance(given, ast.Dict) else [given]:
+                if isinstance(each, ast.Constant):
+                    yield str(each.value)
+
+
+CALLS = ("dask.config.get", "dask.config.set")
+
+
+def flat(tree: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        yield before + key
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{key}.")
 
 
 def test_gputuis_own_settings_hold_where_nobody_set_others(tmp_path: Path) -> None:
-    scheduler, worker = started(tmp_path, {})
+    scheduler, worker, _ = started(tmp_path, {})
     for side in (scheduler, worker):
         assert {key: side[key] for key in SETTINGS} == SETTINGS
     assert worker["profile"] is True
