@@ -19,6 +19,7 @@ STDERR_LINES = 20
 EXIT_S = 1.0
 """How long a command whose stream ended may take to end, too."""
 MESSAGES_PER_S = 5_000
+BYTES_PER_S = 2**22
 """No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
 
 
@@ -39,7 +40,7 @@ class AgentChannel(Channel[ToAgent, FromAgent]):
     stream: CommandStream
 
     def __init__(self, stream: CommandStream) -> None:
-        super().__init__(stream, FromAgent, lines_per_s=MESSAGES_PER_S)
+        super().__init__(stream, FromAgent, lines_per_s=MESSAGES_PER_S, bytes_per_s=BYTES_PER_S)
 
     @property
     def last_log_lines(self) -> tuple[str, ...]:

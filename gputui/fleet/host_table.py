@@ -23,6 +23,7 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
+from gputui.readings import DeviceReading
 from gputui.snapshot import HostState, HostStatus
 
 ON_THE_WAY = (
@@ -32,6 +33,10 @@ ON_THE_WAY = (
     HostState.PROBING,
     HostState.CHECKING,
 )
+
+
+MAX_DEVICES = 512
+"""More than any machine has, with every MIG instance; what is kept of each is 8 kB."""
 
 
 class HostTable(Mapping[str, FleetHost]):
@@ -189,14 +194,15 @@ def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[s
 
 
 def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mapping[str, str]) -> str:
-    """Return what an agent may not say, because it is another host's; "" for all else."""
+    """Return what an agent may not say: it is another host's, or no host's; "" for all else."""
     names: Iterable[str] = ()
+    devices: tuple[DeviceReading, ...] = ()
     match message:
         case WorkerStarted(name=name) | WorkerReady(name=name) | WorkerExited(name=name):
             names = (name,)
         case LogLines(worker=name):
             names = (name,)
-        case Facts(running=running):
+        case Facts(running=running, devices=devices):
             names = (worker.name for worker in running)
         case Telemetry(devices=devices, workers=workers):
             names = (worker.name for worker in workers)
@@ -205,6 +211,8 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             for device in others:
                 if device.uuid not in own:
                     return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
+    if len(devices) > MAX_DEVICES:
+        return f"its agent reports {len(devices)} GPUs"
     for name in names:
         if name.rpartition(":")[0] != host:
             return f"its agent reports {name!r}, which is no worker of this host"

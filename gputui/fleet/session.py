@@ -29,7 +29,15 @@ from gputui.protocol.agent import (
     Reached,
     Telemetry,
 )
+from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState
+
+READINGS = (Pong, Reached, Telemetry, LogLines)
+"""What comes all the time; everything else an agent reports is an event, or makes one."""
+EVENTS_AT_ONCE = 2_000
+EVENTS_PER_S = 100
+"""No agent may report more: all workers of a large host start, crash and start again within it, and
+with more the events of others could not be found."""
 
 
 class SessionListener(Protocol):
@@ -68,6 +76,8 @@ class AgentSession:
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
     _ready: bool = False
+    _events_left: float = EVENTS_AT_ONCE
+    _event_at: float = field(default_factory=time.monotonic)
     _ending: AgentEnding | None = None
 
     async def attend(self) -> NoReturn:
@@ -158,6 +168,8 @@ class AgentSession:
     def _take(self, message: FromAgent) -> None:
         if overreach := self.listener.overreach(message):
             raise self.stages.error(overreach)
+        if not isinstance(message, READINGS):
+            self._count_event()
         match message:
             case Pong():
                 return
@@ -175,6 +187,15 @@ class AgentSession:
                 if not self._probed.done():
                     self._probed.set_result(message)
         self.listener.received(message)
+
+    def _count_event(self) -> None:
+        """Raise HostError for an agent that reports events without end."""
+        now = time.monotonic()
+        earned = (now - self._event_at) * EVENTS_PER_S
+        self._events_left = min(self._events_left + earned, EVENTS_AT_ONCE) - 1
+        self._event_at = now
+        if self._events_left < 0:
+            raise self.stages.error(f"its agent reports more than {EVENTS_PER_S} events a second")
 
     async def _ping(self) -> NoReturn:
         """Keep the lease, and notice when nothing comes back."""

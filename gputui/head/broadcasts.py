@@ -24,6 +24,8 @@ from gputui.snapshot import Event, Severity
 logger = logging.getLogger(__name__)
 
 EVENTS_KEPT = 10_000
+EVENT_CHARS = 4_000
+"""What a host reports may be a mebibyte; all events together are 40 MB at most."""
 LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -42,6 +44,7 @@ class EventLog:
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Record an event now."""
         self._sequence += 1
+        text = text if len(text) <= EVENT_CHARS else f"{text[: EVENT_CHARS - 1]}…"
         event = Event(self._sequence, time.time(), severity, subject, kind, text)
         self._events.append(event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)

@@ -20,6 +20,7 @@ a lost network would. Either way the peer's `receive` returns None, and what it 
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
@@ -72,14 +73,15 @@ class Channel(Generic[Sent, Received]):
         *,
         line_bytes: int = LINE_BYTES,
         queue_bytes: int = QUEUE_BYTES,
-        lines_per_s: int | None = None,
+        lines_per_s: float = math.inf,
+        bytes_per_s: float = math.inf,
     ) -> None:
-        """Take messages of the union `receives`; with `lines_per_s`, no more in a second."""
+        """Take messages of the union `receives`, and no more of them in a second than given."""
         self.stream = stream
         self.banner: deque[str] = deque(maxlen=BANNER_LINES)
         """What was skipped before a marker: often the reason why it did not come."""
         self._receives = receives
-        self._lines = Lines(stream, line_bytes, lines_per_s)
+        self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
         self._outgoing = Outgoing(queue_bytes, MAX_FLOODS)
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -219,17 +221,21 @@ class Channel(Generic[Sent, Received]):
 class Lines:
     """The lines of a stream, however its bytes are cut."""
 
-    def __init__(self, stream: ByteStream, max_bytes: int, per_s: int | None) -> None:
+    def __init__(
+        self, stream: ByteStream, max_bytes: int, lines_per_s: float, bytes_per_s: float
+    ) -> None:
         self._stream = stream
         self._max_bytes = max_bytes
-        self._per_s = per_s
+        self._lines_per_s = lines_per_s
+        self._bytes_per_s = bytes_per_s
         self._lines: deque[bytes] = deque()
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._over = False
         self._taken = 0
         self._second = 0.0
-        self._taken_this_second = 0
+        self._lines_this_second = 0
+        self._bytes_this_second = 0
 
     async def next(self) -> bytes | None:
         """Return the next line without its newline; None at the end of the stream.
@@ -242,7 +248,10 @@ class Lines:
             if not chunk:
                 return None
             self._add(chunk)
-        return self._lines.popleft()
+        line = self._lines.popleft()
+        self._lines_this_second += 1
+        self._bytes_this_second += len(line)
+        return line
 
     def _add(self, chunk: bytes) -> None:
         head, *rest = chunk.split(b"\n")
@@ -261,14 +270,13 @@ class Lines:
         self._taken += 1
         if self._taken % LINES_AT_ONCE == 0:
             await asyncio.sleep(0)
-        if self._per_s is None:
-            return
         now = asyncio.get_running_loop().time()
-        if now >= self._second + 1.0:
-            self._second, self._taken_this_second = now, 0
-        self._taken_this_second += 1
-        if self._taken_this_second > self._per_s:
+        many = self._lines_this_second >= self._lines_per_s
+        if now < self._second + 1.0 and (many or self._bytes_this_second >= self._bytes_per_s):
             await asyncio.sleep(self._second + 1.0 - now)
+            now = self._second + 1.0
+        if now >= self._second + 1.0:
+            self._second, self._lines_this_second, self._bytes_this_second = now, 0, 0
 
 
 def memory_pair(
