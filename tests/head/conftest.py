@@ -1,5 +1,6 @@
 """Clusters of this machine's own workers: one of a test's own, or one that a module shares."""
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -34,11 +35,18 @@ async def clusters(runtime: Path) -> AsyncIterator[Clusters]:
 def standing_head(request: pytest.FixtureRequest) -> Iterator[tuple[HeadProcess, str]]:
     """The head of a cluster that a module shares, of its `WORKERS` or two, and its socket."""
     workers = getattr(request.module, "WORKERS", 2)
-    hosts = f"localhost gpus=none workers={workers} nthreads=1 memory=1GiB"
+    with a_head(f"localhost gpus=none workers={workers} nthreads=1 memory=1GiB") as head:
+        yield head
+
+
+@contextlib.contextmanager
+def a_head(hosts: str, ssh_config: str | None = None) -> Iterator[tuple[HeadProcess, str]]:
+    """Run a head on these hosts, in folders of its own; yield it and its socket."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="gt-") as folder:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         patch.setenv("XDG_STATE_HOME", folder)
-        head = spawn_head(ConfigureHead(VERSION, "standing", hosts, lease_s=LEASE_S))
+        config = ConfigureHead(VERSION, "standing", hosts, lease_s=LEASE_S, ssh_config=ssh_config)
+        head = spawn_head(config)
         yield head, head.opened()
         os.kill(head.pid, signal.SIGTERM)
         head.end()

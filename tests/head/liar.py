@@ -1,0 +1,250 @@
+"""A host that lies, in one script: a test writes it to a file and names that with `python=`.
+
+The name of the file is the function here that is played. All that the head sends is recorded in
+`NAME.heard` next to the file, and the script ends when the head hangs up or says so.
+"""
+
+import json
+import os
+import platform
+import queue
+import sys
+import threading
+import time
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+
+from gputui.fleet.deploy.remote import GREETING
+from gputui.protocol.agent import (
+    MARKER,
+    Facts,
+    Ping,
+    Pong,
+    Reach,
+    Reached,
+    Shutdown,
+    Telemetry,
+    ToAgent,
+    Trouble,
+    WorkerExited,
+    WorkerReading,
+)
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.shared import LogLines
+from gputui.readings import DeviceReading, HostReading
+
+MIB = 2**20
+NAME = "ssh2"
+OTHERS_WORKER = "ssh1:cpu0"
+OTHERS_GPU = DeviceReading("GPU-of-another", "0", "H200")
+OWN_GPU = DeviceReading("GPU-of-its-own", "0", "H200")
+
+heard: "queue.Queue[bytes]" = queue.Queue()
+writing = threading.Lock()
+
+
+def an_honest_host() -> None:
+    start_agent(OTHERS_GPU)
+    while True:
+        say(telemetry(OTHERS_GPU))
+        time.sleep(1)
+
+
+def a_line_of_40_mb_before_the_greeting() -> None:
+    for _ in range(40):
+        write(b"x" * MIB)
+
+
+def lines_without_end_before_the_greeting() -> None:
+    while True:
+        write(b"Welcome!\n" * 1000)
+
+
+def a_greeting_that_is_no_json() -> None:
+    write(GREETING + b" " + nonce() + b" {\n")
+
+
+def a_greeting_that_is_nested_deeply() -> None:
+    write(GREETING + b" " + nonce() + b" " + b"[" * 500_000 + b"\n")
+
+
+def an_old_python() -> None:
+    greet(version="3.6.9")
+
+
+def a_clock_of_another_day() -> None:
+    greet(time=time.time() + 3 * 86400)
+    write(MARKER + b"\n")
+
+
+def an_old_dask() -> None:
+    start_agent(OWN_GPU, dask="2020.1")
+
+
+def telemetry_of_63_mib() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    write(b'["Telemetry",0.0,[')
+    for _ in range(63):
+        write(b"1," * (MIB // 2))
+
+
+def the_end_of_a_worker_of_another_host() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(WorkerExited(OTHERS_WORKER, 1, "crashed", "so it says", 1, None, (), None, True))
+
+
+def readings_of_a_worker_of_another_host() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    worker = WorkerReading(OTHERS_WORKER, 1.0, 1, 1)
+    say(Telemetry(time.time(), HostReading(), (OWN_GPU,), (worker,)))
+
+
+def readings_of_a_gpu_of_another_host() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(telemetry(OTHERS_GPU))
+
+
+def a_gpu_of_another_host_in_later_facts() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(facts(OTHERS_GPU))
+
+
+def events_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    for number in count():
+        say(Trouble(f"trouble {number} {'x' * 1000}"))
+
+
+def long_events_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    while True:
+        say(Trouble("trouble " * (MIB // 10)))
+
+
+def log_lines_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    while True:
+        say(LogLines(f"{NAME}:gpu0", ("x" * 100,) * 100, time.time()))
+
+
+def telemetry_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    line = encode(telemetry(*gpus(500)))
+    while True:
+        write(line)
+
+
+def thousands_of_gpus() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(telemetry(*gpus(8000)))
+
+
+def gpus(number: int) -> list[DeviceReading]:
+    return [DeviceReading(f"{OWN_GPU.uuid}-{label}", str(label), "H200") for label in range(number)]
+
+
+def errors_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    while True:
+        os.write(2, b"x" * MIB)
+
+
+def nonce() -> bytes:
+    found: str = json.loads(until(b'"nonce"'))["nonce"]
+    return found.encode()
+
+
+def greet(**changed: object) -> None:
+    told = {
+        "python": sys.executable,
+        "version": platform.python_version(),
+        "send": False,
+        "address": "",
+        "client": "",
+        "time": time.time(),
+        "places": {},
+        **changed,
+    }
+    write(b" ".join((GREETING, nonce(), json.dumps(told).encode())) + b"\n")
+
+
+def start_agent(*devices: DeviceReading, **packages: str) -> None:
+    greet()
+    write(MARKER + b"\n")
+    until(b'["Configure"')
+    say(facts(*devices, **packages))
+
+
+def facts(*devices: DeviceReading, **packages: str) -> Facts:
+    there = {name: version(name) for name in ("dask", "distributed", "numpy")}
+    return Facts(
+        version=1,
+        agent_pid=os.getpid(),
+        python=sys.executable,
+        python_version=platform.python_version(),
+        packages=tuple({**there, "cupy-cuda13x": "14", **packages}.items()),
+        cuda_driver="13.0",
+        cpus=1,
+        memory_total_bytes=2**30,
+        disk_free_bytes=2**30,
+        devices=devices,
+        cuda_visible_devices=None,
+        running=(),
+    )
+
+
+def telemetry(*devices: DeviceReading) -> Telemetry:
+    return Telemetry(time.time(), HostReading(), devices, ())
+
+
+def say(message: object) -> None:
+    write(encode(message))
+
+
+def write(data: bytes) -> None:
+    with writing:
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def until(mark: bytes) -> bytes:
+    """Return the next line with a mark that the head sends."""
+    while mark not in (line := heard.get()):
+        continue
+    return line
+
+
+def listen() -> None:
+    """Record and pass on what the head sends; answer what every agent answers at once."""
+    with Path(f"{sys.argv[0]}.heard").open("ab", buffering=0) as record:
+        for line in sys.stdin.buffer:
+            record.write(line)
+            heard.put(line)
+            if line.startswith((b'["Ping"', b'["Reach"', b'["Shutdown"')):
+                match decode(line, ToAgent):
+                    case Ping(number):
+                        say(Pong(number))
+                    case Reach(host, port):
+                        say(Reached(host, port, ""))
+                    case Shutdown():
+                        break
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    listener = threading.Thread(target=listen)
+    listener.start()
+    globals()[Path(sys.argv[0]).name]()
+    listener.join()

@@ -1,0 +1,176 @@
+"""A host that lies to a real head, over SSH: it harms itself only; others are seen as before."""
+
+import re
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputui.cluster import HeadProcess
+from gputui.head.broadcasts import EVENT_CHARS
+from gputui.protocol.frontend import ChangeHosts, SubscribeLogs
+from gputui.snapshot import HostState, HostStatus
+from tests.clusters import Clusters, LiveCluster
+from tests.head import liar
+from tests.head.conftest import a_head
+from tests.sshd import SshHosts
+
+SEEN_S = 2.0
+"""What is shown of an honest host may never be older."""
+FLOOD_S = 2.0
+GROWTH_BYTES = 100_000_000
+HONEST, LIAR, OWNER = "ssh1", liar.NAME, "ssh3"
+KEY = b"PRIVATE KEY"
+
+REFUSED = {
+    liar.a_line_of_40_mb_before_the_greeting: "a line of more than 1048576 bytes",
+    liar.a_greeting_that_is_no_json: "its Python is not what it says",
+    liar.a_greeting_that_is_nested_deeply: "its Python is not what it says",
+    liar.an_old_python: "Python 3.6.9",
+    liar.a_clock_of_another_day: "its clock is 3 days ahead of ours",
+    liar.an_old_dask: "dask 2020.1",
+}
+"""What a host is refused for before it is accepted, and the reason."""
+
+FAILED = {
+    liar.telemetry_of_63_mib: "a line of more than 1048576 bytes",
+    liar.the_end_of_a_worker_of_another_host: "'ssh1:cpu0', which is no worker of this host",
+    liar.readings_of_a_worker_of_another_host: "'ssh1:cpu0', which is no worker of this host",
+    liar.readings_of_a_gpu_of_another_host: "GPU-of-another, a GPU of ssh3",
+    liar.a_gpu_of_another_host_in_later_facts: "the same machine as ssh3",
+    liar.thousands_of_gpus: "its agent reports 8000 GPUs",
+    liar.events_without_end: "its agent reports more than 100 events a second",
+}
+"""What fails a host that was accepted, and the reason."""
+
+FLOODS = [
+    liar.lines_without_end_before_the_greeting,
+    liar.long_events_without_end,
+    liar.log_lines_without_end,
+    liar.telemetry_without_end,
+    liar.errors_without_end,
+]
+
+
+class Watched:
+    """A cluster with honest hosts, and one that lies from time to time."""
+
+    def __init__(self, cluster: LiveCluster, scripts: Path) -> None:
+        self.cluster = cluster
+        self._scripts = scripts
+        self._rss_before = memory_of(cluster.head.pid, "VmRSS")
+        self._pid = cluster.workers[f"{HONEST}:cpu0"].pid
+        self.last_at = cluster.snapshot.taken_at
+        self.longest_s = 0.0
+        """The longest time for which nothing new of the honest host was to be seen."""
+
+    @property
+    def grown_bytes(self) -> int:
+        """How much more memory the head has ever taken than it had before the lie."""
+        return memory_of(self.cluster.head.pid, "VmHWM") - self._rss_before
+
+    def host(self, name: str) -> HostStatus | None:
+        """Return a host as the newest snapshot has it, and note how old what it says is."""
+        snapshot = self.cluster.snapshot
+        hosts = {host.name: host for host in snapshot.hosts}
+        read_s = snapshot.taken_at - hosts[HONEST].read_at
+        self.longest_s = max(self.longest_s, read_s, snapshot.taken_at - self.last_at)
+        self.last_at = snapshot.taken_at
+        return hosts.get(name)
+
+    async def tell(self, lie: object) -> None:
+        """Add the host that tells this lie."""
+        script = script_of(self._scripts, lie)
+        await self.cluster.request(ChangeHosts(0, f"{LIAR} python={script}"))
+
+    async def end(self) -> None:
+        """Remove the host again; all others are as they were."""
+        await self.cluster.request(ChangeHosts(0, remove=(LIAR,)))
+        await self.cluster.until(lambda: self.host(LIAR) is None)
+        assert set(states(self.cluster).values()) == {HostState.READY}
+        assert self.cluster.workers[f"{HONEST}:cpu0"].pid == self._pid
+        assert self.cluster.snapshot.workers_up == 1
+        assert self.longest_s < SEEN_S
+        assert self.grown_bytes < GROWTH_BYTES
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lies")
+
+
+@pytest.fixture(scope="module")
+def head(openssh_hosts: SshHosts, scripts: Path) -> Iterator[tuple[HeadProcess, str]]:
+    owner = script_of(scripts, liar.an_honest_host)
+    hosts = f"{HONEST} gpus=none workers=1 nthreads=1 memory=512MiB\n{OWNER} python={owner}"
+    with a_head(hosts, str(openssh_hosts.config)) as head:
+        yield head
+
+
+@pytest.fixture
+async def watched(head: tuple[HeadProcess, str], scripts: Path) -> AsyncIterator[Watched]:
+    cluster = await Clusters().attach(*head)
+    try:
+        await cluster.until(
+            lambda: (
+                cluster.snapshot
+                and cluster.snapshot.workers_up == 1
+                and states(cluster) == {HONEST: HostState.READY, OWNER: HostState.READY}
+            )
+        )
+        watched = Watched(cluster, scripts)
+        yield watched
+        if watched.host(LIAR):
+            await cluster.request(ChangeHosts(0, remove=(LIAR,)))
+    finally:
+        await cluster.link.close()
+
+
+def states(cluster: LiveCluster) -> dict[str, HostState]:
+    return {host.name: host.state for host in cluster.snapshot.hosts}
+
+
+def script_of(folder: Path, lie: object) -> Path:
+    """Write the script that plays a lie, and return it."""
+    script = folder / lie.__name__
+    script.write_text(f"#!{sys.executable} -B\n{Path(liar.__file__).read_text()}")
+    script.chmod(0o700)
+    return script
+
+
+def heard_by(script: Path) -> bytes:
+    return Path(f"{script}.heard").read_bytes()
+
+
+def memory_of(pid: int, name: str) -> int:
+    """Return VmRSS or VmHWM, its highest, of a process. Source: proc_pid_status(5)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)[1])
+
+
+def name_of(lie: object) -> str:
+    return lie.__name__
+
+
+@pytest.mark.parametrize("lie", [*REFUSED, *FAILED], ids=name_of)
+async def test_a_lie_fails_the_host_that_tells_it_alone(
+    watched: Watched, scripts: Path, lie: object
+) -> None:
+    await watched.tell(lie)
+    reason = {**REFUSED, **FAILED}[lie]
+    await watched.cluster.until(lambda: (h := watched.host(LIAR)) and h.state is HostState.FAILED)
+    assert reason in watched.host(LIAR).reason
+    assert (KEY in heard_by(scripts / lie.__name__)) == (lie in FAILED)
+    await watched.end()
+
+
+@pytest.mark.parametrize("lie", FLOODS, ids=name_of)
+async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: object) -> None:
+    await watched.cluster.link.send(SubscribeLogs(True))
+    await watched.tell(lie)
+    ends_at = watched.cluster.snapshot.taken_at + FLOOD_S
+    await watched.cluster.until(lambda: watched.host(LIAR) and watched.last_at > ends_at)
+    assert watched.host(LIAR).state in (HostState.PROBING, HostState.READY)
+    assert max((len(event.text) for event in watched.cluster.events), default=0) <= EVENT_CHARS
+    await watched.end()
