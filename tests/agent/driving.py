@@ -42,6 +42,7 @@ class Driver:
         self.cluster = ""
         self.interval_s = 1.0
         self.lease_s = lease_s
+        self.bound_s = BOUND_S
         self.env = {
             **os.environ,
             **own_environment(),
@@ -76,7 +77,7 @@ class Driver:
     async def wait_for(self, kind: type, fits: Callable[[Any], bool] = lambda message: True) -> Any:
         """Return the next message of a kind that fits, and keep the lease meanwhile."""
         assert self.relay.stdout
-        async with asyncio.timeout(BOUND_S):
+        async with asyncio.timeout(self.bound_s):
             while line := await self.relay.stdout.readline():
                 message = decode(line, FromAgent)
                 self.seen.append(message)
