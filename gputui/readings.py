@@ -64,8 +64,7 @@ class HostReading:
     """One host as its agent last read it."""
 
     cpu_percent: float | None = None
-    """Of all its CPUs: 0 to 100."""
-    cpus: int | None = None
+    """Of all CPUs that its cgroup allows: 0 to 100."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     load_1m: float | None = None

@@ -333,7 +333,6 @@ class SimulatedAgent:
             readings.append(WorkerReading(worker.name, float(cpu_percent), rss_bytes, 38))
         host = HostReading(
             cpu_percent=float(round(min(100.0, 100 * (busy + rng.random()) / CPUS + 1))),
-            cpus=CPUS,
             memory_used_bytes=6 * 2**30 + sum(each.rss_bytes or 0 for each in readings),
             memory_total_bytes=MEMORY_BYTES,
             load_1m=round(busy * 1.1 + rng.random() * 0.5, 1),

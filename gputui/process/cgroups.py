@@ -35,6 +35,15 @@ VERSION_1 = Interface(
 VERSION_2 = Interface("memory.max", "memory.current", "inactive_file", "memory.events")
 
 
+@dataclass(frozen=True, slots=True)
+class CpuQuota:
+    """How much CPU time a group may use, and what it has used."""
+
+    cpus: float
+    used_s: float | None
+    """Since it was made; None where nothing counts that."""
+
+
 class Cgroups:
     """The groups of this process; they are looked up once, their limits at every call."""
 
@@ -43,16 +52,31 @@ class Cgroups:
             membership = _read(Path("/proc/self/cgroup"))
         paths = parse_membership(membership)
         self._memory = [(folder, VERSION_1) for folder in _folders(mount, "memory", paths)]
+        self._accounts = mount / "cpuacct"
         self._cpu = list(_folders(mount, "cpu", paths))
         self._unified = list(_folders(mount, "", paths))
         self._memory += [(folder, VERSION_2) for folder in self._unified]
 
     def cpus(self) -> int | None:
         """Return how many CPUs the quota gives, rounded up."""
-        quotas = [_quota_v1(folder) for folder in self._cpu]
-        quotas += [_quota_v2(folder) for folder in self._unified]
-        limits = [quota for quota in quotas if quota is not None]
-        return max(1, math.ceil(min(limits))) if limits else None
+        quota = self.cpu()
+        return None if quota is None else max(1, math.ceil(quota.cpus))
+
+    def cpu(self) -> CpuQuota | None:
+        """Return the tightest CPU quota and what that group has used."""
+        quotas = [(_quota_v1(folder), folder, self._used_s_v1) for folder in self._cpu]
+        quotas += [(_quota_v2(folder), folder, _used_s_v2) for folder in self._unified]
+        limits = [(cpus, folder, used_s) for cpus, folder, used_s in quotas if cpus is not None]
+        if not limits:
+            return None
+        cpus, folder, used_s = min(limits, key=lambda found: found[0])
+        return CpuQuota(cpus, used_s(folder))
+
+    def _used_s_v1(self, folder: Path) -> float | None:
+        """Return what a group of `cpu` has used, which the one of `cpuacct` counts."""
+        account = self._accounts / folder.relative_to(self._accounts.with_name("cpu"))
+        used_ns = _number(account / "cpuacct.usage")
+        return None if used_ns is None else used_ns / 1e9
 
     def memory(self) -> MemoryUse | None:
         """Return the tightest memory limit and what that group uses of it."""
@@ -122,6 +146,11 @@ def _quota_v1(folder: Path) -> float | None:
 def _quota_v2(folder: Path) -> float | None:
     quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+
+
+def _used_s_v2(folder: Path) -> float | None:
+    used_us = _statistic(folder / "cpu.stat", "usage_usec")
+    return None if used_us is None else used_us / 1e6
 
 
 def _statistic(path: Path, name: str) -> int | None:

@@ -5,11 +5,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
 from gputui.process import procfs
+from gputui.process.cgroups import Cgroups
 from gputui.protocol.agent import Telemetry
 from gputui.protocol.codec import decode, encode
 from gputui.readings import Owner
@@ -37,7 +39,6 @@ class Clock:
 def test_a_host_is_read_whole(reader):
     telemetry = reader.read({})
     assert telemetry.at == pytest.approx(time.time(), abs=5)
-    assert telemetry.host.cpus == os.cpu_count()
     assert telemetry.host.load_1m is not None
     assert telemetry.host.memory_used_bytes < telemetry.host.memory_total_bytes
     assert len(telemetry.devices) == 1
@@ -89,6 +90,44 @@ def test_the_hosts_cpu_and_network_are_rates():
     assert 0 <= reading.cpu_percent <= 100
     assert reading.network_receive_bytes_per_s >= 0
     assert reading.disk_free_bytes is None
+
+
+def write_version_1(folder: Path, quota_us: int, used_us: int) -> None:
+    for controller in ("cpu", "cpuacct"):
+        (folder / controller / "job").mkdir(parents=True, exist_ok=True)
+    (folder / "cpu/job/cpu.cfs_quota_us").write_text(f"{quota_us}")
+    (folder / "cpu/job/cpu.cfs_period_us").write_text("100000")
+    (folder / "cpuacct/job/cpuacct.usage").write_text(f"{used_us}000")
+
+
+def write_version_2(folder: Path, quota_us: int, used_us: int) -> None:
+    (folder / "job").mkdir(exist_ok=True)
+    (folder / "job/cpu.max").write_text(f"{quota_us} 100000\n")
+    (folder / "job/cpu.stat").write_text(f"usage_usec {used_us}\nuser_usec 1\n")
+
+
+@pytest.mark.parametrize("write", [write_version_1, write_version_2])
+def test_a_container_that_uses_its_quota_is_busy_however_idle_the_machine_is(tmp_path, write):
+    quota_us = 50_000  # half a CPU, which is less than any machine has
+    write(tmp_path, quota_us, used_us=7_000_000)
+    clock = Clock()
+    meter = HostMeter(clock, Cgroups(tmp_path, "2:cpuacct:/job\n1:cpu:/job\n0::/job\n"))
+    assert meter.read(None).cpu_percent is None
+    clock.now_s += 2
+    write(tmp_path, quota_us, used_us=7_750_000)
+    assert meter.read(None).cpu_percent == pytest.approx(75)
+    clock.now_s += 2
+    assert meter.read(None).cpu_percent == 0
+
+
+@pytest.mark.parametrize("write", [write_version_1, write_version_2])
+def test_a_quota_of_more_than_the_machine_has_is_none(tmp_path, write):
+    write(tmp_path, 100_000 * 1_000_000, used_us=0)
+    meter = HostMeter(Clock(), Cgroups(tmp_path, "2:cpuacct:/job\n1:cpu:/job\n0::/job\n"))
+    began = procfs.cpu_times()
+    while procfs.cpu_times().total <= began.total + procfs.TICKS_PER_S // 10:
+        pass
+    assert meter.read(None).cpu_percent > 0
 
 
 def test_no_time_between_two_readings_gives_no_rate():

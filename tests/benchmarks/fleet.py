@@ -113,7 +113,7 @@ class Agent(SimulatedAgent):
     def telemetry(self) -> Telemetry:
         """Return the next of the readings."""
         readings = tuple(WorkerReading(name, 99.0, 2**31, 40) for name in self.workers)
-        host = HostReading(12.5, 128, MEMORY_BYTES // 4, MEMORY_BYTES, 9.0, 1e6, 1e6, 2**40)
+        host = HostReading(12.5, MEMORY_BYTES // 4, MEMORY_BYTES, 9.0, 1e6, 1e6, 2**40)
         return Telemetry(time.time(), host, next(self._variants), readings)
 
 

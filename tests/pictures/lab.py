@@ -212,7 +212,6 @@ class Lab:
             address=f"10.0.0.{number + 10}",
             reading=HostReading(
                 5 + 20 * noise(number, second // 3),
-                128,
                 210 * GIB,
                 2048 * GIB,
                 9 + 4 * noise(number, second // 9),

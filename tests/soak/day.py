@@ -29,7 +29,6 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.tls import security
 from tests.processes import parent_of
 
 HOUR_S = 3600.0
@@ -55,7 +54,8 @@ class Clock(selectors.EpollSelector):
 
 async def agent_by_hour(hours: int) -> None:
     """Print the resident bytes of agent and forkserver after as many readings as an hour has."""
-    from tests.agent.driving import Driver, Scheduler, spec, start_worker  # a head has no Dask
+    from gputui.tls import security  # a head has no Dask
+    from tests.agent.driving import Driver, Scheduler, spec, start_worker
 
     made = make_certificate()
     credentials = Credentials(made.certificate_pem, made.key_pem, "{}")

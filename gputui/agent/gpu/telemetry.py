@@ -71,14 +71,15 @@ class TelemetryReader:
 
 
 class HostMeter:
-    """The host's CPU, memory, load and network."""
+    """The host's CPU, memory, load and network; CPU and memory of what the cgroup allows."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], cgroups: Cgroups | None = None) -> None:
         self._clock = clock
-        self._cgroups = Cgroups()
+        self._cgroups = cgroups or Cgroups()
         self._interfaces: frozenset[str] = frozenset()
         self._counted: frozenset[str] = frozenset()
         self._cpu = procfs.cpu_times()
+        self._quota = (clock(), self._cgroups.cpu())
         self._traffic = (clock(), self._read_traffic())
 
     def read(self, disk_free_bytes: int | None) -> HostReading:
@@ -87,7 +88,6 @@ class HostMeter:
         received, sent = self._network_rates()
         return HostReading(
             cpu_percent=self._cpu_percent(),
-            cpus=os.cpu_count(),
             memory_used_bytes=use.used_bytes,
             memory_total_bytes=use.total_bytes,
             load_1m=os.getloadavg()[0],
@@ -97,11 +97,15 @@ class HostMeter:
         )
 
     def _cpu_percent(self) -> float | None:
+        """Return how busy the machine is; or this cgroup, where its quota is less than that."""
         before, self._cpu = self._cpu, procfs.cpu_times()
-        total = self._cpu.total - before.total
-        if total <= 0:
+        (before_s, quota_before), self._quota = self._quota, (self._clock(), self._cgroups.cpu())
+        now_s, quota = self._quota
+        if quota is None or quota.cpus >= (os.cpu_count() or 1):
+            return percent(self._cpu.busy - before.busy, self._cpu.total - before.total)
+        if quota_before is None or quota_before.used_s is None or quota.used_s is None:
             return None
-        return min(100.0, max(0.0, 100.0 * (self._cpu.busy - before.busy) / total))
+        return percent(quota.used_s - quota_before.used_s, quota.cpus * (now_s - before_s))
 
     def _network_rates(self) -> tuple[float | None, float | None]:
         (before_s, before), now_s = self._traffic, self._clock()
@@ -150,6 +154,15 @@ class WorkerMeter:
         if now_s <= before_s or stat.start_ticks != before.start_ticks:
             return None
         return 100.0 * (stat.cpu_ticks - before.cpu_ticks) / procfs.TICKS_PER_S / (now_s - before_s)
+
+
+def percent(part: float, whole: float) -> float | None:
+    """Return a share that two counters show; None where no time has passed between them.
+
+    >>> percent(1.5, 2.0), percent(2.1, 2.0), percent(0.0, 0.0)
+    (75.0, 100.0, None)
+    """
+    return min(100.0, max(0.0, 100.0 * part / whole)) if whole > 0 else None
 
 
 def counted_interfaces(names: frozenset[str]) -> frozenset[str]:
