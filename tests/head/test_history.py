@@ -2,12 +2,14 @@
 
 from dataclasses import replace
 
+from gputui.head import broadcasts
+from gputui.head.broadcasts import EventLog
 from gputui.head.recent_history import RecentHistory
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import METRICS, unpack, values
-from gputui.snapshot import HostState, HostStatus
+from gputui.snapshot import HostState, HostStatus, Severity
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = METRICS.index("utilization_percent"), METRICS.index("power_w")
@@ -100,3 +102,13 @@ async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -
     await later.until(lambda: later.history)
     assert later.history[0].host == "localhost"
     assert fine(later.history[0], "")
+
+
+def test_only_the_newest_events_are_kept(monkeypatch):
+    monkeypatch.setattr(broadcasts, "EVENTS_KEPT", 3)
+    recorded = []
+    log = EventLog(recorded.append)
+    for number in range(5):
+        log.tell(Severity.INFO, "h", "ready", str(number))
+    assert [event.text for event in log.events] == ["2", "3", "4"]
+    assert [event.sequence for event in recorded] == [1, 2, 3, 4, 5]
