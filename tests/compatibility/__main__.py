@@ -1,6 +1,8 @@
 """Run other people's suites on a standing cluster of each kind, and write the table.
 
-`python -m tests.compatibility [--most N] [SUITE…]`
+`python -m tests.compatibility [--most N] [--bound S] [--add TITLE] [SUITE…]`
+
+`RESULTS.md` is written from the start, or with `--add` a section at its end.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 from tests.compatibility.standing import KINDS
 
 HERE = "tests/compatibility"
+RESULTS = Path(HERE, "RESULTS.md")
 SUITES = {
     "dask-labextension": "dask_labextension.tests.test_manager",
     "dask.delayed": "dask.tests.test_delayed",
@@ -55,44 +58,50 @@ def main() -> None:
     """Run the suites named, or all, and print and write the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.compatibility")
     parser.add_argument("--most", type=int, default=100, help="tests of each suite of Dask's")
+    parser.add_argument("--bound", type=int, default=60, help="seconds for each of those")
+    parser.add_argument("--add", metavar="TITLE", help="keep RESULTS.md, and add this section")
     parser.add_argument("suites", nargs="*", help=", ".join(SUITES))
     given = parser.parse_args()
     cells = "passed, failed, time, transitions of tasks"
+    before = (
+        f"{RESULTS.read_text()}\n## {given.add}" if given.add else "# Compatibility, as measured"
+    )
     lines = [
         f"| suite | LocalCluster: {cells} | GPUCluster: the same | fails on GPUCluster only |",
         "|---|---|---|---|",
     ]
     total = dict.fromkeys(KINDS, 0.0)
     for name in given.suites or SUITES:
-        ran = {kind: run(name, kind, given.most) for kind in KINDS}
+        ran = {kind: run(name, kind, given.most, given.bound) for kind in KINDS}
         only = sorted(ran["GPUCluster"].failed - ran["LocalCluster"].failed)
         sides = " | ".join(str(ran[kind]) for kind in KINDS)
         lines.append(f"| {name} | {sides} | {', '.join(only) or '–'} |")
         for kind in KINDS:
             total[kind] += ran[kind].elapsed_s
         print(lines[-1], flush=True)
-        write(lines, total, given.most)
+        text = section(lines, total, given.most, given.bound)
+        RESULTS.write_text(f"{before}\n\n{text}")
 
 
-def write(lines: list[str], total: dict[str, float], most: int) -> None:
-    """Write the table as far as it has come."""
+def section(lines: list[str], total: dict[str, float], most: int, bound_s: int) -> str:
+    """Return the table as far as it has come, and how it was made."""
     theirs, ours = total.values()
-    text = f"""# Compatibility, as measured
-
-{time.strftime("%Y-%m-%d")}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}. {versions()}.
+    today = time.strftime("%Y-%m-%d")
+    return f"""{today}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.0f}. {versions()}.
 Of each of Dask's suites up to {most} tests, chosen by a checksum of their names and the same for
-both, and none that is slow or uses a network; `--most 10000` runs all.
+both, with a bound of {bound_s} s each, and none that is slow or uses a network; `--most 10000`
+runs all.
 
 {chr(10).join(lines)}
 
 In all {theirs:.0f} s and {ours:.0f} s: {ours / theirs:.2f} times as long.
 """
-    Path(HERE, "RESULTS.md").write_text(text)
 
 
-def run(name: str, kind: str, most: int) -> Ran:
+def run(name: str, kind: str, most: int, bound_s: int) -> Ran:
     """Return how a suite goes with the client of such a cluster as Dask's default."""
-    standing = ("-p", "tests.compatibility.standing", "-c", os.devnull, "--pyargs", "--timeout=60")
+    plugin = ("-p", "tests.compatibility.standing", "-c", os.devnull)
+    standing = (*plugin, "--pyargs", f"--timeout={bound_s}")
     suite = SUITES[name]
     chosen = () if suite.startswith(HERE) else standing
     with tempfile.TemporaryDirectory() as folder:
