@@ -21,6 +21,7 @@ from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.lease import Lease
+from gputui.agent.other_clusters import OtherClusters
 from gputui.agent.place import AgentPlace
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
@@ -99,7 +100,7 @@ class Supervisor:
         self._environ = environ
         self._scratch = scratch
         self._log = log
-        self._place = place
+        self._others = OtherClusters(place, configure.cluster_id, self.send)
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
@@ -123,6 +124,7 @@ class Supervisor:
         self._lasting.start(self._workers.run_forkserver(), "starting workers")
         self._lasting.start(self._keep("telemetry", partial(self._tell_readings, reader)), "")
         self._lasting.start(self._keep("its log", self._log.keep_small), "")
+        self._lasting.start(self._keep("other clusters", self._others.watch), "")
         self._lasting.start(self._keep("memory limits", self._workers.keep_limits), "")
         try:
             await self._over.wait()
@@ -239,8 +241,8 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
-        clusters = self._place.others(self._configure.cluster_id)
-        self.send(replace(facts, running=self._workers.running(), clusters=clusters))
+        running, clusters = self._workers.running(), self._others.name()
+        self.send(replace(facts, running=running, clusters=clusters))
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:
         """Send telemetry at each interval while there is a head."""
