@@ -77,7 +77,7 @@ class AgentSession:
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
     _ready: bool = False
     _events_left: float = EVENTS_AT_ONCE
-    _event_at: float = field(default_factory=time.monotonic)
+    _event_at: float = 0.0
     _ending: AgentEnding | None = None
 
     async def attend(self) -> NoReturn:
@@ -190,7 +190,7 @@ class AgentSession:
 
     def _count_event(self) -> None:
         """Raise HostError for an agent that reports events without end."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         earned = (now - self._event_at) * EVENTS_PER_S
         self._events_left = min(self._events_left + earned, EVENTS_AT_ONCE) - 1
         self._event_at = now
