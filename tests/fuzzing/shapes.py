@@ -8,15 +8,17 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from gputui.protocol.codec import encode
+from gputui.protocol.codec import LARGEST_FLOAT, encode
 from gputui.protocol.frontend import HistoryTaken
+from gputui.protocol.shared import LAST_MOMENT
 from gputui.series import METRICS, pack
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62)
-REALS = st.floats(allow_nan=False, allow_infinity=False)
+REALS = st.floats(-LARGEST_FLOAT, LARGEST_FLOAT)
+MOMENTS = st.floats(0, LAST_MOMENT)
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | NUMBERS | REALS | TEXT,
+    st.none() | st.booleans() | NUMBERS | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=5,
 )
@@ -29,12 +31,11 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
     if hint in plain:
         return plain[hint]
     if hint is HistoryTaken:
-        return st.builds(_history, TEXT, st.lists(TEXT, max_size=2), st.integers(0, 2), REALS)
+        return st.builds(_history, TEXT, st.lists(TEXT, max_size=2), st.integers(0, 2), MOMENTS)
     if is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return st.builds(
-            hint, **{field.name: value_of(hints[field.name]) for field in fields(hint)}
-        )
+        parts = {field.name: value_of(hints[field.name]) for field in fields(hint)}
+        return st.builds(hint, **parts | ({"at": MOMENTS} if "at" in parts else {}))
     if typing.get_origin(hint) is tuple:
         first, *rest = typing.get_args(hint)
         if rest == [...]:
