@@ -58,6 +58,21 @@ def test_a_run_is_recorded_when_it_starts_and_again_when_it_ends() -> None:
     assert json.loads(json.dumps(asdict(found)))["preset"] == "svd"
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"figure": {"kind": "line", "x": [1, 2]}, "units": {"elapsed_s": "s"}},
+        {"figure": None, "backend": "numpy"},
+        {"failed_hosts": [{"host": "gpu-a", "reason": "no route"}], "versions": {"dask": "2026.8"}},
+    ],
+    ids=lambda part: ", ".join(part),
+)
+def test_a_run_is_read_again_with_every_part_of_its_result(part: dict[str, Any]) -> None:
+    run = recording()
+    run.end(RunState.DONE, result=part)
+    assert records.find(run.record.id).result == part
+
+
 def test_nobody_else_can_read_a_record(state: Path) -> None:
     folder = begun().folder
     assert folder.parent == state

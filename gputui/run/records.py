@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -285,27 +285,29 @@ def _hints() -> dict[str, Any]:
 
 
 def _check_type(name: str, value: object, hint: Any) -> None:
-    """Raise TypeError for a value of another type; of a tuple and a mapping each item counts."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if isinstance(value, bool) and hint is not Any:
-        raise TypeError(f"{name} is bool")
-    if origin is tuple and isinstance(value, list | tuple):
-        for item in value:
-            _check_type(name, item, parts[0])
-    elif origin is Mapping and isinstance(value, dict):
-        for item in value.values():
-            _check_type(name, item, parts[1])
-    elif not isinstance(value, tuple(_plain_types(hint))):
+    """Raise TypeError for a value of another type."""
+    if not _fits(value, hint):
         raise TypeError(f"{name} is {type(value).__name__}")
 
 
-def _plain_types(hint: Any) -> Iterator[type]:
-    """Yield the types of the plain values that a field takes."""
-    for kind in get_args(hint) if isinstance(hint, UnionType) else (hint,):
-        if kind is Any:
-            yield object
-        elif isinstance(kind, type) and get_origin(kind) is None:
-            yield from (float, int) if kind is float else (kind,)
+def _fits(value: object, hint: Any) -> bool:
+    """Return whether a value that JSON held is of a type; of a tuple and a mapping each item is.
+
+    >>> _fits({"h": "1"}, Mapping[str, str] | None), _fits({"h": 1}, Mapping[str, str] | None)
+    (True, False)
+    """
+    if hint is Any:
+        return True
+    if isinstance(hint, UnionType):
+        return any(_fits(value, kind) for kind in get_args(hint))
+    parts = get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, parts[0]) for item in value)
+    if get_origin(hint) is Mapping:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (float, int) if hint is float else hint)
 
 
 def _lives(record: RunRecord) -> bool:
