@@ -71,7 +71,7 @@ def _inside(hint: Any) -> set[type]:
         (b'["ForkserverReady", ' + b"9" * 400 + b".0]", "not a message"),
         (b'["LogLines", "w", ["a"], 1e17, 0, false]', "not a message"),
         (b'["LogLines", "w", ["a"], -1.0, 0, false]', "not a message"),
-        (b'["Telemetry", 1e17, [null, null, null, null, null, null, null, null], [], []]', "not a"),
+        (b'["Telemetry", 1e17, [null, null, null, null, null, null, null], [], []]', "not a"),
         (b'["LogLines", "w", ["a", 7], 0.0, 0, false]', "LogLines.lines is list"),
         (b'["LogLines", "w", "abc", 0.0, 0, false]', "LogLines.lines is str"),
         (b'["Telemetry", 0.0, [1, 2], [], []]', "Telemetry.host is list"),
