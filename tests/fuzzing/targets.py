@@ -36,9 +36,11 @@ UNIONS: dict[str, Any] = {
 
 
 def hosts(data: bytes) -> None:
-    """Parse a hosts file."""
-    with contextlib.suppress(GputuiError):
+    """Parse a hosts file; what is refused is refused in words that a terminal can show."""
+    try:
         parse_hosts(data.decode("utf-8", "replace"))
+    except GputuiError as error:
+        assert_words(error)
 
 
 def messages(data: bytes) -> None:
@@ -78,8 +80,17 @@ def run_records(data: bytes) -> None:
 def ssh_configuration(data: bytes) -> None:
     """Read what `ssh -G` prints."""
     here = Here("me", 1000, "/home/me", "here", {})
-    with contextlib.suppress(ConfigurationError):
+    try:
         understood(data.decode("utf-8", "replace"), "gpu-a", here)
+    except ConfigurationError as error:
+        assert_words(error)
+
+
+def assert_words(error: Exception) -> None:
+    """Check that an error says something, and nothing that moves the cursor."""
+    said = str(error)
+    assert said.strip(), repr(error)
+    assert all(line.isprintable() for line in said.split("\n")), repr(said)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -141,5 +141,7 @@ def test_a_worker_without_rmm_says_what_it_lacks_and_where(
 def test_a_worker_that_wants_nothing_of_rmm_does_without(
     tmp_path: Path, wish: dict[str, Any]
 ) -> None:
+    assert importlib.util.find_spec("rmm") is None
     with dask.config.set({"gputui": wish}):
-        Device({"scratch": str(tmp_path)}, 1e6)
+        assert RmmOptions.configured() == RmmOptions()
+        assert Device({"scratch": str(tmp_path)}, 1e6).uuid is None

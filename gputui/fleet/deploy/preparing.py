@@ -94,15 +94,15 @@ def alone(environment: Path) -> "Iterator[None]":
     lock = Path(str(environment) + ".making")
     take(lock)
     done = threading.Event()
-    keeper = threading.Thread(target=keep, args=(lock, done), daemon=True)
-    keeper.start()
+    touching = threading.Thread(target=keep, args=(lock, done), daemon=True)
+    touching.start()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
     try:
         yield
     finally:
         done.set()
-        keeper.join()
+        touching.join()
         with contextlib.suppress(FileNotFoundError):  # stopped for so long that another took it
             lock.rmdir()
 
