@@ -9,6 +9,7 @@ module imports distributed.
 import asyncio
 import atexit
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -414,12 +415,12 @@ def _close_all() -> None:
     for cluster in list(_open):
         ours = cluster._pid == os.getpid() and not cluster._asynchronous
         if ours and cluster.status is not Status.closed:
-            with contextlib.suppress(TimeoutError):
-                _close_clients(cluster)
-                cluster.close(timeout=CLOSE_S)
+            for close in (functools.partial(_close_clients, cluster), cluster.close):
+                with contextlib.suppress(TimeoutError):
+                    close(timeout=CLOSE_S)
 
 
-def _close_clients(cluster: RunningCluster) -> None:
+def _close_clients(cluster: RunningCluster, timeout: float) -> None:
     """Close the default clients of a cluster that still runs.
 
     One that loses its scheduler leaves what it was sending behind (distributed 2026.8): the loop
@@ -427,4 +428,4 @@ def _close_clients(cluster: RunningCluster) -> None:
     """
     with contextlib.suppress(ValueError):  # no client is left
         while (client := default_client()).cluster is cluster and not client.asynchronous:
-            client.close(timeout=CLOSE_S)
+            client.close(timeout=timeout)

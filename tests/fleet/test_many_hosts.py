@@ -4,9 +4,11 @@ All of them are this machine, which runs their shells and agents too: hence the 
 """
 
 import asyncio
+import contextlib
 import getpass
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gputui.fleet.deploy.pack import load_pack
+from gputui.fleet.ssh import connector
 from gputui.hosts import Host
 from gputui.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
@@ -80,6 +83,41 @@ async def test_hosts_at_once_all_come_up_behind_one_slow_shell(
     assert 0 < pss < MOST_PSS_BYTES
     await reaching.close()
     await nothing_left(id)
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port whose queue of connections is full: it answers nothing, as a host that is off."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as server,
+        contextlib.ExitStack() as full,
+    ):
+        for _ in range(4):
+            waiting = full.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(server.getsockname())
+        yield server.getsockname()[1]
+
+
+async def test_hosts_that_are_off_hold_up_no_other(
+    reaching: Reaching,
+    openssh_hosts: SshHosts,
+    silent_port: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connector, "HANDSHAKES_AT_ONCE", 1)
+    config = tmp_path / "config"
+    off = "".join(f"Host off{n}\n  HostName 127.0.0.1\n  Port {silent_port}\n" for n in range(3))
+    config.write_text(off + openssh_hosts.config.read_text())
+    reaching.configure(ssh_config=str(config), stage_timeout_s=20.0)
+    silent = [reaching.begin(Host(f"off{n}", gpus=())) for n in range(3)]
+    for host in silent:
+        listener = reaching.listeners[host.name]
+        await listener.until(lambda listener=listener: S.CONNECTING in listener.states)
+    good = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
+    assert good.status.reason == ""
+    assert {host.state for host in silent} == {S.CONNECTING}
 
 
 def pss_bytes(pid: int) -> int:

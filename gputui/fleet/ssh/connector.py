@@ -128,8 +128,8 @@ class Connector:
                 if configuration.proxy_command:
                     proxy = Proxy(configuration.proxy_command)
                     return await self._handshake(target, login, stages, proxy=proxy)
+                sock = await open_socket(configuration, stages)
                 async with self._handshakes:
-                    sock = await open_socket(configuration, stages)
                     return await self._handshake(target, login, stages, sock=sock)
             except asyncssh.HostKeyNotVerifiable:
                 raise
