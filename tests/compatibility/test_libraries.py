@@ -27,6 +27,7 @@ def test_xarray_reduces(client: Client) -> None:
     np.testing.assert_array_equal(x.mean("a").values, np.arange(100).reshape(10, 10).mean(0))
 
 
+@pytest.mark.long
 def test_scikit_learn_searches_through_joblib(client: Client) -> None:
     joblib = pytest.importorskip("joblib")
     model_selection = pytest.importorskip("sklearn.model_selection")

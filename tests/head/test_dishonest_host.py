@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -51,6 +51,23 @@ FLOODS = [
     liar.telemetry_without_end,
     liar.errors_without_end,
 ]
+
+
+EVERY_TIME = (
+    liar.a_line_of_40_mb_before_the_greeting,
+    liar.a_greeting_that_is_no_json,
+    liar.an_old_python,
+    liar.telemetry_of_63_mib,
+    liar.readings_of_a_gpu_of_another_host,
+    liar.the_end_of_a_worker_of_another_host,
+    liar.events_without_end,
+    liar.log_lines_without_end,
+)
+
+
+def some(lies: Iterable[object]) -> list[object]:
+    """Return lies as parameters, most of which are told by `pytest -m long` only."""
+    return [lie if lie in EVERY_TIME else pytest.param(lie, marks=pytest.mark.long) for lie in lies]
 
 
 class Watched:
@@ -153,7 +170,7 @@ def name_of(lie: object) -> str:
     return lie.__name__
 
 
-@pytest.mark.parametrize("lie", [*REFUSED, *FAILED], ids=name_of)
+@pytest.mark.parametrize("lie", some([*REFUSED, *FAILED]), ids=name_of)
 async def test_a_lie_fails_the_host_that_tells_it_alone(
     watched: Watched, scripts: Path, lie: object
 ) -> None:
@@ -165,7 +182,7 @@ async def test_a_lie_fails_the_host_that_tells_it_alone(
     await watched.end()
 
 
-@pytest.mark.parametrize("lie", FLOODS, ids=name_of)
+@pytest.mark.parametrize("lie", some(FLOODS), ids=name_of)
 async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: object) -> None:
     await watched.cluster.link.send(SubscribeLogs(True))
     await watched.tell(lie)

@@ -37,6 +37,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("dataframe", {"rows": 1_000_000, "partitions": 2}),
     ("gridsearch", {"rows": 40_000, "cols": 50, "candidates": 2, "folds": 2}),
 ]
+EVERY_TIME = [CASES[0], CASES[8], CASES[11], CASES[13], CASES[14]]
+"""One of each kind; `pytest -m long` has the rest."""
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["1 worker", "2 workers"])
@@ -64,7 +66,15 @@ def _wait_until_nothing_is_held(client: Client) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("name", "given"), CASES, ids=[f"{n}-{g}" for n, g in CASES])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        pytest.param(
+            *case, marks=[pytest.mark.long] * (case not in EVERY_TIME), id=f"{case[0]}-{case[1]}"
+        )
+        for case in CASES
+    ],
+)
 def test_an_estimate_is_the_peak_or_up_to_twice_that(
     alone: Client, name: str, given: dict[str, Any]
 ) -> None:

@@ -43,7 +43,7 @@ def client() -> Iterator[Client]:
         yield connected
 
 
-EVERY_TIME = ("svd", "mean", "dataframe", "gridsearch")
+EVERY_TIME = ("svd", "mean")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
             yield there
         finally:
             stopped = gputui("down", there.name)
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: not processes_of(cluster_id), GONE_S)
             left = processes_of(cluster_id)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):

@@ -233,7 +233,10 @@ LASTS = (
 DEAF = ("import signal", "signal.signal(signal.SIGINT, signal.SIG_IGN)", *LASTS)
 
 
-@pytest.mark.parametrize(("lines", "last_log_lines"), [(LASTS, "cleaned up\n"), (DEAF, "")])
+@pytest.mark.parametrize(
+    ("lines", "last_log_lines"),
+    [pytest.param(LASTS, "cleaned up\n", marks=pytest.mark.long), (DEAF, "")],
+)
 def test_ctrl_c_ends_a_script_and_its_run(
     lab: Command, lines: tuple[str, ...], last_log_lines: str
 ) -> None:
