@@ -80,7 +80,7 @@ def test_dask_ml_clusters_searches_and_predicts(client: Client) -> None:
     assert (predicted.compute() == y).mean() > 0.95
 
 
-def test_labextensions_manager_describes_and_scales(client: Client) -> None:
+async def test_labextensions_manager_describes_and_scales(client: Client) -> None:
     manager = pytest.importorskip("dask_labextension.manager", exc_type=ImportError)
     held: Any = client.cluster
     model = manager.make_cluster_model("id", "name", held, adaptive=None)
