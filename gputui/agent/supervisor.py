@@ -33,6 +33,7 @@ from gputui.protocol.agent import (
     Credentials,
     FollowLogs,
     FromAgent,
+    KnowFrontends,
     Ping,
     Pong,
     Reach,
@@ -194,8 +195,11 @@ class Supervisor:
         match message:
             case Ping(number=number):
                 self.send(Pong(number))
-            case Configure():
+            case Configure(frontends=pids):
+                self._watch.know_frontends(pids)
                 return self._tell_facts()
+            case KnowFrontends(pids=pids):
+                self._watch.know_frontends(pids)
             case Reach():
                 return self._try_port(message)
             case Credentials():

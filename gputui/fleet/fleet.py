@@ -27,6 +27,7 @@ from gputui.protocol.agent import (
     Facts,
     FollowLogs,
     FromAgent,
+    KnowFrontends,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -73,6 +74,7 @@ class Fleet:
         """The hosts that have sent what their workers printed before."""
         self._watching_starts = False
         self._start_timeout_s = settings.start_timeout_s
+        self._frontends = settings.frontends
         self._tasks = Tasks(self._task_failed)
 
     @property
@@ -138,6 +140,12 @@ class Fleet:
             self._followed.clear()
             for fleet_host in self._hosts.values():
                 self._follow_logs(fleet_host)
+
+    def frontends_changed(self) -> None:
+        """Have this machine's agent know whose processes are the cluster's own."""
+        for fleet_host in self._hosts.values():
+            if fleet_host.host.is_local:
+                fleet_host.send(KnowFrontends(self._frontends()))
 
     def give_credentials(self, credentials: Credentials) -> None:
         """Give agents of hosts that are ready what their workers join with; others get it then."""

@@ -1,7 +1,7 @@
 """What the fleet must know to reach hosts: bounds, intervals, and where SSH's own files are."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -53,6 +53,8 @@ class FleetSettings:
     """What workers find in their environment; a host's own `env.X=` comes over it."""
     temporary_directory: str | None = None
     """Where workers keep their files; None is where each host keeps such things."""
+    frontends: Callable[[], tuple[int, ...]] = tuple
+    """Returns the processes on this machine that use the cluster, by pid."""
     versions: Versions = field(default_factory=lambda: installed_versions())
 
 

@@ -115,6 +115,7 @@ class AgentSession:
                     env=self.settings.environ + self.host.env,
                     temporary_directory=self.settings.temporary_directory,
                     cluster=self.settings.cluster,
+                    frontends=self.settings.frontends() if self.host.is_local else (),
                 )
             )
             self.configured = True

@@ -40,6 +40,7 @@ class Frontends:
     def frontend_settled(self, frontend: FrontendConnection) -> None:
         """Send a frontend that looks on what happened before it came."""
         head = self._head
+        head.fleet.frontends_changed()
         if frontend.snapshots:
             for event in head.event_log.events:
                 frontend.send(EventHappened(event))
@@ -53,6 +54,7 @@ class Frontends:
         head = self._head
         head.runs.frontend_left(frontend)
         head.logs.frontend_left(frontend)
+        head.fleet.frontends_changed()
         head.view.wanted(any(frontend.snapshots for frontend in head.server.frontends))
 
     def message_taken(

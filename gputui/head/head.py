@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
 from gputui import __version__, dask_settings
@@ -88,7 +89,10 @@ class Head:
         start_child = partial(run, self.name, self.cluster_id)
         self.runs = Runs(start_child, self.event_log, self.fleet_changed)
         self.fleet = Fleet(
-            _fleet_settings(config, self.name), Desired(config.workers), self, opener
+            replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
+            Desired(config.workers),
+            self,
+            opener,
         )
         self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
         self.scheduler_runner = SchedulerRunner(
@@ -139,6 +143,11 @@ class Head:
         """Who is attached; a run that was started here is no one's session."""
         frontends = self.server.frontends
         return [each.session for each in frontends if not self.runs.runs_one_of_ours(each)]
+
+    def _frontend_pids(self) -> tuple[int, ...]:
+        """Return who uses the cluster, by pid on this machine; at first that is its starter."""
+        first = () if self._met.is_set() else (self.config.starter_pid,)
+        return first + tuple(each.pid for each in self.server.frontends if each.pid)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until something is so; raises HeadError when the cluster ends before that."""

@@ -9,6 +9,8 @@ import contextlib
 import json
 import logging
 import os
+import socket
+import struct
 import time
 from collections.abc import Coroutine
 from functools import partial
@@ -58,8 +60,10 @@ FrontendChannel = Channel[ToFrontend, FromFrontend]
 class FrontendConnection:
     """One attached frontend."""
 
-    def __init__(self, attach: Attach, channel: FrontendChannel) -> None:
+    def __init__(self, attach: Attach, channel: FrontendChannel, pid: int | None) -> None:
         self.kind = attach.frontend
+        self.pid = pid
+        """Of the process at the other end, by the kernel; None where that is no socket."""
         self.session = Session(
             attach.frontend, attach.pid, attach.user, attach.terminal, attach.client, time.time()
         )
@@ -122,17 +126,17 @@ class FrontendServer:
                 frontend.send(prepared)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.accept(SocketStream(reader, writer))
+        self.accept(SocketStream(reader, writer), _peer(writer.get_extra_info("socket")))
 
-    def accept(self, stream: ByteStream) -> None:
+    def accept(self, stream: ByteStream, pid: int | None = None) -> None:
         """Serve the frontend at the other end of a stream."""
         channel = FrontendChannel(stream, FromFrontend, line_bytes=LINE_BYTES)
-        self._tasks.start(self._serve(channel), "serving a frontend")
+        self._tasks.start(self._serve(channel, pid), "serving a frontend")
 
     def _failed(self, name: str, error: Exception) -> None:
         """Go on: `Tasks` has logged it, and the frontend has been disconnected."""
 
-    async def _serve(self, channel: FrontendChannel) -> None:
+    async def _serve(self, channel: FrontendChannel, pid: int | None) -> None:
         """Attend to a frontend until it is gone; what it asked for goes on."""
         try:
             async with asyncio.timeout(ATTACH_S):
@@ -140,7 +144,7 @@ class FrontendServer:
             if refusal := _refusal(first or b""):
                 channel.send(Refused(0, refusal))
                 return
-            frontend = FrontendConnection(decode(first or b"", Attach), channel)
+            frontend = FrontendConnection(decode(first or b"", Attach), channel, pid)
             frontend.send(self._listener.frontend_attached(frontend))
             self.frontends.add(frontend)
             try:
@@ -157,6 +161,14 @@ class FrontendServer:
             logger.info("a frontend did not say who it is")
         finally:
             await channel.close()
+
+
+def _peer(connected: socket.socket) -> int:
+    """Return the pid of the process at the other end. Source: unix(7), SO_PEERCRED."""
+    size = struct.calcsize("3i")
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid
 
 
 def _refusal(line: bytes) -> str:

@@ -30,6 +30,15 @@ class Configure:
     """Where workers keep their files; None is where the host keeps such things."""
     cluster: str = ""
     """The cluster's name, for other clusters of this user on the host."""
+    frontends: tuple[int, ...] = ()
+    """As in `KnowFrontends`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnowFrontends:
+    """Take these processes of this host, and what they start, as the cluster's own."""
+
+    pids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,7 @@ class Shutdown:
 
 ToAgent = (
     Configure
+    | KnowFrontends
     | Credentials
     | Reach
     | StartWorkers

@@ -75,6 +75,16 @@ def test_a_workers_child_without_the_id_is_ours(start):
     assert processes.identify(worker.pid).owner is Owner.OURS
 
 
+def test_a_frontend_and_what_it_starts_are_ours_while_it_is_attached(start):
+    script = start(WITH_A_CHILD)
+    child = int(first_line(script))
+    processes = Processes("abc")
+    processes.know_frontends([script.pid])
+    assert {processes.identify(each).owner for each in (script.pid, child)} == {Owner.OURS}
+    processes.know_frontends([])
+    assert processes.identify(script.pid).owner is Owner.OTHER
+
+
 def test_a_process_that_cannot_be_seen_is_of_an_unknown_owner():
     assert Processes("abc").identify(2**22 + 1) == UNSEEN
 

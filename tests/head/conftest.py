@@ -13,6 +13,7 @@ from gputui.cluster import HeadProcess, spawn_head
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import Scale
 from gputui.protocol.starter import ConfigureHead
+from tests.agent.conftest import nvml  # noqa: F401
 from tests.clusters import LEASE_S, Clusters, LiveCluster
 
 

@@ -24,7 +24,9 @@ from gputui.protocol.frontend import (
     Stop,
     SubscribeLogs,
 )
+from gputui.readings import Owner
 from gputui.snapshot import ClusterState, HostState, SchedulerState, WorkerState
+from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
 
@@ -70,6 +72,18 @@ async def test_everyone_attached_is_known_and_hears_who_stopped_it_and_nothing_i
     assert cluster.stopped and "ssh from 10.0.0.9" in cluster.stopped.reason
     await nothing_left(cluster.id)
     assert not list(runtime.glob("gputui/*.sock")) + list(runtime.glob("gputui/*.json"))
+
+
+async def test_a_frontend_on_a_gpu_is_the_clusters_own_and_another_process_is_not(
+    clusters: Clusters, nvml: FakeNvml
+) -> None:
+    """As a script that opened a CUDA context before it started a cluster, or while it has one."""
+    nvml.set(gpus=[{"processes": [{"pid": os.getpid()}, {"pid": os.getppid()}]}])
+    cluster = await clusters.start()
+    await cluster.until(lambda: cluster.snapshot and cluster.snapshot.hosts[0].devices)
+    assert cluster.snapshot
+    [device] = cluster.snapshot.hosts[0].devices
+    assert [each.owner for each in device.processes] == [Owner.OURS, Owner.OTHER]
 
 
 async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:

@@ -1,8 +1,8 @@
 """Who is behind a process on a GPU: its user, its command, and whether it is this cluster's.
 
 A process is ours when it carries this cluster's id in its environment, or is one of the known
-workers or a descendant of one. One that /proc does not show (another pid namespace, hidepid)
-is of an unknown owner. What was found is kept by pid and start time.
+workers and frontends or a descendant of one. One that /proc does not show (another pid namespace,
+hidepid) is of an unknown owner. What was found is kept by pid and start time.
 """
 
 import pwd
@@ -38,6 +38,7 @@ class Processes:
     def __init__(self, cluster_id: str) -> None:
         self._mark = f"GPUTUI_CLUSTER={cluster_id}".encode()
         self._workers: frozenset[int] = frozenset()
+        self._frontends: frozenset[int] = frozenset()
         self._known: dict[tuple[int, int], Identity] = {}
 
     def know_workers(self, pids: Iterable[int]) -> None:
@@ -46,6 +47,11 @@ class Processes:
         if workers != self._workers:
             self._workers = workers
             self._known = {}
+
+    def know_frontends(self, pids: Iterable[int]) -> None:
+        """Take these as the frontends that are attached now."""
+        self._frontends = frozenset(pids)
+        self._known = {}
 
     def identify(self, pid: int) -> Identity:
         """Return whose process this is."""
@@ -66,11 +72,11 @@ class Processes:
         return identity
 
     def _is_ours(self, pid: int) -> bool:
-        return self._mark in _environment(pid) or self._descends_from_worker(pid)
+        return self._mark in _environment(pid) or self._descends_from_known(pid)
 
-    def _descends_from_worker(self, pid: int) -> bool:
+    def _descends_from_known(self, pid: int) -> bool:
         for _ in range(GENERATIONS):
-            if pid in self._workers:
+            if pid in self._workers or pid in self._frontends:
                 return True
             stat = procfs.process_stat(pid)
             if stat is None or stat.parent <= 1:

@@ -76,6 +76,10 @@ class DeviceWatch:
         """Take these as this cluster's workers, whose processes on a GPU are ours."""
         self._processes.know_workers(pids)
 
+    def know_frontends(self, pids: Iterable[int]) -> None:
+        """Take these as this cluster's frontends, whose processes on a GPU are ours, too."""
+        self._processes.know_frontends(pids)
+
     def devices(self) -> Readings:
         """Return every GPU and MIG instance as it was read last, in NVML's order."""
         readings = [
