@@ -27,6 +27,22 @@ class DeviceProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class Interconnect:
+    """What connects a GPU to the others and to its host, and what that can carry each way."""
+
+    nvlinks: int = 0
+    """Of them that are up."""
+    nvlink_generation: int | None = None
+    nvlink_bytes_per_s: float | None = None
+    """All of them together."""
+    nvlink_peers: tuple[str, ...] = ()
+    """Labels of the GPUs that it reaches over them."""
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_bytes_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One GPU, or one MIG instance of it, as NVML last read it."""
 
@@ -46,6 +62,9 @@ class DeviceReading:
     ecc_errors: int | None = None
     """Uncorrected volatile errors."""
     processes: tuple[DeviceProcess, ...] = ()
+    interconnect: Interconnect | None = None
+    nvlink_bytes_per_s: float | None = None
+    """What it sends and receives over NVLink."""
     lost: bool = False
     """Whether it fell off the bus; the other readings are then the last good ones."""
     usable: bool = True

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from gputui.agent.gpu.interconnect import between
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
@@ -40,6 +41,29 @@ def test_a_card_that_tells_nothing_but_its_uuid_is_still_read(nvml):
     (reading,) = gpus()[0].read()
     assert (reading.temperature_c, reading.memory_total_bytes) == (None, None)
     assert reading.processes == ()
+
+
+def test_what_connects_gpus_is_read_once_and_what_goes_over_it_each_time(nvml):
+    nvml.set(gpus=[{"nvlinks": 18}, {"nvlinks": 18}, {}])
+    first, _, alone = gpus()
+    assert first.read()[0].nvlink_bytes_per_s is None
+    nvml.set(gpus=[{"nvlinks": 18, "nvlink_kib": 2**20}, {}, {}])
+    (reading,) = first.read()
+    assert reading.nvlink_bytes_per_s > 0
+    found = reading.interconnect
+    assert (found.nvlinks, found.nvlink_generation, found.nvlink_peers) == (18, 4, ("1",))
+    assert found.nvlink_bytes_per_s == pytest.approx(478e9, rel=0.01)
+    assert found.pcie_bytes_per_s == pytest.approx(63e9, rel=0.01)
+    without = alone.read()[0]
+    assert without.interconnect.nvlinks == 0 and without.nvlink_bytes_per_s is None
+
+
+def test_the_way_between_two_gpus_is_nvlink_pcie_or_the_device_itself(nvml):
+    nvml.set(gpus=[{"nvlinks": 18}, {"nvlinks": 18}, {"pcie": [4, 8]}])
+    uuids = [gpu.last[0].uuid for gpu in gpus()]
+    assert between(uuids[0], uuids[1])[0] == "NVLink"
+    assert between(uuids[2], uuids[0]) == ("PCIe", pytest.approx(15.75e9, rel=0.01))
+    assert between(uuids[0], uuids[0]) == ("device memory", None)
 
 
 def test_only_throttling_that_costs_speed_unasked_is_told(nvml):

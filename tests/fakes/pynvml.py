@@ -104,6 +104,12 @@ class Gpu(Instance):
     sm_clock_mhz: int = 1980
     event_reasons: int = 1
     ecc_errors: int = 0
+    nvlinks: int = 0
+    """Of them that are up, of generation 4."""
+    nvlink_kib: int = 0
+    """That went over them each way, as the driver counts."""
+    pcie: list[int] = field(default_factory=lambda: [5, 16])
+    """Generation and width."""
 
 
 @dataclass(frozen=True)
@@ -290,6 +296,43 @@ def nvmlDeviceGetCurrentClocksEventReasons(handle: Handle) -> int:  # noqa: N802
 
 def nvmlDeviceGetTotalEccErrors(handle: Handle, kind: int, counter: int) -> int:  # noqa: N802
     return int(_whole("nvmlDeviceGetTotalEccErrors", handle).ecc_errors)
+
+
+def nvmlDeviceGetNvLinkState(handle: Handle, link: int) -> int:  # noqa: N802
+    links = _whole("nvmlDeviceGetNvLinkState", handle).nvlinks
+    if not links:
+        raise NVMLError(CODES["NOT_SUPPORTED"])
+    return int(link < links)
+
+
+def nvmlDeviceGetNvLinkVersion(handle: Handle, link: int) -> int:  # noqa: N802
+    _whole("nvmlDeviceGetNvLinkVersion", handle)
+    return 6
+
+
+def nvmlDeviceGetP2PStatus(handle: Handle, other: Handle, index: int) -> int:  # noqa: N802
+    both = (_whole("nvmlDeviceGetP2PStatus", each) for each in (handle, other))
+    return 0 if all(gpu.nvlinks for gpu in both) else 5
+
+
+def nvmlDeviceGetMaxPcieLinkGeneration(handle: Handle) -> int:  # noqa: N802
+    return int(_whole("nvmlDeviceGetMaxPcieLinkGeneration", handle).pcie[0])
+
+
+def nvmlDeviceGetMaxPcieLinkWidth(handle: Handle) -> int:  # noqa: N802
+    return int(_whole("nvmlDeviceGetMaxPcieLinkWidth", handle).pcie[1])
+
+
+def nvmlDeviceGetFieldValues(handle: Handle, fields: list[tuple[int, int]]) -> Any:  # noqa: N802
+    gpu = _whole("nvmlDeviceGetFieldValues", handle)
+    known = {90: 26562, 138: gpu.nvlink_kib, 139: gpu.nvlink_kib} if gpu.nvlinks else {}
+    return [
+        SimpleNamespace(
+            nvmlReturn=0 if field in known else CODES["NOT_SUPPORTED"],
+            value=SimpleNamespace(ullVal=known.get(field, 0)),
+        )
+        for field, _ in fields
+    ]
 
 
 def nvmlDeviceGetMigMode(handle: Handle) -> list[int]:  # noqa: N802

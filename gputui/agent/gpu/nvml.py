@@ -5,12 +5,14 @@ as `DeviceReading`s. A reading that the card does not support is None, a GPU tha
 bus keeps its last readings and is `lost`. Any call may hang: `watch.py` makes them in threads.
 """
 
+import contextlib
 import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gputui.agent.gpu.interconnect import NvlinkMeter, interconnect
 from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
 from gputui.readings import DeviceProcess, DeviceReading
@@ -128,6 +130,8 @@ class Nvml:
                     f"GPU {index} cannot be used ({error}): reset it with "
                     f"`sudo nvidia-smi --gpu-reset -i {index}`, or reboot the host"
                 )
+        for gpu in found:
+            gpu.connect([other for other in found if other is not gpu])
         return found, warnings
 
 
@@ -150,6 +154,16 @@ class Gpu:
             raise DevicesError("NVML does not report its UUID")
         self._blank = self._describe(handle, uuid, str(index))
         self._last: tuple[DeviceReading, ...] = (self._blank,)
+        self._nvlink: NvlinkMeter | None = None
+
+    def connect(self, others: "list[Gpu]") -> None:
+        """Find out what connects it to the other GPUs; once, before it is read."""
+        with contextlib.suppress(DeviceLostError):
+            handles = [(other.label, other._handle) for other in others]
+            found = interconnect(self._nvml, self._handle, handles)
+            self._blank = replace(self._blank, interconnect=found)
+            self._last = (self._blank,)
+            self._nvlink = NvlinkMeter(self._nvml, self._handle) if found.nvlinks else None
 
     @property
     def label(self) -> str:
@@ -198,6 +212,7 @@ class Gpu:
             throttle_reasons=self._throttle_reasons(),
             ecc_errors=slow.ecc_errors,
             processes=() if slow.mig_enabled else self._processes(handle),
+            nvlink_bytes_per_s=self._nvlink.bytes_per_s() if self._nvlink else None,
             usable=not slow.mig_enabled,
         )
 

@@ -1,0 +1,112 @@
+"""What NVML says of a GPU's NVLinks and PCIe lanes: what they can carry, and what they do.
+
+Asked once a GPU, and the counters of what went over NVLink at each reading. Source: NVML API,
+nvmlDeviceGetFieldValues, nvmlDeviceGetP2PStatus.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gputui.agent.gpu.processes import UNSEEN
+from gputui.errors import DevicesError
+from gputui.readings import Interconnect
+
+if TYPE_CHECKING:
+    from gputui.agent.gpu.nvml import Nvml
+
+NVLINK_SPEED_MBPS = 90
+NVLINK_SENT_KIB, NVLINK_RECEIVED_KIB = 138, 139
+"""NVML_FI_DEV_…; the counters are of all links where the scope is `ALL_LINKS`."""
+ALL_LINKS = 0xFFFFFFFF
+MOST_NVLINKS = 18
+P2P_OVER_NVLINK = 2
+LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""PCIe generation → what a lane carries, after its encoding."""
+NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
+"""NVML_NVLINK_VERSION_… → what it is called: 2.0 and 2.2 are 2."""
+
+
+def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -> Interconnect:
+    """Return what connects a GPU; `others` are the labels and handles of the other ones here."""
+    links = list(_links_up(nvml, handle))
+    version = nvml.ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
+    each_mbps = _field(nvml, handle, NVLINK_SPEED_MBPS) if links else None
+    generation = nvml.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
+    width = nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+    lane = LANE_BYTES_PER_S.get(generation)
+    return Interconnect(
+        nvlinks=len(links),
+        nvlink_generation=None if version is None else NVLINK_GENERATIONS.get(version),
+        nvlink_bytes_per_s=None if each_mbps is None else len(links) * each_mbps * 1e6,
+        nvlink_peers=tuple(
+            label
+            for label, other in others
+            if nvml.ask("nvmlDeviceGetP2PStatus", handle, other, P2P_OVER_NVLINK) == 0
+        ),
+        pcie_generation=generation,
+        pcie_width=width,
+        pcie_bytes_per_s=lane * width if lane and width else None,
+    )
+
+
+def _links_up(nvml: "Nvml", handle: Any) -> Iterator[int]:
+    for link in range(MOST_NVLINKS):
+        state = nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
+        if state is None:
+            return
+        if state:
+            yield link
+
+
+def _field(nvml: "Nvml", handle: Any, field: int, scope: int = 0) -> int | None:
+    """Return a field's value; None where this GPU has none."""
+    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [(field, scope)])
+    if not values or values[0].nvmlReturn != 0:
+        return None
+    return int(values[0].value.ullVal)
+
+
+def between(here: str | None, there: str | None) -> tuple[str, float | None]:
+    """Return what connects two GPUs of this host, by UUID, and its bytes per second each way."""
+    from gputui.agent.gpu.nvml import Nvml
+
+    if here == there:
+        return "device memory", None
+    try:
+        nvml = Nvml.open()
+    except DevicesError:
+        return "GPU to GPU", None
+    gpus, _ = nvml.gpus(lambda pid: UNSEEN)
+    nvml.close()
+    known = {gpu.last[0].uuid: gpu.last[0] for gpu in gpus}
+    one, other = known.get(here or ""), known.get(there or "")
+    if one is None or other is None or one.interconnect is None:
+        return "GPU to GPU", None
+    if other.label in one.interconnect.nvlink_peers:
+        return "NVLink", one.interconnect.nvlink_bytes_per_s
+    return "PCIe", one.interconnect.pcie_bytes_per_s
+
+
+class NvlinkMeter:
+    """What goes over a GPU's NVLinks, both ways together."""
+
+    def __init__(
+        self, nvml: "Nvml", handle: Any, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._nvml = nvml
+        self._handle = handle
+        self._clock = clock
+        self._last: tuple[float, int] | None = None
+
+    def bytes_per_s(self) -> float | None:
+        """Return the rate since the last call; None at first, and where NVML does not count."""
+        fields = [(NVLINK_SENT_KIB, ALL_LINKS), (NVLINK_RECEIVED_KIB, ALL_LINKS)]
+        values = self._nvml.ask("nvmlDeviceGetFieldValues", self._handle, fields)
+        if not values or any(each.nvmlReturn for each in values):
+            return None
+        before = self._last
+        self._last = now = (self._clock(), sum(int(each.value.ullVal) for each in values))
+        if before is None or now[0] <= before[0] or now[1] < before[1]:
+            return None
+        return (now[1] - before[1]) * 1024 / (now[0] - before[0])
