@@ -14,6 +14,9 @@ import threading
 import time
 import uuid
 from functools import cached_property
+from typing import Any
+
+import numpy as np
 
 BUFFER_ID = 7
 IS_LEGACY_CUDA_IPC_CAPABLE = 10
@@ -164,6 +167,26 @@ class Driver:
         data = ctypes.create_string_buffer(size)
         self._do("cuMemcpyDtoH_v2", data, ctypes.c_uint64(pointer), ctypes.c_size_t(size))
         return data.raw
+
+    def pinned(self, size: int) -> Any:
+        """Return an array of bytes that the card copies to and from directly."""
+        address = ctypes.c_void_p()
+        self._do("cuMemHostAlloc", ctypes.byref(address), ctypes.c_size_t(size), ctypes.c_uint(0))
+        return np.ctypeslib.as_array((ctypes.c_ubyte * size).from_address(address.value or 0))
+
+    def copy_to_host(self, target: int, source: int, size: int) -> None:
+        """Copy to pinned memory, and wait until that is done."""
+        self._enter()
+        to, at = ctypes.c_void_p(target), ctypes.c_uint64(source)
+        self._do("cuMemcpyDtoHAsync_v2", to, at, ctypes.c_size_t(size), self._thread.stream)
+        self._do("cuStreamSynchronize", self._thread.stream)
+
+    def copy_to_device(self, target: int, source: int, size: int) -> None:
+        """Copy from pinned memory, and wait until that is done."""
+        self._enter()
+        to, at = ctypes.c_uint64(target), ctypes.c_void_p(source)
+        self._do("cuMemcpyHtoDAsync_v2", to, at, ctypes.c_size_t(size), self._thread.stream)
+        self._do("cuStreamSynchronize", self._thread.stream)
 
     def synchronize(self) -> None:
         """Wait until everything that was queued on the device is done, on every stream."""

@@ -13,6 +13,7 @@ import dask.config
 from gputui.worker.cuda import driver, open_device
 from gputui.worker.memory import DeviceMemory, held_bytes
 from gputui.worker.rmm_pool import RmmOptions
+from gputui.worker.staging import Staging
 
 LIMIT = "gputui.device-memory-limit"
 
@@ -83,7 +84,7 @@ class Device:
         pool_bytes = cupy_setup.use_pool(share, self.memory.make_room, self._rmm)
         self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), pool_bytes)
         cupy_setup.release_generators_without_gil()
-        cupy_arrays.register()
+        cupy_arrays.register(Staging())
 
 
 def _has_cupy() -> bool:

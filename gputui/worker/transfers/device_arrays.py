@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gputui.cupy_arrays import on_device, on_host
 from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket
 
@@ -44,20 +45,18 @@ def _reduce_cupy(array: Any, lender: "Lender") -> Any:
         cupy.cuda.get_current_stream().synchronize()
     frame: Any = lender.device_frame(array.data.ptr, array.nbytes, array)
     if frame is None:
-        flat = cupy.ndarray((array.nbytes,), "u1", array.data)
-        frame = pickle.PickleBuffer(cupy.asnumpy(flat))
+        frame = pickle.PickleBuffer(on_host(array))
     return _rebuild_cupy, (frame, array.shape, array.dtype, array.strides)
 
 
 def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     import cupy
-    import numpy as np
 
     if isinstance(frame, MappedBytes):
         flat = cupy.empty(frame.size, "u1")
         mappings.copy(frame, _taking.ticket, flat.data.ptr)
     else:
-        flat = cupy.asarray(np.frombuffer(frame, "u1"))
+        flat = on_device(memoryview(frame))
     return cupy.ndarray(shape, dtype, flat.data, strides=strides)
 
 
