@@ -1,21 +1,26 @@
-"""Worker-to-worker bandwidth, every pair, as a heat map.
+"""How arrays get from worker to worker: each pair's way, its latency, and its bandwidth.
 
-Each worker makes a buffer on its device; then, one pair at a time, another worker asks for it.
-What is measured is what a task that needs another worker's result waits for, Dask's own part
-included: between workers of one host a copy from device to device; between hosts from device to
-host, over the network with the cluster's encryption, and to the device again.
+One pair at a time: a worker makes a buffer, another one needs it. What is measured is what the
+other one's task waits for, from its worker's request to the buffer in its own memory, by that
+worker's own record. Next to it stands what the interconnect between two GPUs can carry.
 """
 
 from __future__ import annotations
 
-import time
+import statistics
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 from gputui.errors import PresetError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.backends import array_module
 from gputui.presets.job import Job, RunWorker
+from gputui.presets.random_streams import draw
+
+SMALL, MEDIUM = 2**16, 2**24
+"""Bytes of the buffers that show the latency, and what a usual chunk reaches."""
+REPEATS = 3
+"""After a first one, which opens what stays open."""
 
 
 def compute(job: Job) -> Outcome:
@@ -23,74 +28,113 @@ def compute(job: Job) -> Outcome:
     workers = job.workers[: job["most"]]
     if len(workers) < 2:
         raise PresetError("transfer needs at least two workers: --workers 2, or another host")
-    size = job["mebibytes"] * 2**20
-    sources = [job.on(each, make, job.backend, size, job["seed"]) for each in workers]
-    job.wait(sources, "making")
-    rates = [
-        [
-            None if giver is taker else _rate(job, source, taker, size)
-            for giver, source in zip(workers, sources, strict=True)
-        ]
-        for taker in workers
-    ]
-    known = [rate for row in rates for rate in row if rate is not None]
+    largest = job["mebibytes"] * 2**20
+    pairs = [_pair(job, giver, taker, largest) for giver, taker in permutations(workers, 2)]
+    rates = {(each["from"], each["to"]): each["largest_bytes_per_s"] for each in pairs}
+    names = tuple(each.name for each in workers)
+    known = [rate for rate in rates.values() if rate]
     return Outcome(
         {
-            "slowest_bytes_per_s": min(known),
-            "fastest_bytes_per_s": max(known),
-            "workers": [each.name for each in workers],
-            "bytes_per_s": rates,
+            "slowest_bytes_per_s": min(known, default=None),
+            "fastest_bytes_per_s": max(known, default=None),
+            "pairs": pairs,
         },
         Figure(
             kind="heat",
             title="worker to worker, GB/s (from: across, to: down)",
-            labels=tuple(each.name for each in workers),
-            matrix=tuple(tuple(r and r / 1e9 for r in row) for row in rates),
+            labels=names,
+            matrix=tuple(tuple(_giga(rates.get((a, b))) for a in names) for b in names),
         ),
     )
 
 
-def _rate(job: Job, source: Any, taker: RunWorker, size: int) -> float:
-    """Return the bytes per second at which one worker gets the other's buffer."""
-    started = time.perf_counter()
-    future = job.on(taker, take, source)
-    job.wait([future], f"to {taker.name}")
-    return size / (time.perf_counter() - started)
+def _giga(rate: float | None) -> float | None:
+    return None if rate is None else rate / 1e9
 
 
-def make(backend: str, size: int, seed: int) -> Any:
-    """Return a buffer of bytes that no compression makes smaller."""
-    import numpy as np
+def _pair(job: Job, giver: RunWorker, taker: RunWorker, largest: int) -> dict[str, Any]:
+    """Return one row: how buffers get from one worker to another."""
+    medium = min(MEDIUM, largest)
+    small_s, medium_s, largest_s = (
+        _seconds(job, giver, taker, size) for size in (SMALL, medium, largest)
+    )
+    [found] = job.results([job.on(taker, way, giver.uuid)], f"to {taker.name}")
+    path, hardware = found
+    return {
+        "from": giver.name,
+        "to": taker.name,
+        "path": path,
+        "64_KiB_s": small_s,
+        "16_MiB_bytes_per_s": medium_s and medium / medium_s,
+        "largest_bytes_per_s": largest_s and largest / largest_s,
+        "hardware_bytes_per_s": hardware,
+    }
 
-    buffer = np.frombuffer(np.random.default_rng(seed).bytes(size), "u1")
-    return array_module(backend).asarray(buffer)
+
+def _seconds(job: Job, giver: RunWorker, taker: RunWorker, size: int) -> float | None:
+    """Return what one worker waits for a fresh buffer of the other; None where a third one ran."""
+    times = []
+    for _ in range(REPEATS + 1):
+        source = job.on(giver, make, job.backend, size)
+        job.wait([source], f"on {giver.name}")
+        times += job.results([job.on(taker, take, source, str(source.key))], f"to {taker.name}")
+    waited = [each for each in times[1:] if each is not None]
+    return statistics.median(waited) if waited else None
 
 
-def take(buffer: Any) -> int:
-    """Return the size of what has come."""
-    return int(buffer.nbytes)
+def make(backend: str, size: int) -> Any:
+    """Return a buffer of numbers that no compression makes smaller."""
+    return draw(backend, 0, 1024, (0, size // 8192))
+
+
+def take(buffer: Any, key: str) -> float | None:
+    """Return how long this worker waited for the buffer; None where it had it already."""
+    from distributed import get_worker
+
+    for each in reversed(get_worker().transfer_incoming_log):
+        if key in each["keys"]:
+            return float(each["stop"] - each["start"])
+    return None
+
+
+def way(there: str | None) -> tuple[str, float | None]:
+    """Return how this worker got what it took last, and what that way can carry in bytes a second.
+
+    `there` is the device of the worker that had it.
+    """
+    from distributed import get_worker
+
+    from gputui.agent.gpu.interconnect import between
+    from gputui.presets.worker_facts import pinned_uuid
+    from gputui.worker.transfers.ways import Way, last
+
+    if last() is Way.DEVICE:
+        return between(pinned_uuid(), there)
+    if last() is Way.MEMORY_FILE:
+        return "shared memory", None
+    return str(get_worker().address).partition(":")[0].upper(), None
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    held = min(machine.workers, values["most"]) * values["mebibytes"] * 2**20
-    fits = machine.smallest_bytes // min(machine.workers, values["most"]) // 2**20
-    return Memory(held, f"use mebibytes ≤ {fits:,}")
+    return Memory(values["mebibytes"] * 2**20, f"use mebibytes ≤ {machine.smallest_bytes >> 20:,}")
 
 
 PRESET = Preset(
     name="transfer",
-    summary="worker-to-worker bandwidth, every pair, as a heat map",
+    summary="worker-to-worker latency and bandwidth of every pair, and which way arrays take",
     parameters=(
-        Parameter("mebibytes", int, 128, "of the buffer", 32, minimum=1, unit="MiB"),
-        Parameter("most", int, 16, "how many workers to pair", minimum=2, maximum=128),
-        Parameter("seed", int, 0, "of the buffers", minimum=0, maximum=2**63 - 1),
+        Parameter("mebibytes", int, 1024, "of the largest buffer", 32, minimum=1, unit="MiB"),
+        Parameter("most", int, 8, "how many workers to pair", minimum=2, maximum=128),
     ),
     compute=compute,
     estimate=_estimate,
     units={
         "slowest_bytes_per_s": "B/s",
         "fastest_bytes_per_s": "B/s",
-        "bytes_per_s": "B/s",
+        "64_KiB_s": "s",
+        "16_MiB_bytes_per_s": "B/s",
+        "largest_bytes_per_s": "B/s",
+        "hardware_bytes_per_s": "B/s",
     },
     draws=True,
 )

@@ -51,10 +51,13 @@ def test_convert_brings_chunks_back_as_they_were(execute: Any) -> None:
 
 
 def test_transfer_times_every_pair(execute: Any) -> None:
-    result = execute("transfer", mebibytes=1).result
-    rates = np.array(result["bytes_per_s"], dtype=float)
+    outcome = execute("transfer", mebibytes=1)
+    rates = np.array(outcome.figure.matrix, dtype=float)
     assert np.isnan(np.diag(rates)).all()
     assert (rates[~np.eye(2, dtype=bool)] > 0).all()
+    first, second = outcome.result["pairs"]
+    assert (first["from"], first["to"]) == (second["to"], second["from"])
+    assert first["path"] == "TCP" and 0 < first["64_KiB_s"] < 1
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 100])

@@ -28,6 +28,7 @@ from gputui.worker.transfers.loans import Loan, Page, Ticket
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
 from gputui.worker.transfers.reasons import say_once
+from gputui.worker.transfers.ways import Way, came
 
 THREADS = 4
 CLOSE = "gputui_close_mapping"
@@ -100,6 +101,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
         """Write a message; an answer to a near worker's get_data with its values lent."""
         if isinstance(msg, dict):
             if msg.get("op") == "get_data":
+                came(Way.CONNECTION)
                 self._expecting = self._near() is not None
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
@@ -182,6 +184,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             again = AsBytes(maps_device=not isinstance(error, NoMappingError))
         else:
             return {**msg, "data": data}
+        came(Way.CONNECTION)
         await super().write(Serialize(again))
         return await super().read(deserializers)
 

@@ -17,6 +17,7 @@ from gputui.worker.transfers.allocations import Allocations, Reader
 from gputui.worker.transfers.loans import Ticket, check_held
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.reasons import say_once
+from gputui.worker.transfers.ways import Way, came
 
 NOT_KEPT_FROM_BYTES = 2**24
 """From which an array pays that is not the pool's: its handle is opened for it alone."""
@@ -84,6 +85,7 @@ class Mappings:
         """Copy what was lent to this device; raises OSError, NoMappingError where it never can."""
         with self._mapped(frame, ticket) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
+        came(Way.DEVICE)
         if frame.checksum is not None:
             check_held(ticket)
             if zlib.crc32(self._driver.read(pointer, frame.size)) != frame.checksum:

@@ -12,6 +12,7 @@ import os
 import weakref
 
 from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.ways import Way, came
 
 STEP_BYTES = 2**26
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -44,6 +45,7 @@ def take(owner: Location, descriptor: int, size: int) -> memoryview:
     try:
         if os.fstat(opened).st_size != size:
             raise OSError(f"process {owner.pid} has another file behind descriptor {descriptor}")
+        came(Way.MEMORY_FILE)
         return _mapped(opened, size)
     finally:
         os.close(opened)
