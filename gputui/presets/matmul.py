@@ -23,6 +23,8 @@ from gputui.presets.random_streams import Rows, draw, draw_block
 SUSTAINED_S = 0.5
 """How long the card's own rate is measured: clocks fall under a load that lasts."""
 OWN_BLOCK = 8_192
+WARM = 64
+"""Side of a first product, which compiles and loads what the others then have."""
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
 
 
@@ -67,6 +69,7 @@ def multiply(backend: str, seed: int, size: int, dtype: str, rows: Rows, columns
 
 def own_rate(backend: str, block: int, dtype: str) -> float:
     """Return the FLOP/s of the product of two resident blocks on this worker."""
+    multiply(backend, 0, WARM, dtype, (0, WARM), (0, WARM))
     a = draw(backend, 0, block, (0, block), dtype)
     a @ a
     _finish(backend)
