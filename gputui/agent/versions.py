@@ -32,7 +32,7 @@ EXACT = frozenset(
 )
 """Distributions that are reported when they are there."""
 
-FAMILIES = ("cudf", "cuml", "cupy", "raft-dask", "rmm")
+FAMILIES = ("cudf", "cuml", "cupy", "dask-cudf", "raft-dask", "rmm")
 """Those whose name goes on with the CUDA they were built for: `cupy-cuda13x`, `cudf-cu12`."""
 
 METADATA = re.compile(r"(?P<name>.+?)-[^-]+(-py3[^-]*)?\.(dist|egg)-info")

@@ -87,7 +87,9 @@ def described(preset: Preset, name: str) -> str:
         lines += [_beside(shown, width, parameter.help), _beside("", width, _takes(parameter))]
     lines += [""] * bool(written)
     for library in preset.requires:
-        lines.append(f"needs {library.module} on every worker: {library.install}")
+        where = "" if len(library.backends) > 1 else f" of {library.backends[0]}"
+        needs = f"needs {library.module} on every worker{where}: {library.install}"
+        lines.append(textwrap.fill(needs, WIDTH, subsequent_indent="  "))
     lines.append(_beside("gives", 5, preset.offers))
     return "\n".join([*lines, f"gputui --run {name}"])
 

@@ -19,6 +19,9 @@ FAMILY_HINT = (
     "reach all hosts over one version of IP (AddressFamily in the SSH configuration), or set "
     "DASK_GPUTUI__SCHEDULER__HOST to an address that all of them reach"
 )
+RAPIDS = ("cudf-", "dask-cudf-", "cuml-", "raft-dask-", "dask-cuda")
+"""How the names of packages begin that allow one version of Dask only."""
+
 CLOCK_HINT = "run an NTP client there and here"
 CLOCK_SKEW_S = 10.0
 """With more, what happened on two hosts cannot be put in order; a slow connection adds some."""
@@ -122,11 +125,20 @@ def versions_problem(facts: Facts, versions: Versions) -> Problem | None:
         wrong.append("no numpy")
     if not wrong:
         return None
+    reason = f"{facts.python} has {', '.join(wrong)}"
+    if (found := rapids(facts)) and all(there.get(name) for name in needed):
+        pins = " ".join(f"{name}=={there[name]}" for name in needed)
+        hint = f"RAPIDS there ({found}) needs that Dask, so take it here: pip install {pins}"
+        return Problem("versions", reason, hint)
     pins = " ".join(f"{name}=={wanted}" for name, wanted in needed.items())
-    return Problem(
-        "versions",
-        f"{facts.python} has {', '.join(wrong)}",
-        f"there: {facts.python} -m pip install {pins} numpy; or here: gputui bootstrap HOSTS",
+    hint = f"there: {facts.python} -m pip install {pins} numpy; or here: gputui bootstrap HOSTS"
+    return Problem("versions", reason, hint)
+
+
+def rapids(facts: Facts) -> str:
+    """Return which of RAPIDS' packages a host has, those that allow one version of Dask only."""
+    return ", ".join(
+        f"{name} {version}" for name, version in facts.packages if name.startswith(RAPIDS)
     )
 
 

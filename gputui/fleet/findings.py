@@ -44,8 +44,8 @@ class Finding:
 
     host: str
     check: str
-    """resolve, connect, login, python, versions, gpus, cupy, warning, disk, clock, shell, cache,
-    sockets, port, sessions or home."""
+    """resolve, connect, login, python, versions, gpus, cupy, rapids, warning, disk, clock, shell,
+    cache, sockets, port, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""
@@ -179,6 +179,7 @@ def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
     yield "gpus", f"{len(devices)} to use: {kinds}" if devices else none
     cupy = [f"{name} {version}" for name, version in facts.packages if name.startswith("cupy")]
     yield "cupy", ", ".join(cupy) if devices else ""
+    yield "rapids", checks.rapids(facts) if devices else ""
 
 
 def _disk(host: Host, facts: Facts) -> Finding:

@@ -180,6 +180,9 @@ def _whole(value: float) -> int:
     return int(value)
 
 
+RAPIDS_INSTALL = "pip install 'gputui[rapids]'; or choose the CPU with --backend numpy"
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """A library that a preset needs on every worker."""

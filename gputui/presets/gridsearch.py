@@ -1,8 +1,9 @@
 """A hyper-parameter search over the workers, with any estimator of scikit-learn's kind.
 
-Each task fits one candidate on one fold through `fit`, `transform` and `predict`: a scaler and a
-ridge regression, of cuML on GPUs where it is installed, of scikit-learn otherwise. The scores
-are those that `sklearn.model_selection.GridSearchCV` would find.
+The samples are made once; Dask puts them on each worker once, and they stay there. Each task fits
+one candidate on one fold through `fit`, `transform` and `predict`: a scaler and a ridge regression,
+of cuML on GPUs, of scikit-learn on CPUs. The scores are those that
+`sklearn.model_selection.GridSearchCV` would find.
 """
 
 from __future__ import annotations
@@ -14,19 +15,26 @@ from itertools import product
 from typing import Any
 
 from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets.backends import array_module, module_of
+from gputui.presets.definition import RAPIDS_INSTALL
 from gputui.presets.job import Job
+from gputui.presets.random_streams import draw
 
-Data = tuple[int, int, int]
-"""What the samples are made from: seed, rows, columns."""
+Samples = tuple[Any, Any]
+"""Features (rows, cols) and target (rows,)."""
+
+NOISE = 3.0
 
 
 def compute(job: Job) -> Outcome:
     """Score every candidate on every fold, and report the best."""
     alphas = candidates(job["candidates"])
     folds = job["folds"]
-    library = "cuml" if job.backend == "cupy" and "cuml" in job.libraries else "sklearn"
-    fit = partial(score, library, (job["seed"], job["rows"], job["cols"]), folds)
-    fits = job.map(fit, *zip(*product(alphas, range(folds)), strict=True))
+    library = "cuml" if job.backend == "cupy" else "sklearn"
+    samples = job.submit(make_samples, job.backend, job["seed"], job["rows"], job["cols"])
+    job.wait([samples], "drawing")
+    tasks = [(samples, alpha, fold) for alpha, fold in product(alphas, range(folds))]
+    fits = job.map(partial(score, library, folds), *zip(*tasks, strict=True))
     scores = job.results(fits, "fitting")
     means = [statistics.fmean(scores[i : i + folds]) for i in range(0, len(scores), folds)]
     best = max(range(len(alphas)), key=means.__getitem__)
@@ -56,13 +64,13 @@ def candidates(count: int) -> list[float]:
     return [10 ** (-3 + 6 * i / max(count - 1, 1)) for i in range(count)]
 
 
-def score(library: str, data: Data, folds: int, alpha: float, fold: int) -> float:
+def score(library: str, folds: int, samples: Samples, alpha: float, fold: int) -> float:
     """Return r² on one fold of one candidate fitted on the others."""
-    x, y = make_data(data)
+    x, y = samples
     first, end = fold_rows(len(x), folds, fold)
-    test, train = slice(first, end), [*range(first), *range(end, len(x))]
+    test, join = slice(first, end), module_of(x).concatenate
     scaler, model = _estimators(library, alpha)
-    model.fit(scaler.fit_transform(x[train]), y[train])
+    model.fit(scaler.fit_transform(join((x[:first], x[end:]))), join((y[:first], y[end:])))
     predicted = model.predict(scaler.transform(x[test]))
     rest, spread = y[test] - predicted, y[test] - y[test].mean()
     return 1 - float((rest * rest).sum() / (spread * spread).sum())
@@ -81,15 +89,12 @@ def fold_rows(rows: int, folds: int, fold: int) -> tuple[int, int]:
     return first, first + length + (fold < longer)
 
 
-def make_data(data: Data) -> tuple[Any, Any]:
-    """Return features (rows, cols) and a noisy linear target (rows,)."""
-    import numpy as np
-
-    seed, rows, cols = data
-    stream = np.random.default_rng(seed)
-    x = stream.normal(size=(rows, cols))
-    y = x @ stream.normal(size=cols) + stream.normal(scale=3.0, size=rows)
-    return x, y
+def make_samples(backend: str, seed: int, rows: int, cols: int) -> Samples:
+    """Return uniform features and a noisy linear target, the same on either backend."""
+    numbers = draw(backend, seed, cols + 2, (0, rows))
+    weights = array_module(backend).cos(array_module(backend).arange(cols) * 1.0)
+    x = array_module(backend).ascontiguousarray(numbers[:, :cols])
+    return x, x @ weights + NOISE * (numbers[:, -1] - numbers[:, -2])
 
 
 def _estimators(library: str, alpha: float) -> tuple[Any, Any]:
@@ -109,16 +114,19 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
 
 PRESET = Preset(
     name="gridsearch",
-    summary="a hyper-parameter search over the workers: cuML, or scikit-learn without it",
+    summary="a hyper-parameter search over the workers: cuML, or scikit-learn on CPUs",
     parameters=(
-        Parameter("rows", int, 20_000, "samples", 2_000, minimum=20, unit="rows"),
-        Parameter("cols", int, 100, "features", 20, minimum=1, unit="columns"),
+        Parameter("rows", int, 1_000_000, "samples", 2_000, minimum=20, unit="rows"),
+        Parameter("cols", int, 500, "features", 20, minimum=1, unit="columns"),
         Parameter("candidates", int, 9, "alphas from 0.001 to 1,000", minimum=1, maximum=10_000),
         Parameter("folds", int, 5, "of the cross-validation", minimum=2, maximum=10),
         Parameter("seed", int, 0, "of the samples", minimum=0, maximum=2**63 - 1),
     ),
     compute=compute,
     estimate=_estimate,
-    requires=(Library("sklearn", "pip install 'gputui[gridsearch]'"),),
+    requires=(
+        Library("sklearn", "pip install 'gputui[gridsearch]'", backends=("numpy",)),
+        Library("cuml", RAPIDS_INSTALL, backends=("cupy",)),
+    ),
     draws=True,
 )

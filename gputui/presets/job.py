@@ -72,8 +72,6 @@ class Job:
     """Whether the cluster has workers that this run may not use."""
     report: Callable[[RunProgress], None]
     cancel: Event
-    libraries: frozenset[str] = frozenset()
-    """Those of `facts.LIBRARIES` that every worker has."""
     keep_arrays: bool = False
     """Whether the caller wants the arrays of the outcome, to save them."""
 

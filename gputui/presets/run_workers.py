@@ -193,12 +193,6 @@ def _free_bytes() -> int:
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def common_libraries(facts: Mapping[str, WorkerFacts]) -> frozenset[str]:
-    """Return the libraries that every worker has."""
-    each = [frozenset(name for name, _ in one.versions) for one in facts.values()]
-    return frozenset.intersection(*each)
-
-
 def versions(facts: Mapping[str, WorkerFacts]) -> dict[str, str]:
     """Return the version of each library on the workers; "a, b" where they differ."""
     found: dict[str, set[str]] = {"python": {sys.version.split()[0]}}

@@ -27,7 +27,6 @@ from gputui.presets.plain import plain, strangers
 from gputui.presets.run_workers import (
     ask,
     choose,
-    common_libraries,
     described,
     have_gpu,
     refuse_missing,
@@ -136,7 +135,7 @@ def execute(
     chosen = {address: chosen[address] for address in facts}
     refuse_without_gpu(preset, chosen, facts)
     refuse_missing(preset, chosen, facts)
-    ready = replace(job, workers=described(chosen, facts), libraries=common_libraries(facts))
+    ready = replace(job, workers=described(chosen, facts))
     return _reported(client, report_file, lambda: _run(preset, ready, versions(facts)))
 
 

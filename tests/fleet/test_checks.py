@@ -56,6 +56,26 @@ def test_gpus_without_cupy_are_refused_with_the_line_that_installs_it() -> None:
     assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in problem.hint
 
 
+def test_a_host_with_rapids_keeps_the_dask_that_it_needs_and_says_what_to_install_here() -> None:
+    pinned = (("dask", "2026.7.1"), ("distributed", "2026.7.1"), ("numpy", "2.4.0"))
+    problem = refusal(packages=(("cudf-cu13", "26.10.0"), *pinned))
+    assert problem is not None
+    assert problem.hint == (
+        "RAPIDS there (cudf-cu13 26.10.0) needs that Dask, so take it here: "
+        "pip install dask==2026.7.1 distributed==2026.7.1"
+    )
+    without_dask = refusal(packages=(("cudf-cu13", "26.10.0"), ("numpy", "2.4.0")))
+    assert without_dask is not None
+    assert without_dask.hint.startswith("there: ")
+
+
+def test_doctor_names_the_rapids_of_a_host_that_has_gpus() -> None:
+    facts = replace(FACTS, packages=(*FACTS.packages, ("cudf-cu13", "26.10.0")))
+    found = {each.check: each for each in judged(EVERY_GPU, facts, SETTINGS)}
+    assert (found["rapids"].verdict, found["rapids"].text) == (Verdict.GOOD, "cudf-cu13 26.10.0")
+    assert "rapids" not in {each.check for each in judged(EVERY_GPU, FACTS, SETTINGS)}
+
+
 def test_gpus_none_needs_no_cupy() -> None:
     assert refusal(Host("gpu-a", gpus=()), packages=PACKAGES) is None
 

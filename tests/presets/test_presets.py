@@ -60,30 +60,39 @@ def test_transfer_times_every_pair(execute: Any) -> None:
     assert first["path"] == "TCP" and 0 < first["64_KiB_s"] < 1
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 100])
+@pytest.mark.parametrize("partitions", [1, 3, 40])
 def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitions: int) -> None:
     result = execute("dataframe", rows=250_000, least=400, partitions=partitions).result
-    orders = dataframe.make_orders((0, 250_000, 0, 3))
-    joined = orders[orders.amount >= 400].merge(dataframe.shops(), on="shop")
+    tables = dataframe.Tables("pandas", seed=0, rows=250_000)
+    orders, people = tables.orders((0, 250_000)), tables.people((0, tables.customers))
+    joined = orders[orders.amount >= 400].merge(people, on="customer")
     expected = joined.groupby("region")["amount"].agg(["sum", "count"])
     found = pd.DataFrame(result["regions"]).set_index("region")
     np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
 
 
-@pytest.mark.parametrize(("seed", "piece"), [(2**32, 0), (2**32 + 7, 0)])
-def test_orders_of_large_seeds_are_not_those_of_small_ones(seed: int, piece: int) -> None:
-    """As a list, [2**32 s + r, p] is the entropy [r, s, p]: that of the list [r, s] for piece 0."""
-    low, high = seed % 2**32, seed // 2**32
-    found = dataframe.make_orders((seed, 10**6, piece, piece + 1))
-    other = dataframe.make_orders((low, 10**6, high, high + 1))
-    assert not found.equals(other)
+def test_orders_are_spread_evenly_and_every_customer_has_one_region() -> None:
+    tables = dataframe.Tables("pandas", seed=5, rows=400_000)
+    orders, people = tables.orders((0, 400_000)), tables.people((0, tables.customers))
+    assert people.customer.is_unique
+    assert set(orders.customer) <= set(people.customer)
+    for column, kinds in ((orders.amount, dataframe.AMOUNTS), (people.region, 4)):
+        expected = len(column) / kinds
+        squares = ((column.value_counts().reindex(range(kinds)) - expected) ** 2).sum() / expected
+        assert abs(squares - kinds) < 6 * (2 * kinds) ** 0.5  # chi-squared: six deviations
+
+
+@pytest.mark.parametrize("seed", [1, 2**32, 2**63 - 1])
+def test_tables_of_other_seeds_are_others(seed: int) -> None:
+    first, other = (dataframe.Tables("pandas", each, 10**6).orders((0, 100)) for each in (0, seed))
+    assert not (first == other).all(axis=1).any()
 
 
 @pytest.mark.parametrize("rows", [400, 403])
 def test_gridsearch_finds_what_scikit_learn_finds(execute: Any, rows: int) -> None:
     result = execute("gridsearch", rows=rows, cols=8, candidates=5, folds=4, seed=3).result
     alphas = gridsearch.candidates(5)
-    x, y = gridsearch.make_data((3, rows, 8))
+    x, y = gridsearch.make_samples("numpy", 3, rows, 8)
     search = GridSearchCV(
         make_pipeline(StandardScaler(), Ridge()), {"ridge__alpha": alphas}, cv=KFold(4)
     ).fit(x, y)
