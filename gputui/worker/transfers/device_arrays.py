@@ -1,4 +1,4 @@
-"""The arrays of a GPU, taken apart and put together: CuPy's and torch's.
+"""The arrays of a GPU, taken apart and put together: CuPy's, cuDF's and torch's.
 
 Each reducer returns a rebuilding function and what it needs, as pickle has it. The bytes are a
 `MappedBytes`, from which the reader copies on the device, or where that cannot be, a host buffer.
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gputui.cupy_arrays import on_device, on_host
+from gputui.worker.cuda import driver
 from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket
 
@@ -23,6 +24,8 @@ _taking = threading.local()
 
 def reducer(kind: type) -> "Callable[[Any, Lender], Any] | None":
     """Return what takes an array of this type apart; None for all other types."""
+    if kind.__module__.startswith("cudf.") and hasattr(kind, "device_serialize"):
+        return _reduce_cudf
     return _REDUCERS.get((kind.__module__, kind.__name__))
 
 
@@ -58,6 +61,35 @@ def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     else:
         flat = on_device(memoryview(frame))
     return cupy.ndarray(shape, dtype, flat.data, strides=strides)
+
+
+def _reduce_cudf(value: Any, lender: "Lender") -> Any:
+    """Take a frame, a series or an index apart into the buffers that Dask would send."""
+    header, frames = value.device_serialize()
+    driver.synchronize()  # what was sliced was copied just now
+    return _rebuild_cudf, (header, [_cudf_part(frame, lender) for frame in frames])
+
+
+def _cudf_part(frame: Any, lender: "Lender") -> Any:
+    where = getattr(frame, "__cuda_array_interface__", None)
+    if where is None:
+        return pickle.PickleBuffer(frame)
+    lent: Any = lender.device_frame(where["data"][0], frame.nbytes, frame)
+    return lent or pickle.PickleBuffer(frame.memoryview())
+
+
+def _rebuild_cudf(header: dict[str, Any], parts: list[Any]) -> Any:
+    import cupy
+    from cudf.core.abc import Serializable
+
+    frames = []
+    for part in parts:
+        if isinstance(part, MappedBytes):
+            frames.append(cupy.empty(part.size, "u1"))
+            mappings.copy(part, _taking.ticket, frames[-1].data.ptr)
+        else:
+            frames.append(memoryview(part))
+    return Serializable.device_deserialize(header, frames)
 
 
 def _reduce_torch(tensor: Any, lender: "Lender") -> Any:
