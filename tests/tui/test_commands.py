@@ -38,13 +38,14 @@ def registry_of_all() -> Registry:
 
 
 def test_two_commands_of_one_view_cannot_share_a_key() -> None:
-    first = Command("a", "Do a", print, ("x",), "fleet")
+    two = (Command("a", "Do a", print, "x"), Command("b", "Do b", print, "x"))
     with pytest.raises(ValueError, match="x is the key of a and b"):
-        Registry((first, Command("b", "Do b", print, ("x",), "fleet")))
+        Registry().add(two, "fleet")
 
 
 def test_a_view_s_own_key_goes_before_one_for_everywhere() -> None:
-    registry = Registry((Command("a", "", print, ("x",)), Command("b", "", print, ("x",), "logs")))
+    registry = Registry([Command("a", "", print, "x")])
+    registry.add([Command("b", "", print, "x")], "logs")
     own, general = registry.by_key("x", "logs"), registry.by_key("x", "fleet")
     assert own is not None and own.name == "b"
     assert general is not None and general.name == "a"

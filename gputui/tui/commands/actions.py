@@ -28,16 +28,15 @@ def _visit(kind: ViewKind) -> Command:
     async def run(app: "ScreenApp", argument: str) -> None:
         await app.show_view(kind.name, argument)
 
-    keys = (kind.key,) if kind.key else ()
     does = f"Go to the {kind.name} view"
-    return Command(kind.name, does, run, keys, at_once=True, suggest=workers)
+    return Command(kind.name, does, run, kind.key, "[NAME]", at_once=True, suggest=workers)
 
 
-async def _quit(app: "ScreenApp", _argument: str) -> None:
+async def _quit(app: "ScreenApp") -> None:
     await app.action_quit()
 
 
-async def _alarms(app: "ScreenApp", _argument: str) -> None:
+async def _alarms(app: "ScreenApp") -> None:
     now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
     items = [
         (
@@ -59,7 +58,7 @@ def _no_alarm(app: "ScreenApp") -> str:
     return "" if any(True for _ in app.watched.alarms) else "nothing is the matter"
 
 
-def _pause(app: "ScreenApp", _argument: str) -> None:
+def _pause(app: "ScreenApp") -> None:
     if app.paused:
         app.paused = False
         app.draw()
@@ -68,11 +67,7 @@ def _pause(app: "ScreenApp", _argument: str) -> None:
         app.paused = True
 
 
-def _command_line(app: "ScreenApp", _argument: str) -> None:
-    _type_command(app, "")
-
-
-def _type_command(app: "ScreenApp", begun: str) -> None:
+def _type_command(app: "ScreenApp", begun: str = "") -> None:
     async def submitted(line: str) -> None:
         app.prefer(lines=remembered(app.remembered.now.lines, line.strip()))
         command, argument = app.registry.parse(line, app.stage.current)
@@ -122,14 +117,14 @@ def _no_filter(app: "ScreenApp") -> str:
     return "" if app.view is not None and app.view.FILTER else "this view has no filter"
 
 
-async def _back(app: "ScreenApp", _argument: str) -> None:
+async def _back(app: "ScreenApp") -> None:
     if app.view is None or app.view.back():
         return
     if name := app.stage.way_back():
         await app.show_view(name)
 
 
-async def _find(app: "ScreenApp", _argument: str) -> None:
+async def _find(app: "ScreenApp") -> None:
     commands = [*app.registry, *preset_commands()]
     chosen = await app.ask(Finder(commands, app.calls.why_not))
     if chosen is None:
@@ -140,12 +135,12 @@ async def _find(app: "ScreenApp", _argument: str) -> None:
         await app.calls.call(chosen)
 
 
-async def _help(app: "ScreenApp", _argument: str) -> None:
+async def _help(app: "ScreenApp") -> None:
     if (view := app.view) is not None:
         await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
 
 
-def _redraw(app: "ScreenApp", _argument: str) -> None:
+def _redraw(app: "ScreenApp") -> None:
     signal.raise_signal(signal.SIGWINCH)  # after which nothing on the terminal is taken for granted
     app.refresh()
 
@@ -160,7 +155,7 @@ def _theme(app: "ScreenApp", argument: str) -> None:
     app.say(app.theme)
 
 
-def _copy(app: "ScreenApp", _argument: str) -> None:
+def _copy(app: "ScreenApp") -> None:
     text = " ".join(app.view.targets()) if app.view else ""
     if text:
         app.copy_to_clipboard(text)
@@ -178,59 +173,36 @@ def _screenshot(app: "ScreenApp", argument: str) -> None:
 COMMANDS = (
     *(_visit(kind) for kind in VIEWS),
     Command(
-        "filter",
-        "Show only what matches",
-        _filter_line,
-        ("slash",),
-        usage="FILTER",
-        hint="filter",
+        "filter", "Show only what matches", _filter_line, "slash", "FILTER", "filter",
         unavailable=_no_filter,
     ),
-    Command("command", "Type a command", _command_line, ("colon",), hint="command"),
-    Command("find", "Find a command", _find, ("ctrl+p",), hint="find"),
-    Command("quit", "Leave the screen, or stop the cluster", _quit, ("q",), hint="quit"),
+    Command("command", "Type a command", _type_command, "colon", hint="command"),
+    Command("find", "Find a command", _find, "ctrl+p", hint="find"),
+    Command("quit", "Leave the screen, or stop the cluster", _quit, "q", hint="quit"),
     Command(
-        "alarms",
-        "Go to an alarm, or an open question",
-        _alarms,
-        ("exclamation_mark",),
+        "alarms", "Go to an alarm, or an open question", _alarms, "exclamation_mark",
         unavailable=_no_alarm,
     ),
-    Command("back", "Undo the last narrowing, or go back", _back, ("escape",), at_once=True),
-    Command("pause", "Stop drawing, or go on", _pause, ("p",), hint="pause"),
-    Command("redraw", "Draw all of the terminal again", _redraw, ("ctrl+l",)),
+    Command("back", "Undo the last narrowing, or go back", _back, "escape", at_once=True),
+    Command("pause", "Stop drawing, or go on", _pause, "p", hint="pause"),
+    Command("redraw", "Draw all of the terminal again", _redraw, "ctrl+l"),
     Command(
-        "theme",
-        "Change the colours",
-        _theme,
-        ("T",),
-        usage="[NAME]",
-        suggest=themes,
+        "theme", "Change the colours", _theme, "T", "[NAME]", suggest=themes,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
-    Command("copy", "Copy the names that are marked", _copy, ("y",)),
+    Command("copy", "Copy the names that are marked", _copy, "y"),
     Command(
-        "screenshot",
-        "Save a picture of the screen",
-        _screenshot,
-        ("S",),
-        usage="[FILE]",
-        suggest=any_file,
+        "screenshot", "Save a picture of the screen", _screenshot, "S", "[FILE]", suggest=any_file
     ),
     Command(
-        "answer",
-        "Answer the questions that were put off",
-        lambda app, _: app.person.ask_again(),
-        ("A",),
+        "answer", "Answer the questions that were put off", lambda app: app.person.ask_again(), "A",
         changes=True,
         unavailable=lambda app: "" if app.watched.questions else "no question is open",
     ),
     Command(
-        "start-again",
-        "Start a cluster that was lost again, on the same hosts",
-        lambda app, _: app.head.start_again(),
-        ("ctrl+n",),
+        "start-again", "Start a cluster that was lost again, on the same hosts",
+        lambda app: app.head.start_again(), "ctrl+n",
         unavailable=lambda app: "" if app.head.can_start_again else "the cluster is not lost",
     ),
-    Command("help", "Show the keys and commands", _help, ("question_mark",), hint="help"),
-)
+    Command("help", "Show the keys and commands", _help, "question_mark", hint="help"),
+)  # fmt: skip

@@ -154,7 +154,7 @@ async def _remove_hosts(app: "ScreenApp", argument: str) -> None:
     await change(app, ChangeHosts(0, remove=names), f"Remove {', '.join(names)}")
 
 
-async def _reload(app: "ScreenApp", _argument: str) -> None:
+async def _reload(app: "ScreenApp") -> None:
     source = _hosts_source(app)
     try:
         text = Path(source).read_text(encoding="utf-8")
@@ -171,10 +171,6 @@ async def _retry(app: "ScreenApp", argument: str) -> None:
     await _do(app, RetryHosts(0, tuple(argument.replace(",", " ").split())))
 
 
-async def _stop(app: "ScreenApp", _argument: str) -> None:
-    await app.person.stop()
-
-
 def _snapshot(app: "ScreenApp") -> Snapshot:
     if app.watched.snapshot is None:
         raise HeadError("nothing is known of the cluster yet")
@@ -189,7 +185,7 @@ def _no_source(app: "ScreenApp") -> str:
     return "" if _hosts_source(app) else "this cluster was not started from a file"
 
 
-def _nobody_refused(app: "ScreenApp") -> str:
+def _none_failed(app: "ScreenApp") -> str:
     snapshot = app.watched.snapshot
     failed = (HostState.FAILED, HostState.SILENT)
     if snapshot and any(host.state in failed for host in snapshot.hosts):
@@ -197,85 +193,44 @@ def _nobody_refused(app: "ScreenApp") -> str:
     return "no host failed or is silent"
 
 
-COMMANDS = (
-    Command(
-        "scale",
-        "Want so many workers, on all hosts or on one",
-        _scale,
-        usage="[HOST] N|max",
-        suggest=either("max", then=hosts),
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "more",
-        "Add a worker, after a look at where",
-        lambda app, _: _scale_by(app, 1),
-        ("plus",),
-        hint="scale",
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "fewer",
-        "Take a worker away, after a look at which",
-        lambda app, _: _scale_by(app, -1),
-        ("minus",),
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "adaptive",
-        "Let the number of workers follow the work",
-        _adaptive,
-        usage="FEWEST MOST|off",
-        suggest=either("off"),
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "retire",
-        "Stop workers, after what they hold has moved",
-        _retire,
-        ("x",),
-        usage="[NAME…]",
-        suggest=workers,
-        hint="stop",
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "start",
-        "Start workers on GPUs that have none",
-        _add_workers,
-        ("a",),
-        usage="[NAME…]",
-        suggest=slots,
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command(
-        "restart",
-        "Restart workers, those of a host, or all",
-        _restart,
-        ("R",),
-        usage="[NAME…|all]",
-        suggest=either("all", then=workers),
-        hint="restart",
-        changes=True,
-        unavailable=_no_cluster,
-    ),
-    Command("add", "Add hosts", _add_hosts, usage="HOST [key=value…]", changes=True),
-    Command("remove", "Remove hosts", _remove_hosts, usage="HOST…", changes=True, suggest=hosts),
-    Command("reload", "Read the hosts file again", _reload, changes=True, unavailable=_no_source),
-    Command(
-        "retry",
-        "Try failed and silent hosts again",
-        _retry,
-        usage="[HOST…]",
-        suggest=hosts,
-        changes=True,
-        unavailable=_nobody_refused,
-    ),
-    Command("stop", "Stop the cluster", _stop, changes=True),
-)
+COMMANDS = tuple(
+    replace(command, changes=True)
+    for command in (
+        Command(
+            "scale", "Want so many workers, on all hosts or on one", _scale, "", "[HOST] N|max",
+            unavailable=_no_cluster, suggest=either("max", then=hosts),
+        ),
+        Command(
+            "more", "Add a worker, after a look at where", lambda app: _scale_by(app, 1), "plus",
+            hint="scale", unavailable=_no_cluster,
+        ),
+        Command(
+            "fewer", "Take a worker away, after a look at which", lambda app: _scale_by(app, -1),
+            "minus", unavailable=_no_cluster,
+        ),
+        Command(
+            "adaptive", "Let the number of workers follow the work", _adaptive, "",
+            "FEWEST MOST|off", unavailable=_no_cluster, suggest=either("off"),
+        ),
+        Command(
+            "retire", "Stop workers, after what they hold has moved", _retire, "x", "[NAME…]",
+            "stop", unavailable=_no_cluster, suggest=workers,
+        ),
+        Command(
+            "start", "Start workers on GPUs that have none", _add_workers, "a", "[NAME…]",
+            unavailable=_no_cluster, suggest=slots,
+        ),
+        Command(
+            "restart", "Restart workers, those of a host, or all", _restart, "R", "[NAME…|all]",
+            "restart", unavailable=_no_cluster, suggest=either("all", then=workers),
+        ),
+        Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
+        Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),
+        Command("reload", "Read the hosts file again", _reload, unavailable=_no_source),
+        Command(
+            "retry", "Try failed and silent hosts again", _retry, "", "[HOST…]",
+            unavailable=_none_failed, suggest=hosts,
+        ),
+        Command("stop", "Stop the cluster", lambda app: app.person.stop()),
+    )
+)  # fmt: skip

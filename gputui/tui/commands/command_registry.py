@@ -1,12 +1,13 @@
 """Commands: one registry feeds the keys, the palette, the `:` line, the help and the README.
 
 A command says what it does and when it is not to be had; what carries it out is called with
-the app, or, for a command of a view, with that view, and with what was typed after its name.
+the app, or, for a command of a view, with that view. One with a `usage` is also called with what
+was typed after its name.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from gputui.tui.views.view import View
 
 
-Run = Callable[[Any, str], Awaitable[None] | None]
+Run = Callable[..., Awaitable[None] | None]
 Unavailable = Callable[[Any], str]
 
 
@@ -45,10 +46,8 @@ class Command:
     does: str
     """A line for palette and help, in the imperative."""
     run: Run
-    keys: tuple[str, ...] = ()
-    """Textual's names of keys: `plus`, `slash`, `R`."""
-    view: str = ""
-    """The view that it belongs to; "" for one that is to be had everywhere."""
+    key: str = ""
+    """Textual's name of its key: `plus`, `slash`, `R`."""
     usage: str = ""
     """What may be typed after its name."""
     hint: str = ""
@@ -57,13 +56,13 @@ class Command:
     """Whether it changes the cluster; `--readonly` takes it away."""
     unavailable: Unavailable = always
     """Why it is not to be had now, "" when it is; called with the app or the view."""
-
     suggest: Suggest = nothing
     """What `tab` completes the words after its name to."""
-
     at_once: bool = False
     """Whether keys typed behind its own wait until it is carried out, because they are meant for
     what it brings into sight; it then must ask nothing."""
+    view: str = ""
+    """The view that it belongs to; "" for one that is to be had everywhere."""
 
     @property
     def needs_argument(self) -> bool:
@@ -89,25 +88,22 @@ class Registry:
         self._commands: dict[str, Command] = {}
         self.add(commands)
 
-    def add(self, commands: Iterable[Command]) -> None:
-        """Take commands in; raises ValueError when a name or a key is taken."""
+    def add(self, commands: Iterable[Command], view: str = "") -> None:
+        """Take the commands of a view in; raises ValueError when a name or a key is taken."""
         for command in commands:
             if command.name in self._commands:
                 raise ValueError(f"two commands are called {command.name}")
-            for key in command.keys:
-                other = self.by_key(key, command.view)
-                if other is not None and other.view == command.view:
-                    raise ValueError(f"{key} is the key of {other.name} and {command.name}")
-            self._commands[command.name] = command
+            other = self.by_key(command.key, view) if command.key else None
+            if other is not None and other.view == view:
+                raise ValueError(f"{command.key} is the key of {other.name} and {command.name}")
+            self._commands[command.name] = replace(command, view=view)
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self._commands.values())
 
     def by_key(self, key: str, view: str) -> Command | None:
         """Return the command that a key calls in a view: the view's own come first."""
-        found = [command for command in self if key in command.keys]
-        own = [command for command in found if view and command.view == view]
-        return next(iter(own or (command for command in found if not command.view)), None)
+        return next((command for command in self.in_view(view) if command.key == key), None)
 
     def in_view(self, view: str) -> list[Command]:
         """Return the commands to be had in a view, its own ones first."""
@@ -191,7 +187,7 @@ class Calls:
     async def click(self, key: str) -> None:
         """Carry out what a key calls that was clicked, by the name it is shown under."""
         for command in self._app.registry.in_view(self._app.stage.current):
-            if command.keys and key_name(command.keys[0]) == key:
+            if key_name(command.key) == key:
                 await self.call(command)
                 return
 
@@ -202,8 +198,9 @@ class Calls:
             self._complain(command, why_not)
             return
         self._app.used(command.name)
+        typed = (argument,) if command.usage else ()
         try:
-            waiting = command.run(self._target(command), argument)
+            waiting = command.run(self._target(command), *typed)
         except HeadError as error:
             self._complain(command, str(error))
             return

@@ -1,101 +1,108 @@
-"""The commands of the fleet view, called with it."""
+"""The commands of the fleet view, called with it, and of the device view."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns, gpu_columns
+from gputui.tui.dialogs.modal import Picker
+from gputui.tui.filter import no_such
+from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, columns_named
 from gputui.tui.views.fleet.selection import Zoom
 
-
-def _unsorted(view: Any) -> str:
-    of_hosts = view.zoom is Zoom.HOST
-    order = view.selection.hosts_sorted_by if of_hosts else view.selection.sorted_by
-    return "" if order else "it is sorted by host"
+if TYPE_CHECKING:
+    from gputui.tui.views.device_view import DeviceView
+    from gputui.tui.views.fleet.fleet_view import FleetView
 
 
-def _ungrouped(view: Any) -> str:
+def _unsorted(view: "FleetView") -> str:
+    return "" if view.order.chosen else "it is sorted by host"
+
+
+def _ungrouped(view: "FleetView") -> str:
     if view.zoom is not Zoom.GPU:
         return f"there is nothing to fold in the {view.zoom.value} zoom"
-    return "it is not sorted by host" if view.selection.sorted_by else ""
+    return "it is not sorted by host" if view.selection.order.chosen else ""
 
+
+def _mark(view: "FleetView") -> None:
+    """Mark what is under the cursor, or unmark it, and go on to the next."""
+    if (key := view.cursor) is not None:
+        view.selection.marked ^= {key}
+        if view.zoom is not Zoom.HEAT:
+            view.table.action_move(1)
+        view.screen_app.draw()
+
+
+def _reverse(view: "FleetView") -> None:
+    view.order.reverse()
+    view.screen_app.draw()
+
+
+def _next_metric(view: "FleetView") -> None:
+    view.metric = view.metric.next
+    if view.zoom is Zoom.GPU:
+        view.zoom_to(Zoom.HEAT)
+    view.screen_app.draw()
+
+
+def _fold_all(view: "FleetView") -> None:
+    view.selection.fold_all()
+    view.screen_app.draw()
+
+
+def _next_span(view: "FleetView | DeviceView") -> None:
+    view.span = view.span.next
+    view.screen_app.draw()
+
+
+async def _choose_columns(view: "FleetView", names: str) -> None:
+    """Show these columns, all with `all`; without a name, let them be picked from a list."""
+    app, chosen = view.screen_app, names.split()
+    unknown = [name for name in chosen if name not in (*BY_KEY, "all")]
+    if unknown:
+        app.say(no_such("column", unknown[0], BY_KEY), bad=True)
+        return
+    if not chosen:
+        shown = [column.key for column in view.columns]
+        items = {column.key: column.does for column in COLUMNS}
+        picked = await app.ask(Picker("Columns", items, shown))
+        if picked is None:
+            return
+        chosen = sorted(picked, key=[*shown, *BY_KEY].index)
+    view.columns = columns_named(chosen)
+    keys = () if view.columns == COLUMNS else tuple(column.key for column in view.columns)
+    app.prefer(columns=keys)
+    app.draw()
+
+
+SPAN = "Go through 2 minutes, 10 minutes and an hour of the graphs"
 
 FLEET_COMMANDS = (
-    Command("closer", "Look closer", lambda v, _: v.zoom_by(-1), ("z",), "fleet", hint="zoom"),
-    Command("farther", "Look from farther", lambda v, _: v.zoom_by(1), ("Z",), "fleet"),
-    Command("mark", "Mark or unmark", lambda v, _: v.mark(), ("space",), "fleet", hint="mark"),
+    Command("closer", "Look closer", lambda view: view.zoom_by(-1), "z", hint="zoom"),
+    Command("farther", "Look from farther", lambda view: view.zoom_by(1), "Z"),
+    Command("mark", "Mark or unmark", _mark, "space", hint="mark"),
     Command(
-        "fold",
-        "Fold a host, or unfold it",
-        lambda v, _: v.fold(),
-        ("f",),
-        "fleet",
-        unavailable=_ungrouped,
+        "fold", "Fold a host, or unfold it", lambda view: view.fold(), "f", unavailable=_ungrouped
     ),
     Command(
-        "fold-all",
-        "Fold all hosts, or unfold them",
-        lambda v, _: v.fold_all(),
-        ("F",),
-        "fleet",
-        unavailable=_ungrouped,
+        "fold-all", "Fold all hosts, or unfold them", _fold_all, "F", unavailable=_ungrouped
     ),
     Command(
-        "sort",
-        "Sort by a column",
-        lambda v, name: v.sort(name),
-        ("s",),
-        "fleet",
-        "[COLUMN]",
-        "sort",
+        "sort", "Sort by a column", lambda view, name: view.sort(name), "s", "[COLUMN]", "sort",
         suggest=columns,
     ),
     Command(
-        "reverse",
-        "Turn the order around",
-        lambda v, _: v.reverse(),
-        ("r",),
-        "fleet",
-        unavailable=_unsorted,
+        "reverse", "Turn the order around", _reverse, "r", unavailable=_unsorted
     ),
     Command(
-        "metric",
-        "Colour the heat by utilisation, memory, power, temperature, last task",
-        lambda v, _: v.next_metric(),
-        ("m",),
-        "fleet",
+        "metric", "Colour the heat by utilisation, memory, power, temperature, last task",
+        _next_metric, "m",
     ),
+    Command("outlier", "Go to the next alarm or outlier", lambda view: view.next_outlier(), "o"),
+    Command("span", SPAN, _next_span, "t"),
     Command(
-        "outlier",
-        "Go to the next alarm or outlier",
-        lambda v, _: v.next_outlier(),
-        ("o",),
-        "fleet",
+        "columns", "Choose the columns", _choose_columns, "C", "[COLUMN…|all]", suggest=gpu_columns
     ),
-    Command(
-        "span",
-        "Go through 2 minutes, 10 minutes and an hour of the graphs",
-        lambda v, _: v.next_span(),
-        ("t",),
-        "fleet",
-    ),
-    Command(
-        "columns",
-        "Choose the columns",
-        lambda v, names: v.choose_columns(names),
-        ("C",),
-        "fleet",
-        usage="[COLUMN…|all]",
-        suggest=gpu_columns,
-    ),
-)
+)  # fmt: skip
 
-DEVICE_COMMANDS = (
-    Command(
-        "device-span",
-        "Go through 2 minutes, 10 minutes and an hour of the graphs",
-        lambda v, _: v.next_span(),
-        ("t",),
-        "device",
-        hint="time",
-    ),
-)
+DEVICE_COMMANDS = (Command("device-span", SPAN, _next_span, "t", hint="time"),)

@@ -81,7 +81,7 @@ def _preset_command(name: str) -> Command:
     return Command(
         f"run {name}",
         does,
-        lambda app, _: _run(app, name),
+        lambda app: _run(app, name),
         changes=True,
         unavailable=_no_workers,
     )
@@ -89,14 +89,7 @@ def _preset_command(name: str) -> Command:
 
 COMMANDS = (
     Command(
-        "run",
-        "Run a preset: choose it and set its parameters",
-        _run,
-        ("c",),
-        usage="[PRESET [name=value…]]",
-        suggest=runs,
-        hint="run",
-        changes=True,
-        unavailable=_no_workers,
+        "run", "Run a preset: choose it and set its parameters", _run, "c",
+        "[PRESET [name=value…]]", "run", changes=True, unavailable=_no_workers, suggest=runs,
     ),
-)
+)  # fmt: skip

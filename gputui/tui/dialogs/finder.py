@@ -102,10 +102,11 @@ class Finder(Modal[Command | None]):
         self._tell()
 
     def _option(self, command: Command) -> Option:
-        keys = " ".join(map(key_name, command.keys))
         room = WIDTH - NAME_CELLS - KEY_CELLS - 6
         name, does = fitted(command.name, NAME_CELLS), fitted(command.does, room)
-        text = Content.assemble((name, "bold"), f" {does} ", (fitted(keys, KEY_CELLS), "bold"))
+        text = Content.assemble(
+            (name, "bold"), f" {does} ", (fitted(key_name(command.key), KEY_CELLS), "bold")
+        )
         return Option(text.stylize("dim") if self._why_not(command) else text)
 
     def _tell(self) -> None:

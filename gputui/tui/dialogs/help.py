@@ -39,7 +39,7 @@ def layout(
 
     `filtered` is what its filter can ask for.
 
-    >>> quit = Command("quit", "Leave the screen", print, ("q",))
+    >>> quit = Command("quit", "Leave the screen", print, "q")
     >>> [part for part, _ in layout([quit], "logs", 120)[5]]
     ['q      ', ':quit                       ', 'Leave the screen']
     """
@@ -69,8 +69,8 @@ def _filters(fields: Fields[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _command(command: Command, width: int) -> Iterator[Line]:
-    keys = " ".join(map(key_name, command.keys))
-    yield from _entry(keys, f":{command.name} {command.usage}".rstrip(), command.does, width)
+    call = f":{command.name} {command.usage}".rstrip()
+    yield from _entry(key_name(command.key), call, command.does, width)
 
 
 def _entry(keys: str, call: str, does: str, width: int) -> Iterator[Line]:

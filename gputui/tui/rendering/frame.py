@@ -144,7 +144,7 @@ def keys_line(
     The last four of the commands are shown in any case, by their keys alone where there is no
     room for more: they are the way to all others. The views' names give way after that.
     """
-    shown = [each for each in commands if each.hint and each.keys]
+    shown = [each for each in commands if each.hint and each.key]
     always = [part for each in shown[-LAST:] for part in _hint(each)]
     parts: list[Part] = []
     for key, name in views:
@@ -163,7 +163,7 @@ def keys_line(
 
 
 def _hint(command: Command) -> Line:
-    return [(f" {key_name(command.keys[0])}", "key"), (f" {command.hint}", "dim")]
+    return [(f" {key_name(command.key)}", "key"), (f" {command.hint}", "dim")]
 
 
 def _width(line: Line) -> int:

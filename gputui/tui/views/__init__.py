@@ -96,7 +96,7 @@ class ViewSwitcher(Container):
         """Take in a view's commands, once."""
         if kind.name not in self._known:
             self._known.add(kind.name)
-            self._registry.add(kind.load().COMMANDS)
+            self._registry.add(kind.load().COMMANDS, kind.name)
 
     async def get_ready(self) -> None:
         """Make the fleet's view, and take in every view's commands, while nobody waits for them.

@@ -15,6 +15,7 @@ from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column
 from gputui.tui.rendering.detail import (
+    LEAST_LINES,
     ROWS,
     Detail,
     detail_lines,
@@ -39,10 +40,16 @@ class DetailPane(Pane):
 
     can_focus = False
 
-    def show(self, watched: Watched, slot: Slot, span: Span) -> None:
-        """Show a slot as it is in the newest snapshot."""
+    def show(
+        self, watched: Watched, slot: Slot | None, span: Span, above: Sequence[Line] = ()
+    ) -> None:
+        """Show a slot as it is in the newest snapshot, where there is room below other lines."""
         width, height = self.size
-        self.put(detail_lines(detail_of(watched, slot, span), width, height))
+        lines = [*above, ()] if above else []
+        room = height - len(lines)
+        if slot is not None and width and room >= LEAST_LINES:
+            lines += detail_lines(detail_of(watched, slot, span), width, room)
+        self.put(lines)
 
 
 def detail_of(watched: Watched, slot: Slot, span: Span) -> Detail:
@@ -86,7 +93,6 @@ class DevicePanel(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.slot: Slot | None = None
-        self.span = Span.MINUTES_2
         self.processes = Table()
         self._listed: dict[str, DeviceProcess] = {}
         self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
@@ -103,23 +109,23 @@ class DevicePanel(Vertical):
         with Vertical(classes="rest"):
             yield self._log
 
-    def show(self, watched: Watched, key: str) -> None:
+    def show(self, watched: Watched, key: str, span: Span) -> None:
         """Show the slot of this name, or the one that the worker of this name is on."""
         slot = next((slot for slot in watched.slots if _is(slot, key)), None)
         self.slot = slot
         if slot is None or watched.snapshot is None:
             _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
             return
-        _put(self._readings, self._reading_lines(watched, slot, watched.snapshot.taken_at))
+        _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)
         lines = [line for worker in slot.workers for line in worker_lines(worker)]
         _put(self._worker, lines or [[("no worker", "dim")]])
         self._show_log(watched, slot, key)
 
-    def _reading_lines(self, watched: Watched, slot: Slot, now: float) -> list[Line]:
+    def _reading_lines(self, watched: Watched, slot: Slot, span: Span, now: float) -> list[Line]:
         """Return the title, what is wrong, and graphs that leave half of the lines to the rest."""
         width, height = self.size
-        lines = [title_line(slot, self.span, width, now)]
+        lines = [title_line(slot, span, width, now)]
         if trouble := trouble_line(slot, watched.alarms.by_subject().get(slot.key, ())):
             lines.append(trouble)
         if slot.dead and slot.host.read_at is not None:
@@ -129,7 +135,7 @@ class DevicePanel(Vertical):
             return lines
         shelves = 4 // graphs_side_by_side(width, height // 2)
         room = max(shelves * (ROWS + 1) + 1, height // 2)
-        return [*lines, *graph_lines(slot.device, watched.history, self.span, width, room)]
+        return [*lines, *graph_lines(slot.device, watched.history, span, width, room)]
 
     def _show_processes(self, slot: Slot) -> None:
         self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
@@ -190,6 +196,7 @@ class DeviceView(View):
         super().__init__()
         self._key = ""
         self._origin = "fleet"
+        self.span = Span.MINUTES_2
         self._panel = DevicePanel()
 
     def compose(self) -> ComposeResult:
@@ -206,12 +213,7 @@ class DeviceView(View):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest readings."""
-        self._panel.show(watched, self._key)
-
-    def next_span(self) -> None:
-        """Let the graphs go farther back; after the farthest, the nearest again."""
-        self._panel.span = self._panel.span.next
-        self.screen_app.redraw()
+        self._panel.show(watched, self._key, self.span)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the log of our process; another's has none."""

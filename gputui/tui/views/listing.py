@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns
-from gputui.tui.filter import Fields, FilterError, Matches, no_such, parse
-from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, heading, ordered, row
+from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.order import Order
+from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, row
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -53,10 +53,8 @@ class Listing(View, Generic[T]):
         self._text.can_focus = False
         self._values: dict[str, T] = {}
         self._total = 0
-        self._filter_text = ""
         self._matches: Matches[T] | None = None
-        self._sorted_by: Column[T] | None = None
-        self._backwards = False
+        self._order: Order[T] = Order(self.COLUMNS)
         self._shown: Sequence[Fitted[T]] = ()
 
     @abstractmethod
@@ -83,13 +81,12 @@ class Listing(View, Generic[T]):
         self._total = len(values)
         if self._matches is not None:
             values = [value for value in values if self._matches(value)]
-        values = ordered(values, self._sorted_by, self._backwards)
-        self._values = {self.key(value): value for value in values}
+        self._values = {self.key(value): value for value in self._order.sorted(values)}
         self._leave_room()
         width = self.table.scrollable_content_region.width
         self._shown = shown = fitting(self.COLUMNS, width)
         self.table.show(
-            heading(shown, self._sorted_by, self._backwards),
+            self._order.heading(shown),
             list(self._values),
             lambda key: row(shown, self._values[key]),
         )
@@ -141,10 +138,10 @@ class Listing(View, Generic[T]):
     def narrowed(self) -> list[Part]:
         """Return the filter and the order, where there is one."""
         parts: list[Part] = []
-        if self._filter_text:
-            parts.append((f"  /{self._filter_text}", "accent"))
-        if self._sorted_by is not None:
-            parts.append((f"  by {self._sorted_by.key}", "dim"))
+        if self.filter_text:
+            parts.append((f"  /{self.filter_text}", "accent"))
+        if self._order.chosen:
+            parts.append((f"  by {self._order.key}", "dim"))
         return parts
 
     def targets(self) -> tuple[str, ...]:
@@ -155,53 +152,25 @@ class Listing(View, Generic[T]):
         """Put the cursor on the value of this key."""
         self.table.select(key)
 
-    def filter(self, text: str) -> str:
-        """Show only what matches; return what is wrong with the filter, or ""."""
-        try:
-            self._matches = parse(text, self.FILTER) if text.strip() else None
-        except FilterError as error:
-            return str(error)
-        self._filter_text = text.strip()
-        self.screen_app.redraw()
-        return ""
-
-    @property
-    def filter_text(self) -> str:
-        """The filter as it was typed."""
-        return self._filter_text
-
-    def back(self) -> bool:
-        """Let go of the filter."""
-        if not self._filter_text:
-            return False
-        self.filter("")
-        return True
+    def narrow(self, text: str) -> None:
+        """Show only what matches; raises FilterError."""
+        self._matches = parse(text, self.FILTER) if text else None
 
     def focus_body(self) -> None:
         """Put the focus on the table."""
         self.take_focus(self.table)
 
     @property
-    def _orders(self) -> list[Column[T]]:
-        return [column for column in self.COLUMNS if column.sort is not None]
-
-    @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that it can be sorted by."""
-        return tuple(column.key for column in self._orders)
+        return self._order.names
 
     def sort(self, name: str) -> None:
         """Sort by the column of this name, and go to the first row.
 
         Without a name it is the next column, and none after the last.
         """
-        orders = [None, *self._orders]
-        meant = [each for each in self._orders if name and each.key.startswith(name.lower())]
-        if name and not meant:
-            raise HeadError(no_such("column", name, self.column_names))
-        following = orders[(orders.index(self._sorted_by) + 1) % len(orders)]
-        self._sorted_by = meant[0] if meant else following
-        self._backwards = False
+        self._order.sort(name, self._order.names)
         self.screen_app.draw()
         self.table.action_end(False)
 
@@ -209,37 +178,21 @@ class Listing(View, Generic[T]):
         """Sort by the column whose heading was clicked; the other way around when it is already."""
         event.stop()
         index = column_at((each.width for each in self._shown), event.x)
-        if index is None or self._shown[index].column.sort is None:
-            return
-        if (column := self._shown[index].column) is self._sorted_by:
-            self.sort_backwards()
-        else:
-            self.sort(column.key)
+        if index is not None:
+            self._order.click(self._shown[index].column.key)
+            self.screen_app.draw()
+            self.table.action_end(False)
 
     def sort_backwards(self) -> None:
         """Turn the order around."""
-        self._backwards = not self._backwards
+        self._order.reverse()
         self.screen_app.redraw()
 
 
-def order_commands(view: str, reverse: tuple[str, ...] = ("r",)) -> tuple[Command, ...]:
-    """Return the commands for the order of a listing; `reverse` are the keys that turn it."""
+def order_commands(view: str, reverse: str = "r") -> tuple[Command, ...]:
+    """Return the commands for the order of a listing; `reverse` is the key that turns it."""
+    sort, turn = f"Sort the {view} by a column", f"Turn the order of the {view} around"
     return (
-        Command(
-            f"sort-{view}",
-            f"Sort the {view} by a column",
-            lambda listing, name: listing.sort(name),
-            ("s",),
-            view,
-            usage="[COLUMN]",
-            suggest=columns,
-            hint="sort",
-        ),
-        Command(
-            f"reverse-{view}",
-            f"Turn the order of the {view} around",
-            lambda listing, _argument: listing.sort_backwards(),
-            reverse,
-            view,
-        ),
+        Command(f"sort-{view}", sort, Listing.sort, "s", "[COLUMN]", "sort", suggest=columns),
+        Command(f"reverse-{view}", turn, Listing.sort_backwards, reverse),
     )

@@ -1,6 +1,6 @@
 """The logs view: what all workers print, merged, or one worker's; a person alone moves it."""
 
-from collections.abc import Callable
+from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -8,7 +8,6 @@ from textual.content import Content
 from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
-from gputui.tui.filter import FilterError
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
@@ -61,18 +60,9 @@ class LogsView(View):
         self.pane.pager.follow()
         self.pane.choose(key or None, self.pane.filter_text)
 
-    def filter(self, text: str) -> str:
-        """Show only lines that match; return what is wrong with the filter, or ""."""
-        try:
-            self.pane.choose(self.pane.worker, text)
-        except FilterError as error:
-            return str(error)
-        return ""
-
-    @property
-    def filter_text(self) -> str:
-        """The filter as it was typed."""
-        return self.pane.filter_text
+    def narrow(self, text: str) -> None:
+        """Show only lines that match; raises FilterError."""
+        self.pane.choose(self.pane.worker, text)
 
     def back(self) -> bool:
         """Let go of the search, then of the worker, then of the filter."""
@@ -84,10 +74,8 @@ class LogsView(View):
             pane.choose(None, pane.filter_text)
             if self._from_device:
                 self.screen_app.go_to("device", worker)
-        elif pane.filter_text:
-            pane.choose(None, "")
         else:
-            return False
+            return super().back()
         pane.move()
         return True
 
@@ -139,50 +127,12 @@ class LogsView(View):
         self.pane.timed = not self.pane.timed
         self.pane.move()
 
-
-def _do(act: Callable[[LogsView], None]) -> Callable[[LogsView, str], None]:
-    """Return what a command calls that takes nothing typed."""
-    return lambda view, _argument: act(view)
-
-
-LogsView.COMMANDS = (
-    Command(
-        "follow",
-        "Follow the newest lines, or stay where you are",
-        _do(LogsView.follow),
-        ("f",),
-        "logs",
-        hint="follow",
-    ),
-    Command(
-        "search",
-        "Go to the lines that hold a text",
-        LogsView.search,
-        ("s",),
-        "logs",
-        usage="TEXT",
-        hint="search",
-    ),
-    Command("next", "Go to the next match", lambda v, _: v.find(True), ("n",), "logs"),
-    Command("previous", "Go to the match before", lambda v, _: v.find(False), ("N",), "logs"),
-    Command(
-        "only",
-        "Show one worker's lines, or all",
-        LogsView.only,
-        ("o",),
-        "logs",
-        usage="[WORKER|all]",
-        hint="only",
-    ),
-    Command(
-        "wrap", "Wrap long lines, or cut them", _do(LogsView.wrap), ("w",), "logs", hint="wrap"
-    ),
-    Command(
-        "times",
-        "Show when each line came, or not",
-        _do(LogsView.times),
-        ("t",),
-        "logs",
-        hint="times",
-    ),
-)
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command("follow", "Follow the newest lines, or stay here", follow, "f", hint="follow"),
+        Command("search", "Go to the lines that hold a text", search, "s", "TEXT", "search"),
+        Command("next", "Go to the next match", lambda view: view.find(True), "n"),
+        Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
+        Command("only", "Show one worker's lines, or all", only, "o", "[WORKER|all]", "only"),
+        Command("wrap", "Wrap long lines, or cut them", wrap, "w", hint="wrap"),
+        Command("times", "Show when each line came, or not", times, "t", hint="times"),
+    )  # fmt: skip

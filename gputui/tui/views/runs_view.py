@@ -110,7 +110,7 @@ class RunsView(Listing[RunRow]):
     def go_to(self, key: str) -> None:
         """Put the cursor on a run, which may not have been heard of yet; no filter hides it."""
         self._wanted = key
-        if self._filter_text and key not in self._values:
+        if self.filter_text and key not in self._values:
             self.filter("")
         self._select_wanted()
 
@@ -237,42 +237,20 @@ class RunsView(Listing[RunRow]):
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command(
-            "repeat",
-            "Run the run under the cursor again",
-            lambda view, _argument: view.repeat(),
-            ("r",),
-            NAME,
-            hint="repeat",
-            changes=True,
-            unavailable=lambda view: view.cannot_run(),
+            "repeat", "Run the run under the cursor again", repeat, "r", hint="repeat",
+            changes=True, unavailable=cannot_run,
         ),
         Command(
-            "edit",
-            "Open the form of the run under the cursor, filled in",
-            lambda view, _argument: view.edit(),
-            ("e",),
-            NAME,
-            hint="edit",
-            changes=True,
-            unavailable=lambda view: view.cannot_run(),
+            "edit", "Open the form of the run under the cursor, filled in", edit, "e", hint="edit",
+            changes=True, unavailable=cannot_run,
         ),
         Command(
-            "cancel",
-            "Cancel the run under the cursor",
-            lambda view, _argument: view.cancel(),
-            ("x",),
-            NAME,
-            hint="cancel",
-            changes=True,
-            unavailable=lambda view: view.cannot_cancel(),
+            "cancel", "Cancel the run under the cursor", cancel, "x", hint="cancel",
+            changes=True, unavailable=cannot_cancel,
         ),
         Command(
-            "copy-run",
-            "Copy the command that runs the same without a screen",
-            lambda view, _argument: view.copy(),
-            ("y",),
-            NAME,
+            "copy-run", "Copy the command that runs the same without a screen", copy, "y",
             hint="copy",
         ),
-        *order_commands(NAME, reverse=()),
-    )
+        *order_commands(NAME, reverse=""),
+    )  # fmt: skip

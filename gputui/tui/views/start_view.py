@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from gputui.protocol.frontend import RetryHosts
 from gputui.snapshot import HostState, HostStatus
@@ -187,21 +187,15 @@ class StartView(Listing[StartRow]):
             await self.screen_app.head.request(RetryHosts(0, (name,)))
             self.screen_app.say(f"trying {name} again")
 
+    def cannot_retry(self) -> str:
+        """Return why the host under the cursor cannot be tried again."""
+        row = self.current
+        failed = row is not None and urgency(row.host) == 0
+        return "" if failed else "this host has not failed"
 
-def _not_failed(view: Any) -> str:
-    row = view.current
-    return "" if row is not None and urgency(row.host) == 0 else "this host has not failed"
-
-
-StartView.COMMANDS = (
-    Command(
-        "retry-host",
-        "Try the host under the cursor again",
-        lambda view, _argument: view.retry(),
-        ("r",),
-        "launch",
-        hint="retry",
-        changes=True,
-        unavailable=_not_failed,
-    ),
-)
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command(
+            "retry-host", "Try the host under the cursor again", retry, "r", hint="retry",
+            changes=True, unavailable=cannot_retry,
+        ),
+    )  # fmt: skip

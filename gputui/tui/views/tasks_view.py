@@ -4,14 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import ClassVar
 
-from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.filter import FilterError, Matches, parse
+from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, Part, fitted
@@ -21,13 +19,13 @@ from gputui.tui.totals import Throughput
 from gputui.tui.views.view import View
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.moving import MOVES, Moving
 from gputui.tui.widgets.pane import Pane
 
 SHORTEST_NAME, NAME_CELLS = 5, 16
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
 SHORTEST_BAR, LONGEST_BAR = 8, 72
-WHEEL_LINES = 3
 
 
 def progress_lines(
@@ -111,17 +109,10 @@ def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
     return parts
 
 
-class TaskPane(Pane):
+class TaskPane(Moving, Pane):
     """Progress above, lanes below; `j` and `k` move through the lanes."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", show=False),
-        Binding("up,k", "move(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("home,g", "end(False)", show=False),
-        Binding("end,G", "end(True)", show=False),
-    ]
+    BINDINGS = MOVES
 
     class Moved(Message):
         """Other lanes are seen."""
@@ -132,7 +123,6 @@ class TaskPane(Pane):
         self.lanes: list[str] = []
         self.top = 0
         self.room = 1
-        """Lanes that are seen at once."""
         self._draw_again: Callable[[], None] = lambda: None
 
     def draw(self, watched: Watched) -> None:
@@ -166,29 +156,20 @@ class TaskPane(Pane):
             *(lane_line(name, row, palette) for name, row in zip(names, codes, strict=True)),
         ]
 
-    def action_move(self, lanes: int) -> None:
+    @property
+    def rows_seen(self) -> int:
+        """Lanes that are seen at once."""
+        return self.room
+
+    def action_move(self, rows: int) -> None:
         """Move through the lanes."""
-        self.top = max(0, min(self.top + lanes, len(self.lanes) - self.room))
+        self.top = max(0, min(self.top + rows, len(self.lanes) - self.room))
         self._draw_again()
         self.post_message(self.Moved())
-
-    def action_page(self, pages: int) -> None:
-        """Move by what is seen at once."""
-        self.action_move(pages * max(1, self.room - 1))
 
     def action_end(self, last: bool) -> None:
         """Go to the first or the last lane."""
         self.action_move(len(self.lanes) if last else -len(self.lanes))
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Move with the wheel."""
-        event.stop()
-        self.action_move(-WHEEL_LINES)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Move with the wheel."""
-        event.stop()
-        self.action_move(WHEEL_LINES)
 
     def on_resize(self) -> None:
         """Draw for the new size."""
@@ -206,7 +187,6 @@ class TasksView(View):
     def __init__(self) -> None:
         super().__init__()
         self._pane = TaskPane()
-        self._filter = ""
 
     def compose(self) -> ComposeResult:
         """Be one pane."""
@@ -225,31 +205,13 @@ class TasksView(View):
         pane = self._pane
         last = min(pane.top + pane.room, len(pane.lanes))
         text = f"lanes {min(pane.top + 1, last)}–{last} of {len(pane.lanes)}"
-        return [(text, "dim"), (f"  /{self._filter}" if self._filter else "", "accent")]
+        return [(text, "dim"), (f"  /{self.filter_text}" if self.filter_text else "", "accent")]
 
     def go_to(self, key: str) -> None:
         """Bring a worker's lane into sight."""
         if key in self._pane.lanes:
             self._pane.action_move(self._pane.lanes.index(key) - self._pane.top)
 
-    def filter(self, text: str) -> str:
-        """Show only lanes of workers that match; return what is wrong with it, or ""."""
-        try:
-            self._pane.matches = parse(text, WORKER_FILTER) if text.strip() else None
-        except FilterError as error:
-            return str(error)
-        self._filter = text.strip()
-        self.screen_app.redraw()
-        return ""
-
-    @property
-    def filter_text(self) -> str:
-        """The filter as it was typed."""
-        return self._filter
-
-    def back(self) -> bool:
-        """Let go of the filter."""
-        if not self._filter:
-            return False
-        self.filter("")
-        return True
+    def narrow(self, text: str) -> None:
+        """Show only lanes of workers that match; raises FilterError."""
+        self._pane.matches = parse(text, WORKER_FILTER) if text else None

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from gputui.protocol.frontend import ToFrontend
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.filter import Fields
+from gputui.tui.filter import Fields, FilterError
 from gputui.tui.rendering.lines import Line
 from gputui.tui.watched import Watched
 
@@ -30,6 +30,8 @@ class View(Widget):
     COMMANDS: ClassVar[tuple[Command, ...]] = ()
     FILTER: ClassVar[Fields[Any] | None] = None
     """What its filter can ask for, where it has one."""
+    filter_text = ""
+    """The filter as it was typed."""
 
     @property
     def screen_app(self) -> "ScreenApp":
@@ -63,18 +65,25 @@ class View(Widget):
         """The columns that it can be sorted by."""
         return ()
 
+    def narrow(self, text: str) -> None:
+        """Show only what matches a filter, all with ""; raises FilterError."""
+
     def filter(self, text: str) -> str:
         """Take a filter's text; return what is wrong with it, or ""."""
-        return "this view has no filter"
-
-    @property
-    def filter_text(self) -> str:
-        """The filter as it was typed."""
+        try:
+            self.narrow(text.strip())
+        except FilterError as error:
+            return str(error)
+        self.filter_text = text.strip()
+        self.screen_app.redraw()
         return ""
 
     def back(self) -> bool:
-        """Undo the innermost thing (`esc`); return whether there was one."""
-        return False
+        """Undo the innermost thing (`esc`), here the filter; return whether there was one."""
+        if not self.filter_text:
+            return False
+        self.filter("")
+        return True
 
     def focus_body(self) -> None:
         """Put the focus where keys belong."""

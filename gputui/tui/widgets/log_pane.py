@@ -1,23 +1,20 @@
 """Lines of a log book on the screen, at the place that a pager keeps; a person alone moves it."""
 
 from datetime import datetime
-from typing import ClassVar
 
 from rich.cells import cell_len, chop_cells
-from textual import events
-from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputui.tui.filter import Fields, parse
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
+from gputui.tui.widgets.moving import MOVES, Moving
 from gputui.tui.widgets.pane import Pane
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""
 NAME_MOST = 24
-WHEEL_LINES = 3
 
 
 LOG_FILTER: Fields[LogLine] = Fields(
@@ -31,17 +28,10 @@ LOG_FILTER: Fields[LogLine] = Fields(
 )
 
 
-class LogPane(Pane):
+class LogPane(Moving, Pane):
     """Lines of a log book, drawn as a pager sees them."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", show=False),
-        Binding("up,k", "move(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("home,g", "home", show=False),
-        Binding("end,G", "end", show=False),
-    ]
+    BINDINGS = MOVES
 
     class Moved(Message):
         """The place in the lines, or what is shown of them, is another."""
@@ -133,34 +123,23 @@ class LogPane(Pane):
         self.move()
         return found
 
-    def action_move(self, lines: int) -> None:
+    @property
+    def rows_seen(self) -> int:
+        """Lines that are seen at once."""
+        return self.size.height
+
+    def action_move(self, rows: int) -> None:
         """Move by lines; up stops following."""
-        self.pager.scroll(lines)
+        self.pager.scroll(rows)
         self.move()
 
-    def action_page(self, pages: int) -> None:
-        """Move by what is seen at once."""
-        self.action_move(pages * max(1, self.size.height - 1))
-
-    def action_home(self) -> None:
-        """Go to the oldest line."""
-        self.pager.home()
+    def action_end(self, last: bool) -> None:
+        """Go to the newest line and follow, or to the oldest."""
+        if last:
+            self.pager.follow()
+        else:
+            self.pager.home()
         self.move()
-
-    def action_end(self) -> None:
-        """Go to the newest line and follow."""
-        self.pager.follow()
-        self.move()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Move up with the wheel."""
-        event.stop()
-        self.action_move(-WHEEL_LINES)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Move down with the wheel."""
-        event.stop()
-        self.action_move(WHEEL_LINES)
 
     def on_resize(self) -> None:
         """Show as many lines as there is room for."""

@@ -17,16 +17,16 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gputui.tui.rendering.lines import Line
+from gputui.tui.widgets.moving import MOVES, Moving
 from gputui.tui.widgets.pane import Drawing
 
 Draw = Callable[[str], Line]
 
 HEADING = 1
 """Lines above the rows that do not scroll."""
-WHEEL_LINES = 3
 
 
-class Table(ScrollView, Drawing, can_focus=True):
+class Table(Moving, ScrollView, Drawing, can_focus=True):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
@@ -34,15 +34,7 @@ class Table(ScrollView, Drawing, can_focus=True):
     `Headed` for a click above the rows.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("down,j", "move(1)", show=False),
-        Binding("up,k", "move(-1)", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", show=False),
-        Binding("home,g", "end(False)", show=False),
-        Binding("end,G", "end(True)", show=False),
-        Binding("enter", "choose", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
     DEFAULT_CSS = """
     Table { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
     """
@@ -161,10 +153,6 @@ class Table(ScrollView, Drawing, can_focus=True):
         """Move the cursor."""
         self._go_to(self._index + rows)
 
-    def action_page(self, pages: int) -> None:
-        """Move the cursor by what is seen at once."""
-        self._go_to(self._index + pages * max(1, self.rows_seen - 1))
-
     def action_end(self, last: bool) -> None:
         """Move the cursor to the first or the last row."""
         self._go_to(len(self._keys) - 1 if last else 0)
@@ -184,16 +172,6 @@ class Table(ScrollView, Drawing, can_focus=True):
         if index == self._index:
             self.action_choose()
         self._go_to(index)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Move with the wheel."""
-        event.stop()
-        self.action_move(WHEEL_LINES)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Move with the wheel."""
-        event.stop()
-        self.action_move(-WHEEL_LINES)
 
     def on_resize(self) -> None:
         """Draw for the new size."""

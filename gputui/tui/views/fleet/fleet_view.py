@@ -4,32 +4,28 @@ The zoom that fits is chosen by itself until a person chooses one. Order, filter
 hosts and columns hold for all that is shown.
 """
 
-from collections.abc import Callable, Iterable
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from gputui.errors import HeadError
 from gputui.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
-from gputui.tui.dialogs.modal import Picker
-from gputui.tui.filter import FilterError, no_such
 from gputui.tui.history import Span
+from gputui.tui.order import Order
 from gputui.tui.rendering.columns import Column, column_at
-from gputui.tui.rendering.detail import LEAST_LINES, detail_lines
 from gputui.tui.rendering.lines import Line, Part
-from gputui.tui.views.device_view import DetailPane, detail_of
-from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, HISTORY
+from gputui.tui.views.device_view import DetailPane
+from gputui.tui.views.fleet.gpu_columns import COLUMNS, columns_named
 from gputui.tui.views.fleet.gpu_rows import GpuRows
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
-from gputui.tui.views.fleet.host_rows import HOST_BY_KEY, HostRows
+from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow, HostRows
 from gputui.tui.views.fleet.layout import FleetLayout, laid_out
 from gputui.tui.views.fleet.outliers import Outliers
 from gputui.tui.views.fleet.selection import SLOT_FIELDS, Selection, Zoom
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.heat import Block, HeatPane
-from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.heat import HeatPane
 from gputui.tui.widgets.table import HEADING, Table
 
 LINES_AROUND = 4
@@ -53,15 +49,14 @@ class FleetView(View):
     def __init__(self) -> None:
         super().__init__()
         self.table, self.heat = Table(), HeatPane()
-        self.below, self.rail = DetailPane(id="below"), Pane(id="rail")
-        self.rail.can_focus = False
+        self.below, self.rail = DetailPane(id="below"), DetailPane(id="rail")
         self.selection = Selection()
+        self.host_order = Order(HOST_COLUMNS, unsorted="host")
         self.chosen_zoom: Zoom | None = None
         self.columns: tuple[Column[Slot], ...] = COLUMNS
         self.metric = HeatMetric.UTILIZATION
         self.span = Span.MINUTES_2
         self._layout = FleetLayout()
-        self._shown_columns: list[str] = []
         self._headings: tuple[tuple[str, int], ...] = ()
         """The orders that a click on the heading means, and the cells of each."""
         self._outliers = Outliers()
@@ -79,7 +74,7 @@ class FleetView(View):
         chosen = self.screen_app.remembered.now
         if chosen.zoom in list(Zoom):
             self.chosen_zoom = Zoom(chosen.zoom)
-        self.columns = _columns(chosen.columns)
+        self.columns = columns_named(chosen.columns)
 
     # What is drawn
 
@@ -94,11 +89,14 @@ class FleetView(View):
         moved = self.table.display == (zoom is Zoom.HEAT)
         had_focus = self.table.has_focus or self.heat.has_focus
         self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
-        look = self._look(watched)
         self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
-        {Zoom.GPU: self._show_gpus, Zoom.HOST: self._show_hosts, Zoom.HEAT: self._show_heat}[zoom](
-            watched, look
-        )
+        now, alarms = self.selection.now, self.selection.alarms
+        flat = self.heat.palette.flat
+        look = HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
+        if zoom is Zoom.HEAT:
+            self.heat.draw(self.selection.blocks(), partial(self._cell, look), look.legend())
+        else:
+            self._show_rows(watched, look)
         if moved and had_focus:
             self.focus_body()
         self._show_selected()
@@ -109,17 +107,20 @@ class FleetView(View):
         height = self.size.height or self.screen_app.size.height - LINES_AROUND
         return self.chosen_zoom or self.selection.fitting(height - HEADING)
 
-    def _look(self, watched: Watched) -> HeatLook:
-        flat = self.heat.palette.flat
-        now, alarms = self.selection.now, self.selection.alarms
-        return HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
+    def _cell(self, look: HeatLook, key: str) -> Part:
+        slot, selection = self.selection.slots.get(key), self.selection
+        return (
+            look.cell(slot)
+            if slot
+            else look.host_cell(selection.hosts[key], selection.by_host[key])
+        )
 
     def _lines(self, zoom: Zoom) -> int:
         """Return how many lines the rows or cells would take."""
         width, height = self.size
         if zoom is Zoom.HEAT:
             rail = laid_out(zoom, width, height, height).rail
-            return self.heat.lines_wanted(self._blocks(), width - rail, height)
+            return self.heat.lines_wanted(self.selection.blocks(), width - rail, height)
         keys = self.selection.by_host if zoom is Zoom.HOST else self.selection.keys()
         return len(keys) + HEADING
 
@@ -132,59 +133,29 @@ class FleetView(View):
         self.rail.styles.width, self.below.styles.height = layout.rail, layout.below
         self.call_after_refresh(self.screen_app.redraw)
 
-    def _show_gpus(self, watched: Watched, look: HeatLook) -> None:
+    def _show_rows(self, watched: Watched, look: HeatLook) -> None:
         width = self.table.scrollable_content_region.width
-        rows = GpuRows(self.selection, watched, look, self.columns, width)
-        self._shown_columns = [each.column.key for each in rows.columns]
-        self._headings = rows.headings
-        self.table.show(rows.heading, self.selection.keys(), rows.row)
-
-    def _show_hosts(self, watched: Watched, look: HeatLook) -> None:
-        rows = HostRows(self.selection, look, self.table.scrollable_content_region.width)
-        self._shown_columns = [each.column.key for each in rows.columns]
+        rows = (
+            HostRows(self.selection, self.host_order, look, width)
+            if self.zoom is Zoom.HOST
+            else GpuRows(self.selection, watched, look, self.columns, width)
+        )
         self._headings = rows.headings
         self.table.show(rows.heading, rows.keys(), rows.row)
 
-    def _show_heat(self, watched: Watched, look: HeatLook) -> None:
-        selection = self.selection
-
-        def cell(key: str) -> Part:
-            slot = selection.slots.get(key)
-            if slot is not None:
-                return look.cell(slot)
-            return look.host_cell(selection.hosts[key], selection.by_host[key])
-
-        self.heat.draw(self._blocks(), cell, look.legend())
-
-    def _blocks(self) -> list[Block]:
-        return [
-            Block(name, tuple(slot.key for slot in slots) or (name,))
-            for name, slots in self.selection.by_host.items()
-        ]
-
     def _show_selected(self) -> None:
         """Show the GPU under the cursor in full where there is room, and the outliers."""
-        watched, slot = self.screen_app.watched, self.selected
-        if self._layout.below and slot is not None:
+        watched, slot, layout = self.screen_app.watched, self.selected, self._layout
+        if layout.rail or layout.below:
             self.screen_app.head.follow_logs()
+        if layout.below:
             self.below.show(watched, slot, self.span)
-        if not self._layout.rail:
-            return
-        if self.zoom is Zoom.GPU:
-            self.screen_app.head.follow_logs()
-            self.rail.put(self._detail(watched, slot, self.rail.size.height))
-            return
-        self._outliers.look(self.selection, watched.history)
-        lines = self._outliers.lines(self.selection)
-        room = self.rail.size.height - len(lines) - 1
-        if not self._layout.below and room >= LEAST_LINES:
-            lines = [*lines, (), *self._detail(watched, slot, room)]
-        self.rail.put(lines)
-
-    def _detail(self, watched: Watched, slot: Slot | None, height: int) -> list[Line]:
-        if slot is None or not self.rail.size.width:
-            return []
-        return detail_lines(detail_of(watched, slot, self.span), self.rail.size.width, height)
+        if layout.rail and self.zoom is Zoom.GPU:
+            self.rail.show(watched, slot, self.span)
+        elif layout.rail:
+            self._outliers.look(self.selection, watched.history)
+            above = self._outliers.lines(self.selection)
+            self.rail.show(watched, None if layout.below else slot, self.span, above)
 
     @property
     def selected(self) -> Slot | None:
@@ -196,16 +167,12 @@ class FleetView(View):
 
     def crumbs(self) -> Line:
         """Say how close this is, what is shown, what is marked, and the alarms."""
-        zoom = self.zoom
-        slot = self.selected
-        at = self.selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
-        of_cpus = zoom is Zoom.GPU and not any(
-            slot.device for slot in self.selection.slots.values()
-        )
-        name = "worker" if of_cpus else zoom.value
-        line = [(f"{name} zoom", "dim"), *at, self.selection.size, *self.selection.crumbs()]
+        zoom, slot, selection = self.zoom, self.selected, self.selection
+        at = selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
+        name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
+        line = [(f"{name} zoom", "dim"), *at, selection.size, *selection.crumbs()]
         if sum(len(text) for text, _ in line) > self.screen_app.size.width:
-            line.remove(self.selection.size)
+            line.remove(selection.size)
         return line
 
     # What is under the cursor
@@ -238,14 +205,11 @@ class FleetView(View):
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the GPU that the cursor came to."""
         event.stop()
-        if event.table is self.table:
-            self._show_selected()
+        self._show_selected()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Look closer at a host; at a GPU, at what is on it."""
         event.stop()
-        if event.table is not self.table:
-            return
         if event.key in self.selection.slots:
             self.screen_app.go_to("device", event.key)
         elif self.zoom is Zoom.HOST:
@@ -256,19 +220,10 @@ class FleetView(View):
     def on_table_headed(self, event: Table.Headed) -> None:
         """Sort by the column whose heading was clicked; the other way around when it is already."""
         event.stop()
-        key = self._column_at(event.x)
-        selection = self.selection
-        now = selection.hosts_sorted_by if self.zoom is Zoom.HOST else selection.sorted_by
-        if key and now and now.key == key:
-            self.reverse()
-        elif key:
-            self.sort(key)
-
-    def _column_at(self, x: int) -> str:
-        """Return the key of the column that a cell is in, `host` for the names, "" for none."""
-        columns = self._headings
-        index = column_at([width for _, width in columns], x)
-        return "" if index is None else columns[index][0]
+        index = column_at((width for _, width in self._headings), event.x)
+        if index is not None:
+            self.order.click(self._headings[index][0])
+            self.screen_app.draw()
 
     def on_heat_pane_chosen(self, event: HeatPane.Chosen) -> None:
         """Look closer at a cell."""
@@ -299,31 +254,16 @@ class FleetView(View):
         self.zoom_to(zooms[max(0, min(place, len(zooms) - 1))])
         self.screen_app.prefer(zoom=self.zoom.value)
 
-    def filter(self, text: str) -> str:
-        """Show only what matches; return what is wrong with the filter, or ""."""
-        try:
-            self.selection.filter(text)
-        except FilterError as error:
-            return str(error)
-        self.screen_app.redraw()
-        return ""
-
-    @property
-    def column_names(self) -> tuple[str, ...]:
-        """The columns that it can be sorted by."""
-        return ("host", *(key for key in self._shown_columns if key != HISTORY))
-
-    @property
-    def filter_text(self) -> str:
-        """The filter as it was typed."""
-        return self.selection.filter_text
+    def narrow(self, text: str) -> None:
+        """Show only what matches; raises FilterError."""
+        self.selection.filter(text)
 
     def back(self) -> bool:
         """Let go of the marks, then of the filter, then of the zoom."""
         if self.selection.marked:
             self.selection.marked.clear()
-        elif self.selection.filter_text:
-            self.filter("")
+        elif super().back():
+            return True
         elif self.chosen_zoom is not None:
             self.chosen_zoom = None
             self.screen_app.prefer(zoom="")
@@ -333,14 +273,6 @@ class FleetView(View):
         self.focus_body()
         return True
 
-    def mark(self) -> None:
-        """Mark what is under the cursor, or unmark it, and go on to the next."""
-        if (key := self.cursor) is not None:
-            self.selection.marked ^= {key}
-            if self.zoom is not Zoom.HEAT:
-                self.table.action_move(1)
-            self.screen_app.draw()
-
     def fold(self) -> None:
         """Fold the host under the cursor, or unfold it."""
         if (key := self.cursor) is not None:
@@ -348,61 +280,24 @@ class FleetView(View):
             self.screen_app.draw()
             self.table.select(host)
 
-    def fold_all(self) -> None:
-        """Fold all hosts, or unfold them."""
-        self.selection.fold_all()
-        self.screen_app.draw()
+    @property
+    def order(self) -> Order[Slot] | Order[HostRow]:
+        """The order of the rows: hosts have their own."""
+        return self.host_order if self.zoom is Zoom.HOST else self.selection.order
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that it can be sorted by, as far as they are shown."""
+        known, shown = self.order.names, {key for key, _ in self._headings}
+        return tuple(name for name in known if name in shown) or known
 
     def sort(self, name: str) -> None:
         """Sort hosts in their own zoom, else GPUs: by a column, by the next without a name."""
-        if self.zoom is Zoom.HOST:
-            self._sort_hosts(name)
-        else:
-            self._sort_gpus(name)
+        self.order.sort(name, self.column_names)
+        if self.zoom is Zoom.HEAT:
+            self.chosen_zoom = Zoom.GPU
         self.screen_app.draw()
-
-    def _sort_hosts(self, name: str) -> None:
-        now = self.selection.hosts_sorted_by
-        keys = ["host", *self._shown_columns]
-        chosen = self._order(name, now.key if now else "host", keys, HOST_BY_KEY)
-        self.selection.hosts_sorted_by = HOST_BY_KEY.get(chosen)
-        self.selection.hosts_backwards = False
-
-    def _sort_gpus(self, name: str) -> None:
-        now = self.selection.sorted_by
-        shown = self._shown_columns if self.zoom is Zoom.GPU else list(BY_KEY)
-        keys = ["host", *(key for key in shown if key != HISTORY)]
-        chosen = self._order(name, now.key if now else "host", keys, BY_KEY)
-        self.selection.sorted_by = BY_KEY.get(chosen)
-        self.selection.backwards = False
-        self.chosen_zoom = Zoom.GPU
-
-    def _order(self, name: str, now: str, shown: list[str], known: Iterable[str]) -> str:
-        """Return the order that is meant: one that was named, else the one after the present."""
-        following = shown[(shown.index(now) + 1) % len(shown)] if now in shown else "host"
-        if name and name not in (*known, "host"):
-            raise HeadError(no_such("column", name, ("host", *known)))
-        return name or following
-
-    def reverse(self) -> None:
-        """Turn the order around."""
-        if self.zoom is Zoom.HOST:
-            self.selection.hosts_backwards = not self.selection.hosts_backwards
-        else:
-            self.selection.backwards = not self.selection.backwards
-        self.screen_app.draw()
-
-    def next_metric(self) -> None:
-        """Let the cells show the next reading."""
-        self.metric = self.metric.next
-        if self.zoom is Zoom.GPU:
-            self.zoom_to(Zoom.HEAT)
-        self.screen_app.draw()
-
-    def next_span(self) -> None:
-        """Let the graphs go farther back; after the farthest, the nearest again."""
-        self.span = self.span.next
-        self.screen_app.draw()
+        self.table.action_end(False)
 
     def next_outlier(self) -> None:
         """Put the cursor on the next GPU that has an alarm or is an outlier."""
@@ -414,32 +309,3 @@ class FleetView(View):
             self.heat.select(key)
         else:
             self.go_to(key)
-
-    async def choose_columns(self, names: str) -> None:
-        """Show these columns, all with `all`; without a name, let them be picked from a list."""
-        chosen: tuple[str, ...] | None = tuple(names.split())
-        unknown = [name for name in names.split() if name not in (*BY_KEY, "all")]
-        if unknown:
-            self.screen_app.say(f"no column {unknown[0]}; there are {', '.join(BY_KEY)}", bad=True)
-            return
-        if not chosen:
-            shown = [column.key for column in self.columns]
-            items = {column.key: column.does for column in COLUMNS}
-            picked = await self.screen_app.ask(Picker("Columns", items, shown))
-            chosen = None if picked is None else tuple(sorted(picked, key=_order_of(shown)))
-        if chosen is not None:
-            self.columns = _columns(chosen)
-            keys = () if self.columns == COLUMNS else tuple(column.key for column in self.columns)
-            self.screen_app.prefer(columns=keys)
-            self.screen_app.draw()
-
-
-def _columns(names: tuple[str, ...]) -> tuple[Column[Slot], ...]:
-    """Return the columns of these names; all where none is known."""
-    return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
-
-
-def _order_of(shown: list[str]) -> Callable[[str], int]:
-    """Return the place of a column: those shown in their order, then the others in theirs."""
-    order = [*shown, *(column.key for column in COLUMNS)]
-    return order.index

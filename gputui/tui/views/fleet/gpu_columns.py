@@ -3,7 +3,7 @@
 State, utilisation, memory, power and temperature are always there. Pure: values in, parts out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from gputui.slots import PLACES, Slot
 from gputui.tui.rendering import format as fmt
@@ -173,6 +173,13 @@ COLUMNS: tuple[Column[Slot], ...] = (
     Column("ecc", "ECC", 4, 12, _ecc, _by_device("ecc_errors"), "uncorrected memory errors"),
 )  # fmt: skip
 BY_KEY = {column.key: column for column in COLUMNS}
+
+
+def columns_named(names: Iterable[str]) -> tuple[Column[Slot], ...]:
+    """Return the columns of these names; all where none is known."""
+    return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
+
+
 OF_WORKERS = frozenset(
     (STATE, "mem", "cpu", "run", "ready", "results", TASK, "rss", "spill", "restarts")
 )

@@ -10,7 +10,7 @@ from gputui.readings import Owner
 from gputui.slots import Slot
 from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Cell, Column, fitting, heading, row
+from gputui.tui.rendering.columns import Cell, Column, fitting, row
 from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.rendering.marks import slot_state
@@ -37,7 +37,7 @@ class GpuRows:
         width: int,
     ) -> None:
         self._selection, self._watched, self._look = selection, watched, look
-        self._grouped = selection.sorted_by is None
+        self._grouped = not selection.order.chosen
         names = (self._name(slot) for slot in selection.slots.values())
         self._name_width = min(NAME_MOST, max([4 if selection.on_gpus else 6, *map(len, names)]))
         self._width = width
@@ -56,15 +56,18 @@ class GpuRows:
     @property
     def heading(self) -> Line:
         """The titles, with an arrow at the one that is sorted by."""
-        selection = self._selection
-        first = "  " + fitted("GPU" if selection.on_gpus else "WORKER", self._name_width)
-        return heading(self.columns, selection.sorted_by, selection.backwards, first)
+        first = fitted("GPU" if self._selection.on_gpus else "WORKER", self._name_width)
+        return self._selection.order.heading(self.columns, "  " + first)
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
         """The order that each title stands for, and its cells."""
         columns = ((each.column.key, each.width) for each in self.columns)
         return (("host", self._name_width + 1), *columns)
+
+    def keys(self) -> list[str]:
+        """Return the slots, and the hosts over them, in their order."""
+        return self._selection.keys()
 
     def row(self, key: str) -> Line:
         """Return the row of a slot, or the heading over a host's slots."""

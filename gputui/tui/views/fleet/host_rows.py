@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from gputui.slots import Slot
 from gputui.snapshot import HostState, HostStatus
+from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import (
     Cell,
@@ -13,8 +14,6 @@ from gputui.tui.rendering.columns import (
     Fitted,
     SortValue,
     fitting,
-    heading,
-    ordered,
     row,
 )
 from gputui.tui.rendering.gauges import gauge
@@ -154,7 +153,6 @@ HOST_COLUMNS: tuple[Column[HostRow], ...] = (
         _host_reading("network_send_bytes_per_s"), "network, sent",
     ),
 )  # fmt: skip
-HOST_BY_KEY = {column.key: column for column in HOST_COLUMNS}
 
 
 MARK = "▌"
@@ -165,8 +163,10 @@ GLYPHS_LEAST = 8
 class HostRows:
     """The rows of one drawing."""
 
-    def __init__(self, selection: Selection, look: HeatLook, width: int) -> None:
-        self._selection, self._look = selection, look
+    def __init__(
+        self, selection: Selection, order: Order[HostRow], look: HeatLook, width: int
+    ) -> None:
+        self._selection, self._order, self._look = selection, order, look
         self._names = min(NAME_MOST, max([4, *map(len, selection.by_host)]))
         most = max((len(slots) for slots in selection.by_host.values()), default=1)
         columns = [
@@ -180,9 +180,7 @@ class HostRows:
     @property
     def heading(self) -> Line:
         """The titles, with an arrow at the one that is sorted by."""
-        selection = self._selection
-        first = "  " + fitted("HOST", self._names)
-        return heading(self.columns, selection.hosts_sorted_by, selection.hosts_backwards, first)
+        return self._order.heading(self.columns, "  " + fitted("HOST", self._names))
 
     @property
     def headings(self) -> tuple[tuple[str, int], ...]:
@@ -192,10 +190,8 @@ class HostRows:
 
     def keys(self) -> list[str]:
         """Return the hosts in their order."""
-        selection = self._selection
-        rows = map(self._value, selection.by_host)
-        order = ordered(rows, selection.hosts_sorted_by, selection.hosts_backwards)
-        return [row.host.name for row in order]
+        rows = map(self._value, self._selection.by_host)
+        return [row.host.name for row in self._order.sorted(rows)]
 
     def _value(self, name: str) -> HostRow:
         slots, alarms = self._selection.by_host[name], self._selection.alarms

@@ -5,18 +5,18 @@ Pure: it takes in what was watched and answers the fleet's view.
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import Any
 
 from gputui.alarms import SERIOUS, AlarmKind
 from gputui.slots import Slot, SlotState
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
+from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Column, ordered
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS
-from gputui.tui.views.fleet.gpu_columns import memory_share
+from gputui.tui.views.fleet.gpu_columns import COLUMNS, memory_share
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.heat import Block
 
 
 def _of_device(name: str) -> Callable[[Slot], float | None]:
@@ -103,11 +103,7 @@ class Selection:
         self.hosts: dict[str, HostStatus] = {}
         self.alarms: dict[str, list[AlarmKind]] = {}
         self.now = 0.0
-        self.sorted_by: Column[Slot] | None = None
-        self.backwards = False
-        self.hosts_sorted_by: Column[Any] | None = None
-        self.hosts_backwards = False
-        """The order of the host zoom, apart from that of the GPUs."""
+        self.order = Order(COLUMNS, unsorted="host")
         self.marked: set[str] = set()
         self.folded: set[str] = set()
         self.filter_text = ""
@@ -175,8 +171,8 @@ class Selection:
 
     def keys(self) -> list[str]:
         """Return the rows of the GPU zoom: hosts over their slots, or slots in another order."""
-        if self.sorted_by is not None:
-            return [s.key for s in ordered(self.slots.values(), self.sorted_by, self.backwards)]
+        if self.order.chosen:
+            return [slot.key for slot in self.order.sorted(self.slots.values())]
         return list(self._grouped())
 
     def _grouped(self) -> Iterable[str]:
@@ -184,6 +180,13 @@ class Selection:
             yield name
             if name not in self.folded:
                 yield from (slot.key for slot in slots)
+
+    def blocks(self) -> list[Block]:
+        """Return the cells of the heat zoom: a host's slots, or one for a host without any."""
+        return [
+            Block(name, tuple(slot.key for slot in slots) or (name,))
+            for name, slots in self.by_host.items()
+        ]
 
     def fold(self, key: str) -> str:
         """Fold the host that a row is of, or unfold it; return the host's name."""
