@@ -5,6 +5,7 @@ Reading takes a disk's time: it is for a thread.
 
 import contextlib
 import json
+import os
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,9 +40,22 @@ class Story:
     worker_log: tuple[str, ...] = ()
 
 
-def earlier_runs() -> tuple[RunStatus, ...]:
-    """Return all recorded runs, the newest first."""
-    return tuple(map(status_of, recorded()))
+class RecordedRuns:
+    """All recorded runs, the newest first; read again only where that can say something new."""
+
+    def __init__(self) -> None:
+        self._written_at: tuple[int, ...] = ()
+        self._runs: tuple[RunStatus, ...] = ()
+
+    def __call__(self) -> tuple[RunStatus, ...]:
+        """Return them as they are now; a run whose process is gone is lost."""
+        written_at: tuple[int, ...] = ()
+        with contextlib.suppress(OSError), os.scandir(runs_dir()) as folders:
+            written_at = tuple(sorted(folder.stat().st_mtime_ns for folder in folders))
+        if written_at != self._written_at or any(not run.state.ended for run in self._runs):
+            self._runs = tuple(map(status_of, recorded()))
+            self._written_at = written_at
+        return self._runs
 
 
 def status_of(record: RunRecord) -> RunStatus:
@@ -53,7 +67,7 @@ def status_of(record: RunRecord) -> RunStatus:
         parameters=tuple((name, _typed(value)) for name, value in record.parameters.items()),
         state=record.state,
         started_at=record.started_at,
-        ended_at=record.ended_at if record.ended_at is not None else record.started_at,
+        ended_at=record.ended_at,
         summary=record.words,
         result_json=result if len(result) <= MOST_RESULT else "",
         restarts=record.restarts,

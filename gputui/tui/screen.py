@@ -11,7 +11,7 @@ from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
-from gputui.tui.run_story import earlier_runs
+from gputui.tui.run_story import RecordedRuns
 
 
 def run_screen(
@@ -48,7 +48,7 @@ def run_screen(
         start_again=start_again,
         first=first,
         hints=True,
-        earlier_runs=tuple if simulated else earlier_runs,
+        earlier_runs=tuple if simulated else RecordedRuns(),
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
     if app.last_words:

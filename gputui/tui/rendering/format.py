@@ -6,6 +6,7 @@ would obey or what would reorder a line becomes a visible character.
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from gputui.plain_text import safe as safe
 
@@ -100,6 +101,13 @@ def age(seconds: float | None) -> str:
         if whole >= length:
             return f"{whole // length}{unit}"
     return f"{whole}s"
+
+
+def moment(at: float, now: float) -> str:
+    """Return when something was: the time, and the day where that is not the day of `now`."""
+    then = datetime.fromtimestamp(at)
+    today = then.date() == datetime.fromtimestamp(now).date()
+    return f"{then:%H:%M:%S}" if today else f"{then:%d %b %H:%M}"
 
 
 def elapsed(seconds: float | None) -> str:

@@ -1,10 +1,8 @@
 """What there is to say of a run, in lines: parameters, times, each number of its result. Pure."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from gputui.snapshot import RunState, RunStatus
@@ -32,12 +30,16 @@ class RunRow:
     """A run as it is at one moment."""
 
     run: RunStatus
-    took_s: float
+    took_s: float | None
+    """None where it is not known when it ended."""
+    began: str
 
     @classmethod
     def at(cls, run: RunStatus, now: float) -> "RunRow":
         """Return the run with the time that it has taken until `now`."""
-        return cls(run, (now if run.ended_at is None else run.ended_at) - run.started_at)
+        ended_at = run.ended_at if run.state.ended else now
+        took_s = None if ended_at is None else ended_at - run.started_at
+        return cls(run, took_s, fmt.moment(run.started_at, now))
 
     @property
     def role(self) -> str:
@@ -48,13 +50,6 @@ class RunRow:
     def parameters(self) -> str:
         """Its parameters in a line."""
         return fmt.safe(" ".join(f"{name}={value}" for name, value in self.run.parameters))
-
-
-def began(run: RunStatus) -> str:
-    """Return when a run began: the time, and the day where that was not today."""
-    at = datetime.fromtimestamp(run.started_at)
-    today = datetime.fromtimestamp(time.time()).date()
-    return f"{at:%H:%M:%S}" if at.date() == today else f"{at:%d %b %H:%M}"
 
 
 def run_lines(row: RunRow, width: int, story: Story | None = None, command: str = "") -> list[Line]:
@@ -68,7 +63,7 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
         [
             (f"{MARKS[run.state][0]} {run.state.value}", row.role),
             (f"  {fmt.safe(run.preset)}", "title"),
-            (f"  began {began(run)}", ""),
+            (f"  began {row.began}", ""),
             (f", took {took}" if run.state.ended else f", {took} so far", ""),
             (f"  {fmt.safe(run.id)}", "dim"),
         ],
@@ -101,7 +96,8 @@ def _progress(row: RunRow, width: int) -> list[Line]:
     if run.state.ended or not run.total:
         return []
     share = run.done / run.total
-    left = fmt.elapsed(row.took_s * (1 - share) / share) if share else fmt.MISSING
+    took_s = row.took_s or 0.0
+    left = fmt.elapsed(took_s * (1 - share) / share) if share else fmt.MISSING
     after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
     return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(after)))), (after, "")]]
 

@@ -1,6 +1,7 @@
 """The events view: what happened in the cluster, the newest first, also before we attached."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
@@ -14,64 +15,74 @@ from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table
 
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event as it is seen at a moment."""
+
+    event: Event
+    now: float
+
+
 MARKS = {Severity.INFO: "·", Severity.WARNING: "▴", Severity.ERROR: "✖"}
 ROLES = {Severity.INFO: "", Severity.WARNING: "warn", Severity.ERROR: "bad"}
 
 
-def _role(event: Event) -> str:
-    return ROLES[event.severity]
+def _role(row: EventRow) -> str:
+    return ROLES[row.event.severity]
 
 
-def _time(event: Event) -> str:
-    at = datetime.fromtimestamp(event.at)
-    return f"{at:%H:%M:%S}" if at.date() == datetime.now().date() else f"{at:%d %b %H:%M}"
-
-
-EVENT_COLUMNS: tuple[Column[Event], ...] = (
-    text_column("TIME", 12, 0, _time, lambda e: "dim"),
-    text_column("", 1, 0, lambda e: MARKS[e.severity], _role),
-    text_column("SUBJECT", 20, 0, lambda e: fmt.safe(e.subject), _role, lambda e: e.subject),
-    text_column("WHAT", 12, 1, lambda e: fmt.safe(e.kind), _role, lambda e: e.kind),
-    text_column("TEXT", 20, 0, lambda e: fmt.safe(e.text.partition("\n")[0]), rest=20),
+EVENT_COLUMNS: tuple[Column[EventRow], ...] = (
+    text_column("TIME", 12, 0, lambda r: fmt.moment(r.event.at, r.now), lambda r: "dim"),
+    text_column("", 1, 0, lambda r: MARKS[r.event.severity], _role),
+    text_column(
+        "SUBJECT", 20, 0, lambda r: fmt.safe(r.event.subject), _role, lambda r: r.event.subject
+    ),
+    text_column("WHAT", 12, 1, lambda r: fmt.safe(r.event.kind), _role, lambda r: r.event.kind),
+    text_column("TEXT", 20, 0, lambda r: fmt.safe(r.event.text.partition("\n")[0]), rest=20),
 )
 
 
-class EventsView(Listing[Event]):
+class EventsView(Listing[EventRow]):
     """All events that the head kept."""
 
     NAME = "events"
     COLUMNS = EVENT_COLUMNS
     FILTER = Fields(
-        everything=lambda e: f"{e.subject} {e.kind} {e.severity} {e.text}",
+        everything=lambda r: " ".join(
+            (r.event.subject, r.event.kind, r.event.severity, r.event.text)
+        ),
         words={
-            "severity": lambda e: e.severity.value,
-            "kind": lambda e: e.kind,
-            "subject": lambda e: e.subject,
+            "severity": lambda r: r.event.severity.value,
+            "kind": lambda r: r.event.kind,
+            "subject": lambda r: r.event.subject,
         },
         choices={"severity": tuple(Severity)},
     )
     COMMANDS: ClassVar[tuple[Command, ...]] = order_commands("events")
 
-    def values(self, watched: Watched) -> Iterable[Event]:
+    def values(self, watched: Watched) -> Iterable[EventRow]:
         """Return the events, the newest first."""
-        return reversed(watched.events)
+        now = self.screen_app.clock()
+        return (EventRow(event, now) for event in reversed(watched.events))
 
-    def key(self, value: Event) -> str:
+    def key(self, value: EventRow) -> str:
         """Return an event's number."""
-        return str(value.sequence)
+        return str(value.event.sequence)
 
-    def about(self, value: Event, width: int, height: int) -> list[Line]:
+    def about(self, value: EventRow, width: int, height: int) -> list[Line]:
         """Return the event whole, and where `enter` leads."""
-        at = datetime.fromtimestamp(value.at)
-        view, _ = self._leads_to(value)
+        event = value.event
+        at = datetime.fromtimestamp(event.at)
+        view, _ = self._leads_to(event)
         return [
             [
-                (f"{MARKS[value.severity]} {value.kind}", _role(value)),
-                (f"  {fmt.safe(value.subject)}", "title"),
+                (f"{MARKS[event.severity]} {event.kind}", _role(value)),
+                (f"  {fmt.safe(event.subject)}", "title"),
                 (f"  {at:%a %d %b %H:%M:%S}", "dim"),
                 *([("   enter", "key"), (f" {view}", "dim")] if view else []),
             ],
-            *wrapped(value.text, width),
+            *wrapped(event.text, width),
         ]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
@@ -79,11 +90,11 @@ class EventsView(Listing[Event]):
         event.stop()
         if (chosen := self.current) is None:
             return
-        view, key = self._leads_to(chosen)
+        view, key = self._leads_to(chosen.event)
         if view:
             self.screen_app.go_to(view, key)
         else:
-            self.screen_app.say(f"{fmt.safe(chosen.subject)} is not there any more")
+            self.screen_app.say(f"{fmt.safe(chosen.event.subject)} is not there any more")
 
     def _leads_to(self, event: Event) -> tuple[str, str]:
         """Return the view and the key of what an event is about; "" where that is gone."""

@@ -17,7 +17,7 @@ from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, fitted
-from gputui.tui.rendering.results import MARKS, RunRow, began, run_lines
+from gputui.tui.rendering.results import MARKS, RunRow, run_lines
 from gputui.tui.rendering.run_graphs import LINES, gpu_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
@@ -26,6 +26,8 @@ from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table
 
 BAR_CELLS = 12
+LOOK_BACK_S = 3.0
+"""Between two looks at what is recorded of other clusters' runs."""
 LEAST_FIGURE = 9
 """Lines that a figure gets in any case; what is said of a run then scrolls."""
 
@@ -35,6 +37,8 @@ def _progress(row: RunRow, width: int) -> Line:
     if run.state.ended and run.state is not RunState.DONE:
         text = f"in {fmt.safe(run.stage)}" if run.stage else fmt.MISSING
         return [(fitted(text, width), "dim")]
+    if run.state is RunState.DONE:
+        return gauge(1.0, "100%", width)
     if not run.total:
         return [(fitted(fmt.safe(run.stage) or fmt.MISSING, width), "dim")]
     return gauge(run.done / run.total, f"{run.done / run.total:.0%}", width)
@@ -58,7 +62,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
         "RST", 3, 3, lambda r: str(r.run.restarts),
         lambda r: "warn" if r.run.restarts else "dim", right=True,
     ),
-    text_column("BEGAN", 12, 4, lambda r: began(r.run), lambda r: "dim"),
+    text_column("BEGAN", 12, 4, lambda r: r.began, lambda r: "dim"),
     text_column("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
     text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else "", rest=14),
 )  # fmt: skip
@@ -90,22 +94,25 @@ class RunsView(Listing[RunRow]):
         """What the GPUs did during runs that are over, by id and width."""
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
-        """Return the runs, the newest first; those of earlier clusters after this one's."""
-        snapshot = watched.snapshot
+        """Return the runs, the newest first; those of other clusters after this one's."""
+        snapshot, now = watched.snapshot, self.screen_app.clock()
         runs = tuple(reversed(snapshot.runs)) if snapshot else ()
         known = {run.id for run in runs}
-        runs += tuple(run for run in self._earlier if run.id not in known)
-        return (RunRow.at(run, snapshot.taken_at if snapshot else 0.0) for run in runs)
+        rows = [RunRow.at(run, snapshot.taken_at if snapshot else now) for run in runs]
+        return rows + [RunRow.at(run, now) for run in self._earlier if run.id not in known]
 
     def on_mount(self) -> None:
-        """Look for the runs of earlier clusters."""
+        """Look for the runs of other clusters, now and from time to time while this is in sight."""
         self._look_back()
+        self.set_interval(LOOK_BACK_S, lambda: self._look_back() if self.display else None)
 
-    @work
+    @work(exclusive=True)
     async def _look_back(self) -> None:
-        """Read what is recorded of earlier runs."""
-        self._earlier = await asyncio.to_thread(self.screen_app.earlier_runs)
-        self.screen_app.redraw()
+        """Read what is recorded of runs that this cluster's head does not know."""
+        found = await asyncio.to_thread(self.screen_app.earlier_runs)
+        if found != self._earlier or any(not run.state.ended for run in found):
+            self._earlier = found
+            self.screen_app.redraw()
 
     def go_to(self, key: str) -> None:
         """Put the cursor on a run, which may not have been heard of yet; no filter hides it."""
