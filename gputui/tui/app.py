@@ -192,7 +192,7 @@ class ScreenApp(App[int]):
             if self.stage.wanted == "launch":
                 self.go_to("fleet")
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
-                self._top.hint("c runs something on it   ? lists all keys   q leaves")
+                self._top.hint("c runs a preset on it   ? lists all keys   q quits")
 
     def _end(self, reason: str, *, failed: bool) -> None:
         name, events = self.watched.name, self.watched.events
@@ -202,7 +202,7 @@ class ScreenApp(App[int]):
         left = last.text if last is not None and unreached else ""
         self.last_words = ended(name, reason, self.clock(), by_us=by_us, left=left)
         if failed:
-            self.warn(f"the cluster failed: {reason}; q leaves")
+            self.warn(f"the cluster failed: {reason}; q quits")
         else:
             self.exit(ExitCode.DONE)
 
@@ -279,9 +279,11 @@ class ScreenApp(App[int]):
             self.warn("")
             self.draw()
             return
-        heard = f"{self.watched.name or 'the cluster'} does not answer since {self.head.clock_then}"
-        help_ = "^n starts it again" if self.head.can_start_again else "5 what happened last"
-        self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q leaves")
+        heard = (
+            f"{self.watched.name or 'the cluster'} has not answered since {self.head.clock_then}"
+        )
+        help_ = "^n start it again" if self.head.can_start_again else "5 last events"
+        self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q quit")
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
@@ -303,7 +305,7 @@ class ScreenApp(App[int]):
         try:
             self.remembered.change(**chosen)
         except OSError as error:
-            self.say(f"this choice holds for now only: {error}", bad=True)
+            self.say(f"not saved, for this session only: {error}", bad=True)
 
     # Views
 
@@ -387,4 +389,4 @@ class ScreenApp(App[int]):
 
     def action_help_quit(self) -> None:
         """Say how to leave, to a person who pressed ctrl+c."""
-        self.say("q leaves")
+        self.say("q quits")

@@ -124,17 +124,14 @@ class Attachment:
             return "no cluster was reached"
         if self._where:
             why = f" ({self._problem})" if self._problem else ""
-            return (
-                f"no word of {self._name} from {self._where}; its cluster goes on, "
-                f"trying again{why}"
-            )
+            return f"no answer from {self._where}; {self._name} goes on there, reconnecting{why}"
         state = _process_state(self._pid)
         head = f"the head of {self._name} (process {self._pid})"
         if self.connection is None or not state:
             return f"{head} has ended; its workers end by themselves within seconds"
         if state == "T":
-            return f"{head} is stopped: kill -CONT {self._pid} lets it go on"
-        return f"{head} is there but says nothing; this machine may be overloaded"
+            return f"{head} is stopped; resume it with: kill -CONT {self._pid}"
+        return f"{head} runs but does not answer; this machine may be overloaded"
 
     @property
     def clock_then(self) -> str:
@@ -159,7 +156,7 @@ class Attachment:
     async def request(self, message: Request) -> Reply:
         """Have the head carry out a request; raises HeadError when it cannot."""
         if self.connection is None:
-            raise HeadError("the head is not reached now")
+            raise HeadError("the head does not answer")
         return await self.connection.request(message)
 
     def send(self, message: FromFrontend) -> None:

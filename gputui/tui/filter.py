@@ -22,10 +22,10 @@ Traceback (most recent call last):
 gputui.tui.filter.FilterError: util<low: a number must follow
 >>> parse("utl>20", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: utl>20: no number is called utl; did you mean util?
+gputui.tui.filter.FilterError: utl>20: no number utl; did you mean util?
 >>> parse("stat:idle", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: stat:idle: nothing is called stat; did you mean state?
+gputui.tui.filter.FilterError: stat:idle: no field stat; did you mean state?
 """
 
 import operator
@@ -93,7 +93,7 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
         _check_choice(term, pattern, tuple(fields.choices.get(name, ())))
         return _pattern(pattern, fields.words[name])
     if colon and (meant := _nearest(name, fields.words)):
-        raise FilterError(f"{term}: nothing is called {name}; {meant}")
+        raise FilterError(f"{term}: no field {name}; {meant}")
     if any(sign in term for sign in "*?"):
         return _pattern(term, lambda row: fields.everything(row).partition(" ")[0])
     word = term.lower()
@@ -106,11 +106,9 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
     if value_of is None:
         if name in fields.words:
             raise FilterError(f"{term[0]}: {name} is a word: {name}:{number}")
-        known = (
-            f"there are {', '.join(fields.numbers)}" if fields.numbers else "there are none here"
-        )
+        known = f"known: {', '.join(fields.numbers)}" if fields.numbers else "this view has none"
         known = _nearest(name, fields.numbers) or known
-        raise FilterError(f"{term[0]}: no number is called {name}; {known}")
+        raise FilterError(f"{term[0]}: no number {name}; {known}")
     try:
         bound, sized = _number(number)
     except ValueError:
@@ -129,18 +127,18 @@ def _check_choice(term: str, pattern: str, choices: tuple[str, ...]) -> None:
     """Raise FilterError for a word that can never be."""
     can_be = _pattern(pattern, lambda choice: choice)
     if choices and not any(can_be(choice) for choice in choices):
-        meant = _nearest(pattern, choices) or f"there are {', '.join(choices)}"
-        raise FilterError(f"{term}: there is no {pattern}; {meant}")
+        meant = _nearest(pattern, choices) or f"known: {', '.join(choices)}"
+        raise FilterError(f"{term}: no {pattern}; {meant}")
 
 
 def no_such(what: str, name: str, known: Iterable[str]) -> str:
     """Return that nothing is called so, and what may have been meant.
 
     >>> no_such("column", "utli", ["util", "mem"]), no_such("column", "x", ["util", "mem"])
-    ('no column utli; did you mean util?', 'no column x; there are util, mem')
+    ('no column utli; did you mean util?', 'no column x; known: util, mem')
     """
     known = list(known)
-    return f"no {what} {name}; {_nearest(name, known) or 'there are ' + ', '.join(known)}"
+    return f"no {what} {name}; {_nearest(name, known) or 'known: ' + ', '.join(known)}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ class First:
 async def choose(app: "ScreenApp", first: First) -> OpenConnection | None:
     """Ask until something was chosen; None is to leave."""
     while True:
-        kind = await app.ask(Chooser("No GPU was found here. What is to be shown?", _items(first)))
+        kind = await app.ask(Chooser("No GPU was found here. What should be shown?", _items(first)))
         if kind is None:
             return None
         text = await _text(app, first, kind)
@@ -50,7 +50,7 @@ def _items(first: First) -> list[tuple[str, Content]]:
     many = len(first.ssh_hosts)
     offers = [
         (HERE, "this machine", "workers on its CPUs"),
-        (SSH, "hosts of ~/.ssh/config", f"{many} to tick" if many else "none is named there"),
+        (SSH, "hosts of ~/.ssh/config", f"{many} to tick"),
         (FILE, "a hosts file", "one host a line"),
         (DEMO, "the demo", "16 hosts of 8 simulated GPUs"),
     ]

@@ -31,10 +31,10 @@ def run_screen(
     `start_again` has the next call start the cluster, where that can be done.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        print("gputui: the screen needs a terminal; for one without, see --run", file=sys.stderr)
+        print("gputui: the screen needs a terminal; without one, use --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
     if os.environ.get("TERM") == "dumb":
-        print("gputui: TERM is dumb, the screen cannot be drawn on it; use --run", file=sys.stderr)
+        print("gputui: TERM is dumb: the screen cannot be drawn; use --run", file=sys.stderr)
         return ExitCode.WRONG_USAGE
     if os.environ.get("TERM") == "linux":
         theme = theme or WITHOUT_COLOUR

@@ -155,7 +155,7 @@ def record(hosts: str | None) -> str:
         try:
             film = Film(terminal)
             film.watch("launch", seconds=1.0, pictures=2)
-            film.watch("c runs something", seconds=2.0, pictures=5)
+            film.watch("c runs a preset", seconds=2.0, pictures=5)
             for _ in range(4):
                 film.press(b"j", 0.4)
             for character in b":run svd rows=400000\r":

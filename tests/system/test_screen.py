@@ -68,7 +68,7 @@ def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
 ) -> None:
     first = started(tmux, gputui)
     first.press("C-p")
-    first.sees("what to do")
+    first.sees("find a command")
     first.type("run svd")
     first.sees("singular values (and vectors)")
     first.press("Enter")
@@ -206,7 +206,7 @@ def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2")
     os.kill(listed(own_lab)["pid"], signal.SIGKILL)
-    screen.sees("does not answer since", "has ended", "q leaves")
+    screen.sees("has not answered since", "has ended", "q quit")
     screen.type("R")
     screen.sees("the head does not answer")
     screen.type("q")
@@ -222,11 +222,11 @@ def test_a_head_that_stands_still_is_said_within_three_seconds_until_it_goes_on(
     os.kill(head, signal.SIGSTOP)
     began = time.monotonic()
     try:
-        screen.sees("does not answer since", f"kill -CONT {head}", "q leaves")
+        screen.sees("has not answered since", f"kill -CONT {head}", "q quit")
         assert time.monotonic() - began < 3.0 + SLACK_S
     finally:
         os.kill(head, signal.SIGCONT)
-    wait(lambda: "does not answer" not in screen.text, "an answer in\n", lambda: screen.text)
+    wait(lambda: "has not answered" not in screen.text, "an answer in\n", lambda: screen.text)
 
 
 def test_two_screens_that_are_opened_at_once_are_of_one_cluster(
@@ -291,7 +291,7 @@ def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", env={**gputui.env, "NO_COLOR": "1"})
     screen.sees("node-01", "gpu0", "SIMULATED")
     screen.press("C-p")
-    screen.sees("what to do")
+    screen.sees("find a command")
     codes = re.findall(r"\x1b\[([\d;]*)m", tmux.run("capture-pane", "-e", "-p", "-t", screen.name))
     used = {code for each in codes for code in each.split(";")}
     assert used <= {"", "0", "1", "2", "7", "39", "49"}

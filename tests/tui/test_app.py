@@ -209,7 +209,7 @@ async def test_a_command_with_an_argument_is_begun_by_the_palette() -> None:
         await pilot.press("ctrl+p", *"adaptive", "enter")
         await until(pilot, lambda: demo.app.prompt.active)
         await pilot.press(*"2 4", "enter")
-        await until(pilot, lambda: "without work: stop 6" in seen(pilot))
+        await until(pilot, lambda: "idle: stop 6" in seen(pilot))
         await pilot.press("y")
         await until(pilot, lambda: "adaptive 2–4" in seen(pilot))
 

@@ -38,7 +38,7 @@ def hosts() -> Snapshot:
     [
         ("scale 2", "Scale the cluster to 2", Scale(0, 2)),
         ("scale a max", "Scale a to max", Scale(0, None, "a")),
-        ("adaptive 1 3", "From 1 to 3 workers", Adapt(0, 1, 3)),
+        ("adaptive 1 3", "Scale between 1 and 3 workers", Adapt(0, 1, 3)),
         ("retire b", "Retire b:gpu0", RetireWorkers(0, ("b:gpu0",))),
         ("start b", "Start workers on b:gpu1", AddWorkers(0, ("b:gpu1",))),
         ("restart a:gpu1", "Restart a:gpu1?", Restart(0, ("a:gpu1",))),

@@ -67,7 +67,7 @@ async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last(
     async with Heads(first).app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")
         first.cut()
-        await sees(pilot, "does not answer since", "q leaves", "a:gpu0")
+        await sees(pilot, "has not answered since", "q quit", "a:gpu0")
 
 
 async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
@@ -81,10 +81,10 @@ async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(
     async with heads.app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")
         now[0] += 9
-        await sees(pilot, "does not answer since", "(9 s)", "a:gpu0")
+        await sees(pilot, "has not answered since", "(9 s)", "a:gpu0")
         first.put(SnapshotTaken(replace(fleet("a", "b"), sequence=2)))
         await sees(pilot, "▾b")
-        await sees_not(pilot, "does not answer")
+        await sees_not(pilot, "has not answered")
         assert not heads.app.has_class("-lost")
 
 
@@ -140,7 +140,7 @@ async def test_a_lost_cluster_is_started_again_with_one_key() -> None:
         await pilot.press("ctrl+n")
         await sees(pilot, "the cluster is not lost")
         first.cut()
-        await sees(pilot, "^n starts it again")
+        await sees(pilot, "^n start it again")
         await pilot.press("ctrl+n")
         await sees(pilot, "▾b")
         assert started == [True] and not heads.app.has_class("-lost")

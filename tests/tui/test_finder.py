@@ -74,6 +74,6 @@ async def test_the_palette_closes_with_its_own_key() -> None:
     async with on.app.run_test(size=(100, 30)) as pilot:
         await sees(pilot, "h:gpu0")
         await pilot.press("ctrl+p")
-        await sees(pilot, "what to do")
+        await sees(pilot, "find a command")
         await pilot.press("ctrl+p")
-        await sees_not(pilot, "what to do")
+        await sees_not(pilot, "find a command")

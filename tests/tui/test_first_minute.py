@@ -122,11 +122,11 @@ async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Pa
         async with on.app.run_test(size=(80, 24)) as pilot:
             await sees(pilot, "h:gpu0")
             if session == 0:
-                await sees(pilot, "c runs something on it")
+                await sees(pilot, "c runs a preset on it")
                 await pilot.press("c")
                 await sees(pilot, "--run smoke")
                 await pilot.press("escape")
-            await sees_not(pilot, "c runs something on it")
+            await sees_not(pilot, "c runs a preset on it")
 
 
 ENDS = dict.fromkeys((60, 80), "c run : ? q") | {200: "c run : command ? help q quit"}

@@ -138,7 +138,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         await pilot.press("s")
         await sees(pilot, "HOST MEM▼")
         await pilot.press(*":sort ecc", "enter")
-        await sees(pilot, "no column ecc; there are host, state, gpus, util,")
+        await sees(pilot, "no column ecc; known: host, state, gpus, util,")
 
 
 async def test_folding_a_host_leaves_its_glyphs() -> None:
@@ -162,7 +162,7 @@ async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
         await pilot.press("F")
         await sees(pilot, "▸a", "▸b")
         await pilot.press("s", "f")
-        await sees(pilot, "fold: it is not sorted by host")
+        await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 
 async def test_a_filter_finds_what_is_the_matter() -> None:

@@ -25,7 +25,7 @@ async def test_the_help_is_read_to_its_end_and_closed_by_its_own_key(size: tuple
     async with on.app.run_test(size=size) as pilot:
         await sees(pilot, "h:gpu0")
         await pilot.press("question_mark")
-        await sees(pilot, "In the fleet view", ":closer", "esc closes")
+        await sees(pilot, "In the fleet view", ":zoom-in", "esc closes")
         await pilot.press("G")
         await sees(pilot, "util<20", "restarts")
         await pilot.press("j", "k", "pageup", "g")

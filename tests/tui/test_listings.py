@@ -72,7 +72,7 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         await pilot.press(*":sort rss", "enter")
         await sees(pilot, "RSS/LIMIT▼", "by rss/limit")
         await pilot.press(*":sort warmth", "enter")
-        await sees(pilot, "no column warmth; there are worker, state,")
+        await sees(pilot, "no column warmth; known: worker, state,")
 
 
 async def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
@@ -153,7 +153,7 @@ async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
     async with screen.app.run_test(size=(100, 40)) as pilot:
         await sees(pilot, "gpu0")
         screen.app.go_to("device", "nobody:gpu9")
-        await sees(pilot, "nobody:gpu9 is not there")
+        await sees(pilot, "nobody:gpu9 is gone")
 
 
 async def test_runs_show_progress_result_and_its_plot() -> None:

@@ -88,13 +88,13 @@ async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
         await pilot.press("4")
         await sees(pilot, "line 019.")
         await pilot.press("o")
-        await sees(pilot, "Whose lines")
+        await sees(pilot, "Show the lines of")
         await pilot.press("j", "j", "enter")
         await sees(pilot, "h:gpu1 · 10 lines")
         await pilot.press(*":only all", "enter")
         await sees(pilot, "all workers · 20 lines")
         await pilot.press(*":only nobody", "enter")
-        await sees(pilot, "only: no worker is called nobody")
+        await sees(pilot, "only: no worker nobody; ")
 
 
 async def test_a_search_finds_steps_and_marks() -> None:
@@ -116,7 +116,7 @@ async def test_a_search_for_what_is_not_there_says_so() -> None:
         await pilot.press("4")
         await sees(pilot, "line 009.")
         await pilot.press("colon", *"search nowhere", "enter")
-        await sees(pilot, "no line holds 'nowhere'")
+        await sees(pilot, "no line matches 'nowhere'")
 
 
 async def test_times_and_wrapping_can_be_turned() -> None:

@@ -21,14 +21,14 @@ ONE = {
     DOING: ((), ("gpu0 ● busy", "%", "UTIL 9", "MEM 5", "POWER 5", "TEMP 6", "task   dot")),
     WRONG: ((), ("hosts 1/1  workers 1/1  tasks",)),
     GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
-    TO_DO: (("question_mark",), (":closer", "esc closes")),
+    TO_DO: (("question_mark",), (":zoom-in", "esc closes")),
 }
 THOUSAND = {
     WORKING: ((), ("● running", "hosts 123/125", "workers 979/983")),
     DOING: ((), ("heat zoom", "node-001–007  ▇▇▇▇▇!▇▇ ", "UTIL  0 ▇▇▇▇▇▇▇▇ 100 %")),
     WRONG: ((), ("!24 alarms", "node-003:gpu3: crash loop")),
     GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
-    TO_DO: (("question_mark",), (":closer", "esc closes")),
+    TO_DO: (("question_mark",), (":zoom-in", "esc closes")),
 }
 
 

@@ -14,6 +14,7 @@ from gputui.tui.completion import any_file, of_filter_line, of_line, remembered,
 from gputui.tui.dialogs.finder import Finder
 from gputui.tui.dialogs.help import Help
 from gputui.tui.dialogs.modal import Chooser
+from gputui.tui.filter import no_such
 from gputui.tui.rendering.format import age, safe
 from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
@@ -49,13 +50,13 @@ async def _alarms(app: "ScreenApp") -> None:
         )
         for alarm in app.watched.alarms
     ]
-    chosen = await app.ask(Chooser("Alarms and questions", items))
+    chosen = await app.ask(Chooser("Alarms", items))
     if chosen is not None:
         await app.show_view("fleet", chosen)
 
 
 def _no_alarm(app: "ScreenApp") -> str:
-    return "" if any(True for _ in app.watched.alarms) else "nothing is the matter"
+    return "" if any(True for _ in app.watched.alarms) else "no alarms"
 
 
 def _pause(app: "ScreenApp") -> None:
@@ -77,7 +78,7 @@ def _type_command(app: "ScreenApp", begun: str = "") -> None:
             await app.calls.call(command, argument)
 
     asking = Asking(
-        ": a command   tab completes", submitted, candidates=of_line(app), offered=_offer(app)
+        ": command   tab completes", submitted, candidates=of_line(app), offered=_offer(app)
     )
     app.prompt.ask(asking, begun, app.remembered.now.lines, app.focus_view)
 
@@ -103,7 +104,7 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
         typed(argument)
     else:
         asking = Asking(
-            "/ a filter   tab completes",
+            "/ filter   tab completes",
             typed,
             typed,
             lambda: typed(before),
@@ -147,7 +148,7 @@ def _redraw(app: "ScreenApp") -> None:
 
 def _theme(app: "ScreenApp", argument: str) -> None:
     if argument and argument not in app.available_themes:
-        app.say(f"no theme {argument}; there are {', '.join(THEMES)}", bad=True)
+        app.say(no_such("theme", argument, THEMES), bad=True)
         return
     place = THEMES.index(app.theme) if app.theme in THEMES else -1
     app.theme = argument or THEMES[(place + 1) % len(THEMES)]
@@ -173,36 +174,36 @@ def _screenshot(app: "ScreenApp", argument: str) -> None:
 COMMANDS = (
     *(_visit(kind) for kind in VIEWS),
     Command(
-        "filter", "Show only what matches", _filter_line, "slash", "FILTER", "filter",
+        "filter", "Show only rows that match", _filter_line, "slash", "FILTER", "filter",
         unavailable=_no_filter,
     ),
     Command("command", "Type a command", _type_command, "colon", hint="command"),
     Command("find", "Find a command", _find, "ctrl+p", hint="find"),
-    Command("quit", "Leave the screen, or stop the cluster", _quit, "q", hint="quit"),
+    Command("quit", "Quit the screen, or stop the cluster", _quit, "q", hint="quit"),
     Command(
-        "alarms", "Go to an alarm, or an open question", _alarms, "exclamation_mark",
+        "alarms", "List the alarms, and go to one", _alarms, "exclamation_mark",
         unavailable=_no_alarm,
     ),
-    Command("back", "Undo the last narrowing, or go back", _back, "escape", at_once=True),
-    Command("pause", "Stop drawing, or go on", _pause, "p", hint="pause"),
-    Command("redraw", "Draw all of the terminal again", _redraw, "ctrl+l"),
+    Command("back", "Clear the filter, or go back", _back, "escape", at_once=True),
+    Command("pause", "Pause drawing, or resume", _pause, "p", hint="pause"),
+    Command("redraw", "Redraw the terminal", _redraw, "ctrl+l"),
     Command(
         "theme", "Change the colours", _theme, "T", "[NAME]", suggest=themes,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
-    Command("copy", "Copy the names that are marked", _copy, "y"),
+    Command("copy", "Copy the marked names", _copy, "y"),
     Command(
         "screenshot", "Save a picture of the screen", _screenshot, "S", "[FILE]", suggest=any_file
     ),
     Command(
-        "answer", "Answer the questions that were put off", lambda app: app.person.ask_again(), "A",
+        "answer", "Answer questions put off before", lambda app: app.person.ask_again(), "A",
         changes=True,
         unavailable=lambda app: "" if app.watched.questions else "no question is open",
     ),
     Command(
-        "start-again", "Start a cluster that was lost again, on the same hosts",
+        "start-again", "Start the lost cluster again, on the same hosts",
         lambda app: app.head.start_again(), "ctrl+n",
         unavailable=lambda app: "" if app.head.can_start_again else "the cluster is not lost",
     ),
-    Command("help", "Show the keys and commands", _help, "question_mark", hint="help"),
+    Command("help", "Show all keys and commands", _help, "question_mark", hint="help"),
 )  # fmt: skip

@@ -96,18 +96,18 @@ async def _adaptive(app: "ScreenApp", argument: str) -> None:
         return
     words = argument.split()
     if len(words) != 2 or not all(word.isdecimal() for word in words):
-        raise HeadError("write the fewest and the most workers, or off")
+        raise HeadError("write the fewest and the most workers: adaptive 1 8, or off")
     fewest, most = map(int, words)
     if fewest > most:
         raise HeadError("write the fewest workers first, then the most")
 
     async def preview() -> Sequence[str]:
         return (
-            *(f"without work: {line}" for line in await _preview(app, Scale(0, fewest))),
-            *(f"with much work: {line}" for line in await _preview(app, Scale(0, most))),
+            *(f"idle: {line}" for line in await _preview(app, Scale(0, fewest))),
+            *(f"busy: {line}" for line in await _preview(app, Scale(0, most))),
         )
 
-    if await app.person.confirm(f"From {fewest} to {most} workers, as the work asks?", preview):
+    if await app.person.confirm(f"Scale between {fewest} and {most} workers?", preview):
         await _do(app, Adapt(0, fewest, most))
 
 
@@ -126,7 +126,7 @@ async def _retire(app: "ScreenApp", argument: str) -> None:
 async def _add_workers(app: "ScreenApp", argument: str) -> None:
     names = free_slots(app.watched.slots, _targets(app, argument))
     if not names:
-        raise HeadError("no GPU without a worker there")
+        raise HeadError("no free GPU there")
     await change(app, AddWorkers(0, names), f"Start workers on {by_host(names)}")
 
 
@@ -173,12 +173,12 @@ async def _retry(app: "ScreenApp", argument: str) -> None:
 
 def _snapshot(app: "ScreenApp") -> Snapshot:
     if app.watched.snapshot is None:
-        raise HeadError("nothing is known of the cluster yet")
+        raise HeadError("the cluster has not answered yet")
     return app.watched.snapshot
 
 
 def _no_cluster(app: "ScreenApp") -> str:
-    return "" if app.watched.snapshot else "nothing is known of the cluster yet"
+    return "" if app.watched.snapshot else "the cluster has not answered yet"
 
 
 def _no_source(app: "ScreenApp") -> str:
@@ -190,45 +190,45 @@ def _none_failed(app: "ScreenApp") -> str:
     failed = (HostState.FAILED, HostState.SILENT)
     if snapshot and any(host.state in failed for host in snapshot.hosts):
         return ""
-    return "no host failed or is silent"
+    return "no host has failed or is silent"
 
 
 COMMANDS = tuple(
     replace(command, changes=True)
     for command in (
         Command(
-            "scale", "Want so many workers, on all hosts or on one", _scale, "", "[HOST] N|max",
+            "scale", "Set the number of workers, in all or on one host", _scale, "", "[HOST] N|max",
             unavailable=_no_cluster, suggest=either("max", then=hosts),
         ),
         Command(
-            "more", "Add a worker, after a look at where", lambda app: _scale_by(app, 1), "plus",
+            "more", "Add workers, after a preview", lambda app: _scale_by(app, 1), "plus",
             hint="scale", unavailable=_no_cluster,
         ),
         Command(
-            "fewer", "Take a worker away, after a look at which", lambda app: _scale_by(app, -1),
+            "fewer", "Remove workers, after a preview", lambda app: _scale_by(app, -1),
             "minus", unavailable=_no_cluster,
         ),
         Command(
-            "adaptive", "Let the number of workers follow the work", _adaptive, "",
+            "adaptive", "Scale with the work, within bounds", _adaptive, "",
             "FEWEST MOST|off", unavailable=_no_cluster, suggest=either("off"),
         ),
         Command(
-            "retire", "Stop workers, after what they hold has moved", _retire, "x", "[NAME…]",
-            "stop", unavailable=_no_cluster, suggest=workers,
+            "retire", "Retire workers: move their results, then stop them", _retire, "x", "[NAME…]",
+            "retire", unavailable=_no_cluster, suggest=workers,
         ),
         Command(
-            "start", "Start workers on GPUs that have none", _add_workers, "a", "[NAME…]",
+            "start", "Start workers on free GPUs", _add_workers, "a", "[NAME…]",
             unavailable=_no_cluster, suggest=slots,
         ),
         Command(
-            "restart", "Restart workers, those of a host, or all", _restart, "R", "[NAME…|all]",
+            "restart", "Restart workers: those named, or all", _restart, "R", "[NAME…|all]",
             "restart", unavailable=_no_cluster, suggest=either("all", then=workers),
         ),
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),
         Command("reload", "Read the hosts file again", _reload, unavailable=_no_source),
         Command(
-            "retry", "Try failed and silent hosts again", _retry, "", "[HOST…]",
+            "retry", "Retry failed and silent hosts", _retry, "", "[HOST…]",
             unavailable=_none_failed, suggest=hosts,
         ),
         Command("stop", "Stop the cluster", lambda app: app.person.stop()),

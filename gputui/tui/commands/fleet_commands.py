@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def _unsorted(view: "FleetView") -> str:
-    return "" if view.order.chosen else "it is sorted by host"
+    return "" if view.order.chosen else "nothing is sorted yet"
 
 
 def _ungrouped(view: "FleetView") -> str:
     if view.zoom is not Zoom.GPU:
-        return f"there is nothing to fold in the {view.zoom.value} zoom"
-    return "it is not sorted by host" if view.selection.order.chosen else ""
+        return f"nothing to fold in the {view.zoom.value} zoom"
+    return "rows are not grouped by host while sorted" if view.selection.order.chosen else ""
 
 
 def _mark(view: "FleetView") -> None:
@@ -75,11 +75,11 @@ async def _choose_columns(view: "FleetView", names: str) -> None:
     app.draw()
 
 
-SPAN = "Go through 2 minutes, 10 minutes and an hour of the graphs"
+SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 
 FLEET_COMMANDS = (
-    Command("closer", "Look closer", lambda view: view.zoom_by(-1), "z", hint="zoom"),
-    Command("farther", "Look from farther", lambda view: view.zoom_by(1), "Z"),
+    Command("zoom-in", "Zoom in", lambda view: view.zoom_by(-1), "z", hint="zoom"),
+    Command("zoom-out", "Zoom out", lambda view: view.zoom_by(1), "Z"),
     Command("mark", "Mark or unmark", _mark, "space", hint="mark"),
     Command(
         "fold", "Fold a host, or unfold it", lambda view: view.fold(), "f", unavailable=_ungrouped
@@ -92,10 +92,10 @@ FLEET_COMMANDS = (
         suggest=columns,
     ),
     Command(
-        "reverse", "Turn the order around", _reverse, "r", unavailable=_unsorted
+        "reverse", "Reverse the order", _reverse, "r", unavailable=_unsorted
     ),
     Command(
-        "metric", "Colour the heat by utilisation, memory, power, temperature, last task",
+        "metric", "Next heat map: utilisation, memory, power, temperature, last task",
         _next_metric, "m",
     ),
     Command("outlier", "Go to the next alarm or outlier", lambda view: view.next_outlier(), "o"),

@@ -117,7 +117,7 @@ class Person:
         """Stop the cluster, after asking with what is lost and whom it concerns in sight."""
         app, snapshot = self._app, self._app.watched.snapshot
         if snapshot is None or app.head.connection is None:
-            raise HeadError("the head is not reached now")
+            raise HeadError("the head does not answer")
         lines = ["Every worker ends, and the results they hold are lost."]
         if runs := len(under_way(snapshot)):
             lines.append(f"{'This run is' if runs == 1 else 'These runs are'} cancelled:")

@@ -82,7 +82,7 @@ class Finder(Modal[Command | None]):
     def compose(self) -> ComposeResult:
         """Lay out the line to type into, what fits, and what is to be known of it."""
         with Vertical():
-            yield Input(placeholder="what to do", compact=True, max_length=80)
+            yield Input(placeholder="find a command", compact=True, max_length=80)
             yield self._options
             yield self._note
 
@@ -113,7 +113,7 @@ class Finder(Modal[Command | None]):
         """Say of the one that is highlighted how it is typed, or why it is not to be had."""
         highlighted = self._options.highlighted
         if highlighted is None:
-            self._note.update("no command is called so or does that")
+            self._note.update("no command matches")
             return
         command = self._found[highlighted]
         why_not = self._why_not(command)

@@ -28,7 +28,7 @@ ENDS = {"home": 0, "g": 0, "end": 1, "G": 1}
 """Keys that move the text: by so many lines; to its beginning or its end."""
 MOVING = (
     ("j k ↑ ↓", "Move, as the wheel does; g and G to either end"),
-    ("enter", "Look closer at what is under the cursor, as a second click does"),
+    ("enter", "Open what is under the cursor, as a second click does"),
 )
 
 

@@ -245,7 +245,7 @@ def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
 
     >>> machine = Machine("cupy", workers=8, threads=8, smallest_bytes=2**37)
     >>> estimate_text(Estimate(Fit.FITS, 2**33, 2**37), machine)
-    'on 8 workers (cupy): about 8G on each, 128G are there: it fits'
+    'on 8 workers (cupy): needs about 8G of 128G on each: fits'
     """
     if machine is None:
         return "no worker is up yet"
@@ -253,5 +253,5 @@ def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
     if estimate.peak_bytes is None:
         return where
     need, room = fmt.size(estimate.peak_bytes), fmt.size(estimate.room_bytes)
-    verdict = "it fits" if estimate.fit is Fit.FITS else f"too large; {estimate.change}"
-    return f"{where}: about {need} on each, {room} are there: {verdict}"
+    verdict = "fits" if estimate.fit is Fit.FITS else f"too large; {estimate.change}"
+    return f"{where}: needs about {need} of {room} on each: {verdict}"

@@ -42,7 +42,9 @@ COERCED = ("C.UTF-8", "C.utf8", "UTF-8")
 def check_theme(name: str) -> None:
     """Raise UsageError for a theme that is not there."""
     if name not in (*THEMES, *BUILTIN_THEMES):
-        raise UsageError(f"--theme {name}: is none of {', '.join(THEMES)}, or another of Textual's")
+        raise UsageError(
+            f"--theme {name}: no such theme; known: {', '.join(THEMES)}, and Textual's own"
+        )
 
 
 def colourless() -> bool:

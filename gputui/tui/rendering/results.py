@@ -81,7 +81,7 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
     if command:
         lines += [
             (),
-            [("the same in a shell", "heading")],
+            [("in a shell", "heading")],
             *wrapped(command, width, "accent", "  "),
         ]
     if run.error_type:

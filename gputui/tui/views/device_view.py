@@ -114,7 +114,7 @@ class DevicePanel(Vertical):
         slot = next((slot for slot in watched.slots if _is(slot, key)), None)
         self.slot = slot
         if slot is None or watched.snapshot is None:
-            _put(self._readings, [[(f"{fmt.safe(key)} is not there", "dim")]])
+            _put(self._readings, [[(f"{fmt.safe(key)} is gone", "dim")]])
             return
         _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)

@@ -94,7 +94,7 @@ class EventsView(Listing[EventRow]):
         if view:
             self.screen_app.go_to(view, key)
         else:
-            self.screen_app.say(f"{fmt.safe(chosen.event.subject)} is not there any more")
+            self.screen_app.say(f"{fmt.safe(chosen.event.subject)} is gone")
 
     def _leads_to(self, event: Event) -> tuple[str, str]:
         """Return the view and the key of what an event is about; "" where that is gone."""

@@ -191,7 +191,7 @@ class Listing(View, Generic[T]):
 
 def order_commands(view: str, reverse: str = "r") -> tuple[Command, ...]:
     """Return the commands for the order of a listing; `reverse` is the key that turns it."""
-    sort, turn = f"Sort the {view} by a column", f"Turn the order of the {view} around"
+    sort, turn = f"Sort the {view} by a column", f"Reverse the order of the {view}"
     return (
         Command(f"sort-{view}", sort, Listing.sort, "s", "[COLUMN]", "sort", suggest=columns),
         Command(f"reverse-{view}", turn, Listing.sort_backwards, reverse),

@@ -8,6 +8,7 @@ from textual.content import Content
 from gputui.errors import HeadError
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.modal import Chooser
+from gputui.tui.filter import no_such
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
@@ -88,15 +89,15 @@ class LogsView(View):
             return
         self.pane.search_text = text
         if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
-            self.screen_app.say(f"no line holds '{text}'")
+            self.screen_app.say(f"no line matches '{text}'")
         self.pane.move()
 
     def find(self, forward: bool) -> None:
         """Go to the next match; say so when there is none."""
         if not self.pane.search_text:
-            self.screen_app.say("nothing is searched for: :search TEXT")
+            self.screen_app.say("nothing to search for; :search TEXT")
         elif not self.pane.find(forward):
-            self.screen_app.say("no further line " + ("below" if forward else "above"))
+            self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
     async def only(self, name: str) -> None:
         """Show one worker's lines, `all` for everyone's; without a name, let one be picked."""
@@ -104,12 +105,12 @@ class LogsView(View):
         names = [worker.name for worker in app.watched.workers]
         if not name:
             items = [(each, Content(safe(each))) for each in ("all", *names)]
-            chosen = await app.ask(Chooser("Whose lines", items))
+            chosen = await app.ask(Chooser("Show the lines of", items))
             if chosen is None:
                 return
             name = chosen
         if name not in ("all", *names):
-            raise HeadError(f"no worker is called {name}")
+            raise HeadError(no_such("worker", name, names))
         self.go_to("" if name == "all" else name)
 
     def follow(self) -> None:
@@ -128,11 +129,11 @@ class LogsView(View):
         self.pane.move()
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
-        Command("follow", "Follow the newest lines, or stay here", follow, "f", hint="follow"),
-        Command("search", "Go to the lines that hold a text", search, "s", "TEXT", "search"),
+        Command("follow", "Follow the newest lines, or stop", follow, "f", hint="follow"),
+        Command("search", "Search for a text", search, "s", "TEXT", "search"),
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),
         Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
         Command("only", "Show one worker's lines, or all", only, "o", "[WORKER|all]", "only"),
         Command("wrap", "Wrap long lines, or cut them", wrap, "w", hint="wrap"),
-        Command("times", "Show when each line came, or not", times, "t", hint="times"),
+        Command("times", "Show or hide times", times, "t", hint="times"),
     )  # fmt: skip

@@ -208,7 +208,7 @@ class RunsView(Listing[RunRow]):
     def cannot_run(self) -> str:
         """Return why the run under the cursor cannot be run again."""
         if self.current is None:
-            return "no run is chosen"
+            return "no run is selected"
         snapshot = self.screen_app.watched.snapshot
         return "" if snapshot and snapshot.workers_up else "no worker is up yet"
 
@@ -221,7 +221,7 @@ class RunsView(Listing[RunRow]):
         row, app = self.current, self.screen_app
         if row is None:
             return
-        lines = ("Its tasks are forgotten; the cluster stays.",)
+        lines = ("Its tasks are dropped; the cluster stays.",)
         if await app.person.confirm(f"Cancel {row.run.preset} ({row.run.id})?", lines):
             reply = await app.head.request(CancelRun(0, row.run.id))
             app.say(getattr(reply, "text", ""))
@@ -230,7 +230,7 @@ class RunsView(Listing[RunRow]):
         """Return why there is nothing to cancel."""
         row = self.current
         if row is None:
-            return "no run is chosen"
+            return "no run is selected"
         ended = row.run.state.ended
         return f"the run is {row.run.state.value}" if ended else ""
 
@@ -244,19 +244,19 @@ class RunsView(Listing[RunRow]):
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command(
-            "repeat", "Run the run under the cursor again", repeat, "r", hint="repeat",
+            "repeat", "Repeat the selected run", repeat, "r", hint="repeat",
             changes=True, unavailable=cannot_run,
         ),
         Command(
-            "edit", "Open the form of the run under the cursor, filled in", edit, "e", hint="edit",
+            "edit", "Edit the selected run, and start it", edit, "e", hint="edit",
             changes=True, unavailable=cannot_run,
         ),
         Command(
-            "cancel", "Cancel the run under the cursor", cancel, "x", hint="cancel",
+            "cancel", "Cancel the selected run", cancel, "x", hint="cancel",
             changes=True, unavailable=cannot_cancel,
         ),
         Command(
-            "copy-run", "Copy the command that runs the same without a screen", copy, "y",
+            "copy-run", "Copy the shell command of this run", copy, "y",
             hint="copy",
         ),
         *order_commands(NAME, reverse=""),

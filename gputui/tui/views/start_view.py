@@ -185,7 +185,7 @@ class StartView(Listing[StartRow]):
         """Try the host under the cursor again."""
         for name in self.targets():
             await self.screen_app.head.request(RetryHosts(0, (name,)))
-            self.screen_app.say(f"trying {name} again")
+            self.screen_app.say(f"retrying {name}")
 
     def cannot_retry(self) -> str:
         """Return why the host under the cursor cannot be tried again."""
@@ -195,7 +195,7 @@ class StartView(Listing[StartRow]):
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command(
-            "retry-host", "Try the host under the cursor again", retry, "r", hint="retry",
+            "retry-host", "Retry the selected host", retry, "r", hint="retry",
             changes=True, unavailable=cannot_retry,
         ),
     )  # fmt: skip

@@ -136,7 +136,7 @@ class Outliers:
             if not selection.filter_text or each.key in selection.slots
         ]
         title: Line = (("ALARMS AND OUTLIERS  ", "heading"), ("o", "key"), (" next", "dim"))
-        return [title, *(lines or [(("none: all GPUs do alike", "dim"),)])]
+        return [title, *(lines or [(("none", "dim"),)])]
 
     def after(self, key: str | None) -> str | None:
         """Return the key of the outlier after this one; the first after the last."""
