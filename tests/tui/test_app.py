@@ -197,7 +197,7 @@ async def test_the_help_and_the_palette_have_every_command() -> None:
         await pilot.press("question_mark")
         await until(pilot, lambda: ":scale [HOST] N|max" in seen(pilot))
         await pilot.press("escape", "ctrl+p", *"pau")
-        await until(pilot, lambda: "Stop drawing, or go on" in seen(pilot))
+        await until(pilot, lambda: "Pause drawing, or resume" in seen(pilot))
         await pilot.press("enter")
         await until(pilot, lambda: demo.app.paused)
 

@@ -41,7 +41,7 @@ async def test_the_palette_says_why_a_command_is_not_to_be_had() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "h:gpu0")
         await pilot.press("ctrl+p", *"retry")
-        await sees(pilot, "not now: no host failed or is silent")
+        await sees(pilot, "not now: no host has failed or is silent")
 
 
 async def test_the_palette_says_how_a_command_is_typed() -> None:

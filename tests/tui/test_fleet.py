@@ -102,7 +102,7 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "gpu0")
         await pilot.press("Z")
-        await sees(pilot, "HOST MEM", "for now only")
+        await sees(pilot, "HOST MEM", "for this session only")
 
 
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
@@ -277,7 +277,7 @@ async def test_an_alarm_is_counted_listed_and_gone_to() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "!2 alarms")
         await pilot.press("!")
-        await sees(pilot, "Alarms and questions", "ECC errors")
+        await sees(pilot, "Alarms", "ECC errors")
         await pilot.press("down", "enter")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("b:gpu0",))
 
