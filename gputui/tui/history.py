@@ -101,19 +101,27 @@ class History:
         self._places: Mapping[str, int] = {}
         self._past: dict[str, tuple[Sequence[array[int]], Sequence[array[int]]]] = {}
         """What the head kept from before the first frame: fine and coarse, by metric."""
+        self._unopened: dict[str, HistoryTaken] = {}
+        """The same as it came, until somebody wants to see it."""
         self._graphs: dict[tuple[str, Metric, Span, int], tuple[int, list[float | None]]] = {}
 
     def begin(self, taken: HistoryTaken) -> None:
         """Take in what the head kept of a host."""
+        self._unopened |= dict.fromkeys(taken.keys, taken)
+        self._graphs.clear()
+
+    def _open(self, taken: HistoryTaken) -> None:
+        """Unpack what the head kept of a host's GPUs."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
         fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
         for place, key in enumerate(taken.keys):
             begins = range(place * len(METRICS), (place + 1) * len(METRICS))
-            self._past[key] = (
-                [fine[begin::width] for begin in begins],
-                [coarse[begin::width] for begin in begins],
-            )
-        self._graphs.clear()
+            self._unopened.pop(key, None)
+            if key:  # else it is the host itself
+                self._past[key] = (
+                    [fine[begin::width] for begin in begins],
+                    [coarse[begin::width] for begin in begins],
+                )
 
     def add(self, devices: Sequence[DeviceReading]) -> None:
         """Take in the next reading of every GPU."""
@@ -155,6 +163,8 @@ class History:
         raw = array("H", [frame.means[metric] for frame in frames])
         first, last = round(begun_s / every), round(ended_s / every)
         if first > len(raw) and len(raw) < kept:
+            for taken in {taken.host: taken for taken in self._unopened.values()}.values():
+                self._open(taken)
             past = [of[0 if fine else 1][metric] for of in self._past.values()]
             longest = max(map(len, past), default=0)
             whole = mean_columns(each for each in past if len(each) == longest)
@@ -179,6 +189,8 @@ class History:
     def _values(self, uuid: str, metric: Metric, fine: bool) -> list[float | None]:
         frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)
         raw = array("H")
+        if (taken := self._unopened.get(uuid)) is not None:
+            self._open(taken)
         if (room := kept - len(frames)) and uuid in self._past:
             raw = self._past[uuid][0 if fine else 1][metric][-room:]
         for frame in frames:

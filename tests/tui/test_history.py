@@ -109,6 +109,15 @@ def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
     assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
 
 
+def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:
+    rows = [of_host(HostReading(cpu_percent=100.0)) + of_device(gpu("a", 10))] * 3
+    values = pack(array("H", chain.from_iterable(rows)))
+    history = History()
+    history.begin(HistoryTaken("h", ("", "a"), 0.0, 2, 0.0, 1, values))
+    history.add([gpu("a", 10)])
+    assert set(history.together(UTIL, 3, 0)) <= {None, 10.0}
+
+
 @pytest.mark.parametrize(
     ("fine", "coarse", "values"),
     [(7, 1, None), (4, -1, None), (2, 1, ""), (2, 1, "no base64!"), (2, 1, "AAA=")],
