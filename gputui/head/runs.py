@@ -111,7 +111,7 @@ class Runs:
                 preset=report.preset,
                 parameters=report.parameters,
                 state=state,
-                started_at=report.started_at,
+                started_at=before.started_at if before else report.started_at,
                 ended_at=time.time() if state.ended else None,
                 done=report.done,
                 total=report.total,

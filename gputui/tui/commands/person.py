@@ -32,7 +32,7 @@ def concerned(snapshot: Snapshot, pid: int) -> Iterator[str]:
         since = fmt.elapsed(snapshot.taken_at - run.started_at)
         yield f"run {run.preset}{share}, {' '.join(filter(None, (stage, since)))}"
     for session in snapshot.sessions:
-        if session.pid != pid:
+        if session.pid != pid and session.frontend != "run":  # its run was named above
             since = fmt.age(snapshot.taken_at - session.attached_at)
             yield f"attached: {session}, for {since}"
 

@@ -100,8 +100,9 @@ def _tasks(snapshot: Snapshot) -> list[Part]:
     parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
     if tasks.queued:
         parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
-    if len(snapshot.sessions) > 1:
-        parts.append((f"  attached {len(snapshot.sessions)}", "dim"))
+    people = sum(session.frontend != "run" for session in snapshot.sessions)
+    if people > 1:
+        parts.append((f"  attached {people}", "dim"))
     return parts
 
 
