@@ -14,9 +14,10 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.results import RunRow, run_lines
-from gputui.tui.run_story import earlier_runs, story_of
+from gputui.tui.run_story import RecordedRuns, story_of
+from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
-from tests.tui.still import Still, seen, sees, until
+from tests.tui.still import Still, seen, sees, sees_not, until
 
 WHY = "svd failed: ValueError: " + "a reason that no line of a terminal holds, " * 3 + "the end"
 SVD = (("rows", "20000"), ("cols", "10"))
@@ -120,7 +121,7 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
             raise RunError("svd failed on h:gpu1") from inner
     except RunError as error:
         recording.end(RunState.FAILED, error=error)
-    (status,) = earlier_runs()
+    (status,) = RecordedRuns()()
     assert (status.parameters, status.state) == ((("rows", "5"),), RunState.FAILED)
     story = story_of(status)
     assert story.worker == "h:gpu1" and story.worker_log == ("no memory left",)
@@ -143,3 +144,22 @@ async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None
         await pilot.press("6")
         await sees(pilot, "2 runs", "from last week")
         assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
+
+
+async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr(runs_view, "LOOK_BACK_S", 0.05)
+    on = Still(cluster(run(2)), earlier_runs=RecordedRuns())
+    on.app.clock = lambda: time.time() + 75
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "1 run ")
+        record = new_record("mean", {"axis": 0}, backend="numpy", hosts="", version="1")
+        recording = Recording(record, print)
+        await sees(pilot, "2 runs", "● running   mean", "1:15")
+        recording.end(RunState.DONE)
+        await sees(pilot, "✔ done      mean         ", "100%")
+        await sees_not(pilot, "1:15")

@@ -54,7 +54,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
         lambda r: r.role, lambda r: r.run.state.value,
     ),
     text_column("PRESET", 12, 0, lambda r: fmt.safe(r.run.preset), sort=lambda r: r.run.preset),
-    Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False),
+    Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False, most=20),
     text_column(
         "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
     ),
