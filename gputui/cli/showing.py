@@ -1,7 +1,6 @@
 """Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
 
 import asyncio
-import gc
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import HostsInput, read_hosts
 from gputui.errors import UsageError
+from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
@@ -129,11 +129,6 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     return Path(socket)
 
 
-GARBAGE_AFTER = 50_000
-"""Fresh values between two looks for garbage. A snapshot is thousands that all live on: looking
-at them over and over, as Python does by default, takes a third of the screen's time."""
-
-
 def show(
     open_connection: Callable[[], Awaitable[Any]],
     look: Look,
@@ -142,10 +137,10 @@ def show(
     first: "First | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
-    gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])
     from gputui.tui.rendering.palette import check_theme
     from gputui.tui.screen import run_screen
 
+    look_rarely()
     if look.theme:
         check_theme(look.theme)
     return int(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from gputui.errors import GputuiError, ProtocolError
 from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
+from gputui.process.garbage import look_rarely
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
@@ -80,6 +81,7 @@ def main() -> int:
 
 async def _run(config: ConfigureHead) -> int:
     head = Head(config)
+    look_rarely()
     log = None
     try:
         log = log_to_file(head.name)

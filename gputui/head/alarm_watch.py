@@ -5,7 +5,6 @@ happened. What is an event of a host or a worker itself (silent, crash loop) is 
 """
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 from gputui.alarms import SERIOUS, AlarmKind, Alarms
@@ -32,7 +31,7 @@ class AlarmWatch:
         """Check for alarms until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            self.look(self._snapshot())
+            self.look(self._head.view.recent(INTERVAL_S))
 
     def look(self, snapshot: Snapshot) -> None:
         """Record what is an alarm since the last look, and what no longer is."""
@@ -47,19 +46,6 @@ class AlarmWatch:
             if kind not in RECORDED_ELSEWHERE:
                 self._head.tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
         self._recorded = raised
-
-    def _snapshot(self) -> Snapshot:
-        head = self._head
-        return Snapshot(
-            sequence=0,
-            taken_at=time.time(),
-            name=head.name,
-            state=head.state,
-            started_at=head.started_at,
-            scheduler=head.scheduler_runner.status,
-            hosts=head.fleet.host_statuses,
-            workers=head.fleet.worker_statuses,
-        )
 
 
 def described(kind: AlarmKind, slot: Slot | None) -> str:

@@ -28,6 +28,8 @@ class ClusterView:
         self._head = head
         self._server = server
         self._sequence = 0
+        self._taken: tuple[float, Snapshot] | None = None
+        """When the last one was taken, by the clock that is never set, and it."""
         self._spans_from: float | None = None
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -65,11 +67,17 @@ class ClusterView:
             for frontend in looking:
                 frontend.send(prepared)
 
+    def recent(self, age_s: float) -> Snapshot:
+        """Return the last snapshot, or one of now where that is older than so many seconds."""
+        if self._taken is None or time.monotonic() - self._taken[0] > age_s:
+            return self._take()
+        return self._taken[1]
+
     def _take(self) -> Snapshot:
         head = self._head
         self._sequence += 1
         counts = head.scheduler_runner.process.counts
-        return Snapshot(
+        taken = Snapshot(
             sequence=self._sequence,
             taken_at=time.time(),
             name=head.name,
@@ -87,6 +95,8 @@ class ClusterView:
             reason=head.end_reason,
             simulated=head.simulated,
         )
+        self._taken = time.monotonic(), taken
+        return taken
 
     def _new_spans(self) -> tuple[TaskSpan, ...]:
         """Return the sampled tasks of the last counts, once."""

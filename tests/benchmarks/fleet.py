@@ -29,6 +29,7 @@ from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
 from gputui.hosts import Host
+from gputui.process.garbage import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
@@ -185,6 +186,7 @@ async def head(path: str, hosts: int, gpus: int) -> None:
     )
     command = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
     scheduler = partial(start_scheduler, command=command)
+    look_rarely()
     one = Head(config, opener=Opener(path), scheduler=scheduler)
     loop = asyncio.get_running_loop()
     loop.add_reader(0, lambda: os.read(0, 1) or (loop.remove_reader(0), one.stop("over")))
