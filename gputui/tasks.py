@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -20,8 +20,10 @@ class Tasks:
     whether that loses a host, fails a request or ends the cluster.
     """
 
-    def __init__(self, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(self, failed: Callable[[str, Exception], None], *, logged: bool = True) -> None:
+        """Log each failure with its traceback, unless `failed` says all there is to say."""
         self._failed = failed
+        self._logged = logged
         self._running: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
@@ -42,11 +44,67 @@ class Tasks:
                 task.cancel()
             await asyncio.wait(running, timeout=AGAIN_S)
 
+    async def finish(self, timeout_s: float) -> None:
+        """Wait for what runs, and cancel what goes on after so long."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=timeout_s)
+        await self.close()
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
-            logger.error("%s failed", task.get_name(), exc_info=error)
+            if self._logged:
+                logger.error("%s failed", task.get_name(), exc_info=error)
             self._failed(task.get_name(), error)
+
+
+class Shared(Generic[Result]):
+    """A result that several wait for: the first has it made, once.
+
+    A waiter that is cancelled leaves the work to the others. After a failure, or where the result
+    is of no use any more, the next to ask has it made again.
+    """
+
+    def __init__(self, usable: Callable[[Result], bool] = lambda result: True) -> None:
+        self._usable = usable
+        self._task: asyncio.Task[Result] | None = None
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
+        """Have it made where it is not being made, nor there; whoever wants it calls `get`."""
+        if self._task is None or self._is_over(self._task):
+            self._task = asyncio.get_running_loop().create_task(work())
+            self._task.add_done_callback(_seen)
+        return self._task
+
+    async def get(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Return the result, made by `work` if need be; raises what that raises."""
+        return await asyncio.shield(self.begin(work))
+
+    async def close(self) -> Result | None:
+        """Cancel work that goes on; return the result that is there."""
+        if self._task is None:
+            return None
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        return None if _failed(self._task) else self._task.result()
+
+    @property
+    def begun(self) -> bool:
+        """Whether anyone has had it made."""
+        return self._task is not None
+
+    def _is_over(self, task: asyncio.Task[Result]) -> bool:
+        return task.done() and (_failed(task) or not self._usable(task.result()))
+
+
+def _failed(task: asyncio.Task[Any]) -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+def _seen(task: asyncio.Task[Any]) -> None:
+    """Have asyncio not report an error that nobody waited for: the next to ask tries again."""
+    if not task.cancelled():
+        task.exception()
 
 
 def words(error: Exception) -> str:

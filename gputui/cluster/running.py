@@ -41,6 +41,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.frontend import Stop as StopCluster
 from gputui.protocol.frontend import Stopped as ClusterStopped
+from gputui.tasks import Shared, Tasks
 
 logger = logging.getLogger("gputui")
 
@@ -77,10 +78,13 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._requested: frozenset[str] = frozenset()
         self._worker_size = (0, 0)
         """Threads and bytes of a worker, of one that was seen."""
-        self._started: asyncio.Future[None] | None = None
-        self._closed: asyncio.Future[None] | None = None
+        self._started = Shared[None]()
+        self._closed = Shared[None]()
+        unanswered = functools.partial(_unanswered, weakref.ref(self))
+        self._tasks = Tasks(unanswered, logged=False)
+        self._asked = Tasks(unanswered, logged=False)
+        """What nobody may be waiting for, and is carried out all the same."""
         self._watching: asyncio.Task[None] | None = None
-        self._asked: set[asyncio.Task[Any]] = set()
         self._dropped: weakref.finalize[Any, Any] | None = None
         """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
@@ -209,9 +213,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self._connection
 
     async def _awaited(self) -> Self:
-        if self._started is None:
-            self._started = asyncio.ensure_future(self._start())
-        await asyncio.shield(self._started)
+        await self._started.get(self._start)
         return self
 
     async def _start(self) -> None:
@@ -226,7 +228,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._while_open.enter_context(devices_preferred())
         listens = asyncio.Event()
         watching = _watch_head(weakref.ref(self), connection, listens)
-        self._watching = asyncio.create_task(watching)
+        self._watching = self._tasks.start(watching, "watching the cluster")
         if not connection.address:
             await listens.wait()
         if not connection.address:
@@ -273,15 +275,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self.sync(self._request, request)
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(work)
-        self._asked.add(task)
-        task.add_done_callback(self._answered)
-        return task
-
-    def _answered(self, task: asyncio.Task[Any]) -> None:
-        self._asked.discard(task)
-        if not task.cancelled() and (error := task.exception()) and self.status is Status.running:
-            logger.warning("%s", error)  # nobody may await it
+        return self._asked.start(work, "a request")
 
     async def _request(self, message: Request) -> Reply:
         reply = await self._head.request(message)
@@ -322,9 +316,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     async def _close(self) -> None:
         """Close once, however many ask for it."""
-        if self._closed is None:
-            self._closed = asyncio.ensure_future(self._close_once())
-        await asyncio.shield(self._closed)
+        await self._closed.get(self._close_once)
 
     async def _close_once(self) -> None:
         self._adaptive = None  # its loop is the head's
@@ -341,12 +333,10 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     async def _let_go(self) -> None:
         if self._dropped is not None:
             self._dropped.detach()
-        if self._asked:  # what nobody awaits is carried out, too
-            _, late = await asyncio.wait(self._asked, timeout=ANSWER_S)
-            for task in late:
-                task.cancel()
+        await self._asked.finish(ANSWER_S)
         if self._connection is not None:
             await self._connection.close()
+        await self._tasks.close()
 
     async def _shutdown(self) -> None:
         await self._head.request(StopCluster(0))
@@ -363,6 +353,12 @@ def seconds(text: float | str | None) -> float | None:
 def _up(info: dict[str, Any]) -> set[str]:
     """Return the workers that the scheduler gives tasks."""
     return {each["name"] for each in info["workers"].values() if each["status"] == "running"}
+
+
+def _unanswered(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:
+    """Warn: nobody may be waiting for it."""
+    if (held := cluster()) is not None and held.status is Status.running:
+        logger.warning("%s", error)
 
 
 async def _watch_head(

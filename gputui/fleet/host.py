@@ -23,6 +23,7 @@ from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.protocol.agent import Facts, FromAgent, Shutdown, Telemetry, ToAgent
 from gputui.snapshot import HostState, HostStatus
+from gputui.tasks import Tasks, words
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +62,8 @@ class FleetHost:
         self._listener = listener
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
         self._session: AgentSession | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = Tasks(self._failed)
+        self._life: asyncio.Task[None] | None = None
         self.was_ready = False
         """Whether it has been ready, and not failed since."""
         self._stopping = False
@@ -111,7 +113,7 @@ class FleetHost:
 
     def start(self) -> None:
         """Begin to reach the host."""
-        self._task = asyncio.create_task(self._live(), name=f"host {self.name}")
+        self._life = self._tasks.start(self._live(), f"host {self.name}")
 
     def scheduler_listens(self, port: int, address: str | None = None) -> None:
         """Set the scheduler's address; a host waits for that in `checking`.
@@ -138,13 +140,11 @@ class FleetHost:
         False where it was out of reach, or did not say so in time: its lease ends it then.
         """
         self._stopping = True
-        if self._task is None:
+        if self._life is None:
             return True
         sent = self.send(Shutdown(grace_s))
-        done, _ = await asyncio.wait({self._task}, timeout=grace_s + END_S if sent else 0)
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
+        done, _ = await asyncio.wait({self._life}, timeout=grace_s + END_S if sent else 0)
+        await self._tasks.close()
         self.record.forget_lease()
         return bool(done) if sent else not self.was_ready
 
@@ -181,8 +181,7 @@ class FleetHost:
                 await self._after(error)
             except Exception as error:
                 logger.exception("%s: reaching it failed unexpectedly", self.name)
-                words = f"{type(error).__name__}: {error}"
-                await self._after(HostError(self.name, self.state, words))
+                await self._after(HostError(self.name, self.state, words(error)))
 
     async def _after(self, error: HostError) -> None:
         """Wait until another attempt is due, in the state that fits."""
@@ -244,6 +243,10 @@ class FleetHost:
         """Show a stage of the first connection; a later one is all `reconnecting`."""
         if not self.was_ready:
             self.record.become(state, reason)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Show the host as failed: nothing reaches for it any more."""
+        self._fail(HostError(self.name, self.state, words(error)))
 
     def _fail(self, error: HostError) -> None:
         if self.was_ready:

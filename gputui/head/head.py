@@ -176,7 +176,7 @@ class Head:
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
-        certificate = asyncio.create_task(self._make_certificate())
+        certificate = self._tasks.start(self._make_certificate(), "its certificate")
         await self.scheduler_runner.start()
         self.fleet.add_hosts(self._hosts)
         self._certificate = await certificate

@@ -32,6 +32,7 @@ from gputui.run.progress import Progress, Silence
 from gputui.run.recording import Recording
 from gputui.run.request import RunRequest
 from gputui.snapshot import Event, RunState, Snapshot
+from gputui.tasks import Tasks
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
@@ -88,7 +89,7 @@ class OngoingRun:
         """Whether the cluster was there before: what its workers printed then is not this run's."""
         self._stage = RunStage("")
         self._reported_at = 0.0
-        self._reporting: asyncio.Task[None] | None = None
+        self._tasks = Tasks(lambda what, error: None)  # the next report says more
         self._crashed = asyncio.Event()
         self._fewer = asyncio.Event()
 
@@ -125,7 +126,7 @@ class OngoingRun:
         self._stage = stage
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()
-            self._reporting = asyncio.create_task(self.report(RunState.RUNNING))
+            self._tasks.start(self.report(RunState.RUNNING), "reporting progress")
 
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""

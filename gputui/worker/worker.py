@@ -10,9 +10,9 @@ import contextlib
 import errno
 import math
 import os
-import signal
 import traceback
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import dask.config
@@ -23,9 +23,11 @@ from distributed.worker import DEFAULT_METRICS
 from gputui import torch_tensors
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.cgroups import memory_limit
+from gputui.process.lifetime import END_SIGNALS
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import WorkerReport
+from gputui.tasks import Shared
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers
@@ -129,12 +131,9 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     worker.device = device
     serve_readers(worker)
     loop = asyncio.get_running_loop()
-    closing: set[asyncio.Task[str | None]] = set()
-
-    def close() -> None:
-        closing.add(loop.create_task(worker.close(reason="stopped by gputui")))
-
-    for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    closing = Shared[str | None]()
+    close = partial(closing.begin, partial(worker.close, reason="stopped by gputui"))
+    for each in END_SIGNALS:
         loop.add_signal_handler(each, close)
     context = loop.create_task(device.make_context()) if device else None
     await worker
@@ -142,7 +141,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     if device and context:
         await device.open(context)
         _report(reports, WorkerReport(worker.address, device.uuid))
-        await device.warm_up(until=lambda: closing or worker.state.tasks)
+        await device.warm_up(until=lambda: closing.begun or worker.state.tasks)
     await worker.finished()
 
 

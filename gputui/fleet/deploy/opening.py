@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +28,7 @@ from gputui.hosts import Host
 from gputui.process.search_path import own_python
 from gputui.protocol.agent import MARKER
 from gputui.snapshot import HostState
+from gputui.tasks import Shared
 
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connection import SshConnection
@@ -68,41 +70,31 @@ class AgentOpener:
 
     def __init__(self, settings: FleetSettings, make_pack: Callable[[], Pack] = load_pack) -> None:
         self._settings = settings
-        self._make_pack = make_pack
-        self._pack: asyncio.Task[Pack] | None = None
-        self._connector: asyncio.Task[Connector] | None = None
+        self._make_pack = partial(asyncio.to_thread, make_pack)
+        self._pack = Shared[Pack]()
+        self._connector = Shared["Connector"]()
 
     async def pack(self) -> Pack:
         """Return the packed agent, made once; after a failure the next call tries again."""
-        if self._pack is None or _failed(self._pack):
-            self._pack = asyncio.create_task(asyncio.to_thread(self._make_pack))
-        return await asyncio.shield(self._pack)
+        return await self._pack.get(self._make_pack)
 
     async def connector(self) -> "Connector":
         """Return what makes SSH connections; the first call imports asyncssh."""
-        if self._connector is None or _failed(self._connector):
-            self._connector = asyncio.create_task(self._make_connector())
-        return await asyncio.shield(self._connector)
+        return await self._connector.get(self._make_connector)
 
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Reach a host and start a relay there."""
+        self._pack.begin(self._make_pack)
         return await open_channel(host, self._settings, self, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
-        if self._connector is not None:
-            await asyncio.wait([self._connector])
-            if not _failed(self._connector):
-                await self._connector.result().close()
+        if connector := await self._connector.close():
+            await connector.close()
 
     async def _make_connector(self) -> "Connector":
         make_connector = await asyncio.to_thread(_import_connector)
         return make_connector(self._settings.ssh_config)
-
-
-def _failed(task: asyncio.Task[Any]) -> bool:
-    """Whether a task has ended without a result."""
-    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def _import_connector() -> "type[Connector]":
@@ -118,11 +110,10 @@ async def open_channel(
     """Reach the host and start a relay there; raises HostError with the stage it failed in."""
     if host.is_local:
         return await _open_local(host, settings, shared, stages)
-    packing = asyncio.create_task(shared.pack())
     connector = await shared.connector()
     connection = await connector.connect(host, stages)
     try:
-        channel, greeting = await _start_relay(host, settings, stages, connection, packing)
+        channel, greeting = await _start_relay(host, settings, stages, connection, shared)
     except BaseException:
         await asyncio.shield(connection.close())
         raise
@@ -177,7 +168,7 @@ async def _start_relay(
     settings: FleetSettings,
     stages: Stages,
     connection: "SshConnection",
-    packing: asyncio.Task[Pack],
+    shared: AgentOpener,
 ) -> tuple[AgentChannel, dict[str, Any]]:
     """Have the loader on the host start the relay; returns its channel and the loader's greeting.
 
@@ -187,7 +178,7 @@ async def _start_relay(
     late = f"its login shell did not start Python within {stages.timeout_s * PATIENT:g} s"
     hint = f"does `ssh {host.ssh_name} true` return? Its shell may wait for input or for a lock"
     async with stages.enter(HostState.PROBING, late, hint, bound_s=stages.timeout_s * PATIENT):
-        pack = await packing
+        pack = await shared.pack()
         try:
             stream = await connection.run(remote.COMMAND)
         except OSError as error:

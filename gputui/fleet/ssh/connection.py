@@ -9,6 +9,7 @@ import asyncssh
 
 from gputui.fleet.agent_channel import READ_BYTES, STDERR_LINES
 from gputui.fleet.ssh.sockets import Proxy
+from gputui.tasks import Tasks, words
 
 CLOSE_S = 2.0
 LOOPBACK = "127.0.0.1"
@@ -96,7 +97,8 @@ class SshStream:
         self._process = process
         self._connection = connection
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._stderr_reader = asyncio.create_task(self._read_stderr())
+        self._tasks = Tasks(self._stderr_lost)
+        self._stderr_reader = self._tasks.start(self._read_stderr(), "reading stderr")
 
     @property
     def stderr_tail(self) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ class SshStream:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._stderr_reader.cancel()
+        await self._tasks.close()
         self._process.close()
         await self._connection.close()
 
@@ -142,6 +144,10 @@ class SshStream:
         with contextlib.suppress(OSError, asyncssh.Error):
             while chunk := await self._process.stderr.read(READ_BYTES):
                 self._stderr.extend(chunk.decode("utf-8", "replace").splitlines())
+
+    def _stderr_lost(self, what: str, error: Exception) -> None:
+        """Go on without: it is read for messages only."""
+        self._stderr.append(f"{what}: {words(error)}")
 
 
 def _address(end: object) -> str:

@@ -7,11 +7,11 @@ host needs it.
 """
 
 import asyncio
-import contextlib
 import random
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import asyncssh
 
@@ -35,6 +35,7 @@ from gputui.fleet.ssh.sockets import Proxy, open_socket
 from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
+from gputui.tasks import Shared
 
 EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
@@ -65,7 +66,7 @@ class Connector:
         self._evaluator = Evaluator(file)
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
-        self._jump_hosts: dict[Route, asyncio.Task[JumpHost]] = {}
+        self._jump_hosts: dict[Route, Shared[JumpHost]] = {}
         self._identities = Identities()
 
     async def connect(self, host: Host, stages: Stages) -> SshConnection:
@@ -83,10 +84,9 @@ class Connector:
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
-        for task in self._jump_hosts.values():
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, HostError):
-                await (await task).connection.close()
+        for each in self._jump_hosts.values():
+            if jump_host := await each.close():
+                await jump_host.connection.close()
 
     async def _connect(
         self, target: "Target", jump: JumpHost | None, stages: Stages
@@ -258,12 +258,9 @@ class Connector:
 
     async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Return the shared connection to the last host of a route."""
-        task = self._jump_hosts.get(route)
-        if task is None or (task.done() and not _alive(task)):
-            task = asyncio.create_task(self._open_jump_host(route, stages))
-            self._jump_hosts[route] = task
+        shared = self._jump_hosts.setdefault(route, Shared(_alive))
         try:
-            return await asyncio.shield(task)
+            return await shared.get(partial(self._open_jump_host, route, stages))
         except HostError as error:
             reason = f"its jump host {route[-1].login_name}: {error.reason}"
             raise stages.error(reason, error.hint, transient=error.transient) from error
@@ -291,7 +288,5 @@ class Target:
         return self.destination.arguments(self.file)
 
 
-def _alive(task: "asyncio.Task[JumpHost]") -> bool:
-    if task.cancelled() or task.exception():
-        return False
-    return not task.result().connection.ssh.is_closed()
+def _alive(jump_host: JumpHost) -> bool:
+    return not jump_host.connection.ssh.is_closed()

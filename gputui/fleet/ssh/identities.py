@@ -10,12 +10,14 @@ import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import asyncssh
 
 from gputui.fleet.ssh.configuration import Authentication
 from gputui.fleet.stages import Question, Stages
+from gputui.tasks import Shared
 
 OPENSSH_KEY = re.compile(
     rb"-----BEGIN OPENSSH PRIVATE KEY-----\s(.*)-----END OPENSSH PRIVATE KEY-----", re.DOTALL
@@ -67,7 +69,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[float, KeyFile]] = {}
-        self._opened: dict[str, asyncio.Task[asyncssh.SSHKey]] = {}
+        self._opened: dict[str, Shared[asyncssh.SSHKey]] = {}
         self.problems: dict[str, str] = {}
         """Path → why a key file could not be used."""
 
@@ -102,17 +104,9 @@ class Identities:
         """Return the private key of a file; raises ValueError without its passphrase."""
         if file.private:
             return file.private
-        task = self._opened.get(file.path)
-        if task is None:
-            task = asyncio.create_task(self._ask(file, stages, tries))
-            self._opened[file.path] = task
-            task.add_done_callback(lambda done: self._forget_failure(file.path, done))
+        opened = self._opened.setdefault(file.path, Shared())
         with stages.pause():
-            return await asyncio.shield(task)
-
-    def _forget_failure(self, path: str, task: asyncio.Task[asyncssh.SSHKey]) -> None:
-        if task.cancelled() or task.exception():
-            self._opened.pop(path, None)
+            return await opened.get(partial(self._ask, file, stages, tries))
 
     async def _ask(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
         question = Question("passphrase", f"Passphrase of the key {file.path}", True)

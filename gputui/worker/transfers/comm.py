@@ -22,6 +22,7 @@ from distributed.comm import registry
 from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
 from distributed.protocol.serialize import Serialize
 
+from gputui.tasks import Tasks
 from gputui.worker.transfers.allocations import Reader, allocations
 from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
 from gputui.worker.transfers.loans import Loan, Page, Ticket
@@ -254,7 +255,7 @@ class _Backend(TLSBackend):  # type: ignore[misc]
 def serve_readers(worker: Any) -> None:
     """Have a worker close mappings when owners ask it to, and ask its own readers likewise."""
     loop = asyncio.get_running_loop()
-    asking: set[asyncio.Task[None]] = set()
+    asking = Tasks(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:
         await asyncio.wrap_future(_threads.submit(mappings.close, pid, page_file, buffer_id))
@@ -264,9 +265,7 @@ def serve_readers(worker: Any) -> None:
         await asyncio.wrap_future(_threads.submit(allocations.free, base))
 
     def begin(base: int, buffer_id: int, readers: frozenset[Reader]) -> None:
-        task = loop.create_task(ask(base, buffer_id, readers))
-        asking.add(task)
-        task.add_done_callback(asking.discard)
+        asking.start(ask(base, buffer_id, readers), "asking readers to close a mapping")
 
     worker.handlers[CLOSE] = close
     allocations.ask_to_close = lambda *which: loop.call_soon_threadsafe(begin, *which)
