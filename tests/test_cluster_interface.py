@@ -8,6 +8,7 @@ import asyncio
 import gc
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -95,6 +96,23 @@ def test_workers_can_start_processes_of_their_own(standing: Standing) -> None:
             return pool.map(abs, [-1, -2])
 
     assert standing[1].submit(pooled, pure=False).result(timeout=60) == [1, 2]
+
+
+def test_a_signal_to_a_process_that_a_task_forked_ends_that_process_alone(
+    standing: Standing,
+) -> None:
+    def ended() -> tuple[int, int | None]:
+        process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+        process.start()
+        process.terminate()
+        process.join(30)
+        return os.getpid(), process.exitcode
+
+    one = [next(iter(standing[0].scheduler_info["workers"]))]
+    first, second = (
+        standing[1].submit(ended, pure=False, workers=one).result(timeout=60) for _ in range(2)
+    )
+    assert first == second == (first[0], -signal.SIGTERM)
 
 
 def test_a_performance_report_has_a_profile(standing: Standing, tmp_path: Path) -> None:

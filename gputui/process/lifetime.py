@@ -10,6 +10,7 @@ import ctypes
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Sequence
 
@@ -26,6 +27,29 @@ REAP_EVERY_S = 0.005
 
 WORKER_MARK = "GPUTUI_WORKER"
 """Set to a worker's pid in its environment: it marks what its tasks start."""
+
+
+def forks_have_own_signals() -> None:
+    """Have a signal that ends a process mean that process alone, though another forked it.
+
+    asyncio's handlers would write it into the pipe that the child shares with its parent's loop: a
+    `multiprocessing.Pool` that ends would end the worker whose task made it.
+    """
+    masks = threading.local()
+
+    def block() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def release() -> None:
+        signal.set_wakeup_fd(-1)
+        for each in END_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=release)
 
 
 def die_with(parent: int) -> None:

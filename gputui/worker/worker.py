@@ -23,7 +23,7 @@ from distributed.worker import DEFAULT_METRICS
 from gputui import torch_tensors
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.process.cgroups import memory_limit
-from gputui.process.lifetime import END_SIGNALS
+from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import WorkerReport
@@ -135,6 +135,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     close = partial(closing.begin, partial(worker.close, reason="stopped by gputui"))
     for each in END_SIGNALS:
         loop.add_signal_handler(each, close)
+    forks_have_own_signals()
     context = loop.create_task(device.make_context()) if device else None
     await worker
     _report(reports, WorkerReport(worker.address))
