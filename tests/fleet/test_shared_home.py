@@ -1,6 +1,7 @@
 """A home that several hosts share, over NFS perhaps: nothing in it needs a lock that NFS lacks."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gputui
+from gputui.fleet.deploy import preparing
 
 LOCKING = {
     "agent/place.py",
@@ -86,6 +88,18 @@ def test_the_lock_of_a_host_that_was_asked_to_end_is_free_at_once(
     first.terminate()
     first.communicate(timeout=30)
     assert not (tmp_path / "env.making").exists()
+
+
+def test_a_lock_that_another_host_took_over_meanwhile_is_left_to_it(tmp_path: Path) -> None:
+    lock = tmp_path / "env.making"
+    lock.mkdir()
+    os.utime(lock, (1000, 1000))
+    left = preparing.touched_at(lock)
+    preparing.remove_left(lock, left)
+    assert list(tmp_path.iterdir()) == []
+    lock.mkdir()
+    preparing.remove_left(lock, left)  # a host that found the first one left, and was slower
+    assert list(tmp_path.iterdir()) == [lock]
 
 
 def test_the_lock_of_a_host_that_lost_its_power_is_taken_over(start: Start) -> None:

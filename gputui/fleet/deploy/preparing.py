@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -122,9 +123,22 @@ def take(lock: Path) -> None:
             since = time.monotonic()
         elif time.monotonic() - since > LEFT_S:
             say(line="the host that made it has ended")
-            with contextlib.suppress(OSError):  # where another host was quicker
-                lock.rmdir()
+            remove_left(lock, touched)
         time.sleep(LOOK_EVERY_S)
+
+
+def remove_left(lock: Path, touched: float) -> None:
+    """Remove a lock that was last touched then, and no later one.
+
+    Several hosts may find a lock left, and one of them hold it again before the last removes it.
+    """
+    aside = Path(str(lock) + "." + uuid.uuid4().hex)
+    with contextlib.suppress(OSError):  # another host was quicker
+        lock.rename(aside)
+        if touched_at(aside) == touched:
+            aside.rmdir()
+        else:
+            aside.rename(lock)
 
 
 def keep(lock: Path, done: threading.Event) -> None:
