@@ -98,6 +98,8 @@ class RemoteHead:
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
+        self._unanswered = ""
+        """What a user is to do about a question that came while a screen had the terminal."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
 
@@ -146,7 +148,8 @@ class RemoteHead:
         except HostError as error:
             if not self._met:
                 raise
-            raise HeadError(str(error)) from error  # it was reached before: worth another try
+            # It was reached before: worth another try.
+            raise HeadError(self._unanswered or str(error)) from error
         self._met = True
         return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
 
@@ -195,7 +198,14 @@ class RemoteHead:
             await connection.close()
 
     async def _asked(self, question: Question) -> str | None:
-        return None if self._screen else await self._ask(question)
+        if not self._screen:
+            return await self._ask(question)
+        again = f"gputui attach {self._remote.login}:{self._remote.name}"
+        self._unanswered = (
+            f"{self._host.name} asks for a {question.kind.replace('-', ' ')} again: "
+            f"leave with q, then {again}"
+        )
+        return None
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""

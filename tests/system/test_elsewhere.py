@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from gputui.errors import HeadError, UsageError
+from gputui.fleet.stages import Question
+from gputui.remote.remote_head import RemoteHead, RemoteName
 from tests.processes import processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
@@ -169,8 +172,29 @@ def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: C
         terminal.write(b"y\n")
         shown(terminal, f"{getpass.getuser()}@login: Password: ".encode())
         terminal.write(b"secret\n")
-        shown(terminal, b"no cluster of yours runs on login")
+        shown(terminal, b"no cluster ")  # the server is of this machine, where others may run
         assert process.wait(BOUND_S) == 2
+
+
+async def test_a_screen_that_cannot_answer_its_logins_question_says_what_to_do(
+    asking: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in asking.env.items():
+        monkeypatch.setenv(key, value)
+    answers = {"host-key": "yes", "password": "secret"}
+
+    async def ask(question: Question) -> str | None:
+        return answers[question.kind]
+
+    head = RemoteHead(RemoteName("login", "lab"), ask)
+    with pytest.raises(UsageError, match=r"no cluster .* on login"):
+        await head.reach()
+    await head.close()  # as a lost connection
+    head.leave_terminal()
+    head._met = True
+    with pytest.raises(HeadError, match=r"login asks for a password again: .* attach login:lab"):
+        await head.reach()
+    await head.close()
 
 
 def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
