@@ -21,10 +21,10 @@ from gputui.errors import ProtocolError
 LARGEST_INT = 2**63
 LARGEST_FLOAT = 1e100
 """Finite in any sum and product that is taken of it."""
-LARGE = (b"0" * 19, b"e000", b"e+000", b"E000", b"E+000")
-"""A line whose digits, as zeros, show none of these has no larger integer, and no infinite float:
-`1e999` is one to `json`, and what is encoded of it nobody takes."""
-DIGITS_AS_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+LARGE_INT, LARGE_EXPONENT = b"0" * 19, b"e000"
+"""A line whose digits, as zeros, show neither has no larger integer, and no infinite float: `1e999`
+is one to `json`, and what is encoded of it nobody takes."""
+DIGITS_AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
 
@@ -70,8 +70,8 @@ class WrongTypeError(Exception):
 
 def _parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
-    zeros = line.translate(DIGITS_AS_ZEROS)
-    large = any(each in zeros for each in LARGE)
+    zeros = line.translate(DIGITS_AS_ZEROS, b"+")
+    large = LARGE_INT in zeros or LARGE_EXPONENT in zeros
     # Given bytes, json.loads would take half of a surrogate pair.
     value = (BOUNDED if large else PLAIN).decode(line.decode())
     if SURROGATE.search(line):
