@@ -20,7 +20,7 @@ from gputui.presets.definition import RAPIDS_INSTALL
 from gputui.presets.job import Job
 
 BYTES_A_ROW = 16
-COPIES = 4
+COPIES = 6
 """Of a partition, at the peak of a task."""
 ORDERS_A_CUSTOMER = 4
 AMOUNTS = 1000
