@@ -40,6 +40,7 @@ BARS: dict[str, dict[str, float]] = {
     **{f"CuPy, {size:,} MiB, pair, first": {"ucx": 0.8} for size in PAIRS_MIB[1:]},
     **{name: {"ucx": 1 / 0.85, "tcp": 10.0} for name in EXPRESSIONS},
     SVD: {"tcp": 1.1},
+    "NumPy, 256 MiB, pair": {"bytes": 3.0},
 }
 """Row → how many times as fast as a side gputui is to be."""
 

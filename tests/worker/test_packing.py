@@ -34,7 +34,7 @@ def ticket_of(loan: Loan) -> Ticket:
 @pytest.mark.parametrize("check", [False, True])
 def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
     packed = Lender(loan, None, check=check).pack({"array": ARRAY, "text": "text"})
-    value = unpack(packed, ticket_of(loan))
+    value = unpack(packed, ticket_of(loan), {})
     assert isinstance(value, dict)
     np.testing.assert_array_equal(value["array"], ARRAY)
     assert value["text"] == "text"
@@ -45,7 +45,7 @@ def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loa
     [shared] = [part for part in packed.parts if isinstance(part, SharedBuffer)]
     os.pwrite(shared.descriptor, b"\xff", 0)
     with pytest.raises(DamagedError):
-        unpack(packed, ticket_of(loan))
+        unpack(packed, ticket_of(loan), {})
 
 
 def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
@@ -53,7 +53,7 @@ def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
     ticket = ticket_of(loan)
     loan.release()
     with pytest.raises(NotHeldError):
-        unpack(packed, ticket)
+        unpack(packed, ticket, {})
 
 
 def test_a_location_that_says_anything_but_a_location_is_none() -> None:

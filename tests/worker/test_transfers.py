@@ -116,7 +116,7 @@ def test_small_values_go_along(client: Client) -> None:
 
 
 def test_what_was_moved_counts_once(client: Client) -> None:
-    """The owner maps nothing, and keeps nothing once the reader has it."""
+    """The owner keeps nothing once the reader has it, and the reader nothing for long."""
     owner, reader = workers(client)
     value = client.submit(numbers, workers=[owner], pure=False)
     copy = client.submit(lambda x: x, value, workers=[reader], pure=False)
@@ -128,7 +128,7 @@ def test_what_was_moved_counts_once(client: Client) -> None:
         return maps, sum("gputui-array" in name for name in opened)
 
     until(lambda: client.run(files, workers=[owner]) == {owner: (0, 0)})
-    assert client.run(files, workers=[reader]) == {reader: (1, 0)}
+    until(lambda: client.run(files, workers=[reader]) == {reader: (1, 1)})
     del value, copy
     until(lambda: client.run(files, workers=[reader]) == {reader: (0, 0)})
 

@@ -3,7 +3,7 @@
 It differs from Dask's for one exchange only, a `get_data` between two workers near each other:
 
     reader                                    owner
-    get_data, keys                 ──────▶
+    get_data, keys, spare files    ──────▶
                                    ◀──────    OK, values packed; what they lend is held
     copy, look whether it is held
     "OK" or AsBytes                ──────▶release; after AsBytes send the values as Dask does
@@ -15,12 +15,13 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from distributed.comm import registry
 from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
 from distributed.protocol.serialize import Serialize
+from tornado.ioloop import PeriodicCallback
 
 from gputui.tasks import Tasks
 from gputui.worker.transfers.allocations import Reader, allocations
@@ -29,10 +30,12 @@ from gputui.worker.transfers.loans import Loan, Page, Ticket
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
 from gputui.worker.transfers.reasons import say_once
+from gputui.worker.transfers.shared_memory import KEPT_BYTES, KEPT_S, Block, Places, blocks
 from gputui.worker.transfers.ways import Way, came
 
 THREADS = 4
 CLOSE = "gputui_close_mapping"
+OFFERS = "gputui_offers"
 ANSWER_S, AGAIN_S = 10.0, 0.2
 
 _threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
@@ -90,8 +93,10 @@ class WorkerComm(TLS):  # type: ignore[misc]
     _loan: Loan | None = None
     _answer: Any = None
     """As owner: the answer as Dask would send it."""
-    _expecting = False
-    """As reader: whether what comes next answers a get_data."""
+    _places: Places | None = None
+    """As owner: what the reader offered."""
+    _offered: dict[int, Block] | None = None
+    """As reader, as long as what comes next answers a get_data: what it offered."""
 
     def handshake_info(self) -> dict[str, Any]:
         """Return what Dask says of this end, and where it is."""
@@ -103,7 +108,9 @@ class WorkerComm(TLS):  # type: ignore[misc]
         if isinstance(msg, dict):
             if msg.get("op") == "get_data":
                 came(Way.CONNECTION)
-                self._expecting = self._near() is not None
+                if self._near():
+                    self._offered = blocks.offered()
+                    msg = {**msg, OFFERS: [astuple(b.offer) for b in self._offered.values()]}
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
         self._asked = None
@@ -117,12 +124,14 @@ class WorkerComm(TLS):  # type: ignore[misc]
         """Read a message; an answer with its values put together."""
         if self._loan:
             return await self._read_after_lending(deserializers)
+        offered, self._offered = self._offered, None
+        if offered is not None:
+            return await self._read_lent(offered, deserializers)
         msg = await super().read(deserializers)
-        if self._expecting:
-            self._expecting = False
-            return await self._take(msg, deserializers)
         if isinstance(msg, dict) and msg.get("op") == "get_data":
-            self._asked = msg if self._near() else None
+            there, offers = self._near(), msg.pop(OFFERS, ())
+            self._asked = msg if there else None
+            self._places = Places.parse(there, offers) if there else None
         return msg
 
     def abort(self) -> None:
@@ -148,7 +157,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
         there = self._near()
         assert there
         exporter = _side.exporter(there, self._asked.get("who"))
-        work = _threads.submit(_lend, _side, exporter, values)
+        work = _threads.submit(_lend, _side, exporter, self._places, values)
         try:
             loan, lent = await asyncio.wrap_future(work)
         except asyncio.CancelledError:
@@ -172,19 +181,26 @@ class WorkerComm(TLS):  # type: ignore[misc]
         finally:
             self._release()
 
-    async def _take(self, msg: Any, deserializers: Any) -> Any:
-        """Return the answer with what was lent put together; ask again for what cannot be."""
-        if not isinstance(msg, dict) or not isinstance(msg.get("data"), dict):
-            return msg
-        if not any(isinstance(value, Lent) for value in msg["data"].values()):
-            return msg
+    async def _read_lent(self, offered: dict[int, Block], deserializers: Any) -> Any:
+        """Read an answer, and put together what was lent; ask again for what cannot be."""
         try:
-            data = await asyncio.wrap_future(_threads.submit(_put_together, msg["data"]))
+            msg = await super().read(deserializers)
+        except BaseException:
+            blocks.drop(offered.values())  # the owner may be writing into them still
+            raise
+        data = msg.get("data") if isinstance(msg, dict) else None
+        if not isinstance(data, dict) or not any(isinstance(v, Lent) for v in data.values()):
+            blocks.give_back(offered.values())
+            return msg
+        work = _threads.submit(_put_together, data, offered)
+        work.add_done_callback(lambda _: blocks.give_back(offered.values()))
+        try:
+            taken = await asyncio.wrap_future(work)
         except Exception as error:
             say_once(f"values come as bytes: {type(error).__name__}: {error}")
             again = AsBytes(maps_device=not isinstance(error, NoMappingError))
         else:
-            return {**msg, "data": data}
+            return {**msg, "data": taken}
         came(Way.CONNECTION)
         await super().write(Serialize(again))
         return await super().read(deserializers)
@@ -201,14 +217,14 @@ class WorkerComm(TLS):  # type: ignore[misc]
 
 
 def _lend(
-    side: Side, exporter: Exporter | None, values: dict[Any, Any]
+    side: Side, exporter: Exporter | None, places: Places | None, values: dict[Any, Any]
 ) -> tuple[Loan, dict[Any, Any]]:
     """Pack what is worth it; a value that cannot be pickled so goes as Dask sends it."""
     slot, word = side.page.take()
     loan = Loan(side.page, slot)
     ticket = Ticket(side.location, slot, word)
     try:
-        lender = Lender(loan, exporter, check=side.check)
+        lender = Lender(loan, exporter, check=side.check, places=places)
         return loan, {key: _lent(value, ticket, lender) for key, value in values.items()}
     except BaseException:
         loan.release()
@@ -227,9 +243,9 @@ def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
         return value
 
 
-def _put_together(data: dict[Any, Any]) -> dict[Any, Any]:
+def _put_together(data: dict[Any, Any], offered: dict[int, Block]) -> dict[Any, Any]:
     return {
-        key: unpack(value.packed, value.ticket) if isinstance(value, Lent) else value
+        key: unpack(value.packed, value.ticket, offered) if isinstance(value, Lent) else value
         for key, value in data.items()
     }
 
@@ -253,8 +269,18 @@ class _Backend(TLSBackend):  # type: ignore[misc]
 
 
 def serve_readers(worker: Any) -> None:
-    """Have a worker close mappings when owners ask it to, and ask its own readers likewise."""
+    """Have a worker close mappings when owners ask it to, and ask its own readers likewise.
+
+    What it keeps for the next arrays is given up when it is not used.
+    """
     loop = asyncio.get_running_loop()
+
+    def trim() -> None:
+        _threads.submit(blocks.trim)
+
+    worker.periodic_callbacks["gputui-trim"] = PeriodicCallback(trim, 1000 * KEPT_S / 2)
+    limit = worker.memory_manager.memory_limit
+    blocks.most_bytes = min(KEPT_BYTES, limit // 8) if limit else KEPT_BYTES
     asking = Tasks(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:

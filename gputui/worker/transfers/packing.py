@@ -19,6 +19,7 @@ from gputui.worker.cuda import driver
 from gputui.worker.transfers import device_arrays, shared_memory
 from gputui.worker.transfers.cuda_ipc import Exporter, MappedBytes
 from gputui.worker.transfers.loans import Loan, Ticket, check_held
+from gputui.worker.transfers.shared_memory import Block, Places, blocks
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
@@ -34,8 +35,10 @@ class DamagedError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class SharedBuffer:
-    """A host buffer in a memory file of its owner."""
+    """A host buffer in a memory file."""
 
+    offered: bool
+    """Whether it is the reader's file, or a new one of its owner's."""
     descriptor: int
     size: int
     checksum: int | None
@@ -51,9 +54,15 @@ class Packed:
 class Lender:
     """Packs the values of one message for one reader."""
 
-    def __init__(self, loan: Loan, exporter: Exporter | None, *, check: bool) -> None:
-        """Lend from a loan, device memory through an exporter; state checksums on request."""
+    def __init__(
+        self, loan: Loan, exporter: Exporter | None, *, check: bool, places: Places | None = None
+    ) -> None:
+        """Lend from a loan, device memory through an exporter; state checksums on request.
+
+        `places` are the reader's own, for host buffers.
+        """
         self._loan = loan
+        self._places = places
         self._exporter = exporter
         self._settled = False
         self._check = check
@@ -83,12 +92,15 @@ class Lender:
         raw = buffer.raw()
         if raw.nbytes < HOST_FROM_BYTES or len(self._loan.descriptors) >= MOST_FILES:
             return buffer
+        checksum = zlib.crc32(raw) if self._check else None
+        if self._places and (place := self._places.put(raw)) is not None:
+            return SharedBuffer(True, place, raw.nbytes, checksum)
         try:
             descriptor = shared_memory.put(raw)
         except OSError:
             return buffer
         self._loan.descriptors.append(descriptor)
-        return SharedBuffer(descriptor, raw.nbytes, zlib.crc32(raw) if self._check else None)
+        return SharedBuffer(False, descriptor, raw.nbytes, checksum)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -115,22 +127,25 @@ def worth_lending(value: object) -> bool:
     return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
-def unpack(packed: Packed, ticket: Ticket) -> object:
+def unpack(packed: Packed, ticket: Ticket, offered: dict[int, Block]) -> object:
     """Put a value together; raises OSError where its owner has released it.
 
-    What the pickle itself raises is raised, too.
+    What the pickle itself raises is raised, too. Takes what was used out of `offered`.
     """
-    pickled, *buffers = (_taken(part, ticket) for part in packed.parts)
+    pickled, *buffers = (_taken(part, ticket, offered) for part in packed.parts)
     with device_arrays.taking(ticket):
         value: object = pickle.loads(pickled, buffers=buffers)
     check_held(ticket)
     return value
 
 
-def _taken(part: SharedBuffer | Any, ticket: Ticket) -> Any:
+def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, Block]) -> Any:
     if not isinstance(part, SharedBuffer):
         return part
-    view = shared_memory.take(ticket.owner, part.descriptor, part.size)
-    if part.checksum not in (None, zlib.crc32(view)):
+    if part.offered:
+        view = blocks.view(offered.pop(part.descriptor), part.size)
+    else:
+        view = blocks.map(ticket.owner, part.descriptor, part.size)
+    if part.checksum is not None and part.checksum != zlib.crc32(view):
         raise DamagedError(f"a host buffer of {part.size} bytes differs from what was lent")
     return view

@@ -1,21 +1,42 @@
 """Host buffers through memory files: written by the owner, mapped by the reader, in no folder.
 
-`write` allocates each page as it fills it, so a machine without memory answers with an error
-where a store into a mapping would end the process by SIGBUS. The owner never maps the file and
-closes it when the reader has it: the bytes count once, in the reader. After any death the kernel
-frees the file with the last descriptor or mapping. Source: memfd_create(2).
+New memory is what a copy costs most: the kernel finds and maps each page. So a reader keeps the
+files of arrays that it dropped for a few seconds, and offers them with its next request: an owner
+copies into one of these that fits, else into a new one, whose pages `write` allocates, so that a
+machine without memory answers with an error where a store into a mapping would end the process by
+SIGBUS. No file can shrink. The owner keeps none: the bytes count once, in the reader. After any
+death the kernel frees a file with the last descriptor or mapping. Source: memfd_create(2).
 """
 
+import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
+import threading
+import time
 import weakref
+from collections import deque
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
 
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.ways import Way, came
 
 STEP_BYTES = 2**26
 MAP_FAILED = ctypes.c_void_p(-1).value
+SPARE_SHARE = 1.25
+"""Of what is needed: how large an offered file may be."""
+MOST_OFFERED = 16
+MOST_DESCRIPTORS = 256
+"""Held for files in use; what is mapped when there are more is not kept."""
+KEPT_S = 3.0
+KEPT_BYTES = 2**29
+"""Of files that are in no use."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -23,41 +44,214 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, c
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A file of a reader's into which an owner may copy."""
+
+    descriptor: int
+    inode: int
+    size: int
+
+
+@dataclass(slots=True)
+class Block:
+    """A file that this process has mapped."""
+
+    descriptor: int | None
+    address: int
+    size: int
+    dropped_at: float | None = None
+    """Since when it is in no use."""
+    forks: int = 0
+    """How often this process had forked when it came into use."""
+
+    @property
+    def offer(self) -> Offer:
+        """Return how an owner finds it."""
+        assert self.descriptor is not None
+        return Offer(self.descriptor, os.fstat(self.descriptor).st_ino, self.size)
+
+    def free(self) -> None:
+        """Give it up; the kernel frees the file when nobody else has it."""
+        _libc.munmap(self.address, self.size)
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+
+
+class Blocks:
+    """The files that this process reads arrays from, and those that it keeps for the next ones.
+
+    An array may be dropped in any thread, and by the garbage collector in the middle of what is
+    done here: the lock is reentrant, and what is kept changes one block at a time.
+    """
+
+    def __init__(self) -> None:
+        self.most_bytes = KEPT_BYTES
+        self._kept: deque[Block] = deque()
+        self._kept_bytes = 0
+        self._descriptors = 0
+        self._forks = 0
+        self._lock = threading.RLock()
+
+    def map(self, owner: Location, descriptor: int, size: int) -> memoryview:
+        """Map the file behind an owner's descriptor; raises OSError."""
+        opened = owner.open(descriptor)
+        try:
+            if os.fstat(opened).st_size != size:
+                raise OSError(f"process {owner.pid} has another file behind {descriptor}")
+            block = Block(opened, _mapped(opened, size), size)
+        except BaseException:
+            os.close(opened)
+            raise
+        with self._lock:
+            if self._descriptors < MOST_DESCRIPTORS:
+                self._descriptors += 1
+                return self.view(block, size)
+        os.close(opened)
+        block.descriptor = None
+        return self.view(block, size)
+
+    def view(self, block: Block, size: int) -> memoryview:
+        """Return the start of a block as memory that keeps it from any other use while it lives."""
+        block.dropped_at, block.forks = None, self._forks
+        memory = (ctypes.c_ubyte * size).from_address(block.address)
+        weakref.finalize(memory, self.give_back, (block,)).atexit = False
+        came(Way.MEMORY_FILE)
+        return memoryview(memory).cast("B")
+
+    def give_back(self, blocks: Collection[Block]) -> None:
+        """Keep blocks that are in no use, as far as there is room."""
+        for block in blocks:
+            with self._lock:
+                room = self.most_bytes - self._kept_bytes
+                alone = block.forks == self._forks
+                kept = alone and block.descriptor is not None and block.size <= room
+                if kept:
+                    block.dropped_at = block.dropped_at or time.monotonic()
+                    self._kept_bytes += block.size
+                    self._kept.append(block)
+            if not kept:
+                self.drop((block,))
+
+    def offered(self) -> dict[int, Block]:
+        """Return what owners may copy into, by descriptor; not kept until it is given back."""
+        found: list[Block] = []
+        with self._lock:
+            while self._kept and len(found) < MOST_OFFERED:
+                found.append(self._kept.pop())
+                self._kept_bytes -= found[-1].size
+        return {block.offer.descriptor: block for block in found}
+
+    def drop(self, blocks: Collection[Block]) -> None:
+        """Give blocks up."""
+        for block in blocks:
+            with self._lock:
+                self._descriptors -= block.descriptor is not None
+            block.free()
+
+    def forked(self) -> None:
+        """Let what is in use now take no other array: a child has it mapped, too."""
+        self._forks += 1
+
+    def trim(self) -> None:
+        """Give up what was in no use for a while."""
+        before = time.monotonic() - KEPT_S
+        with self._lock:
+            for _ in range(len(self._kept)):
+                block = self._kept.popleft()
+                if block.dropped_at and block.dropped_at > before:
+                    self._kept.append(block)
+                    continue
+                self._kept_bytes -= block.size
+                self.drop((block,))
+
+
+blocks = Blocks()
+"""This process's."""
+
+os.register_at_fork(before=blocks.forked)
+
+
 def put(buffer: memoryview) -> int:
     """Return the descriptor of a new memory file that holds these bytes; raises OSError."""
-    descriptor = os.memfd_create("gputui-array", os.MFD_CLOEXEC)
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    descriptor = os.memfd_create("gputui-array", flags)
     try:
         written = 0
         while written < buffer.nbytes:
             written += os.write(descriptor, buffer[written : written + STEP_BYTES])
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def take(owner: Location, descriptor: int, size: int) -> memoryview:
-    """Map the memory file behind an owner's descriptor; raises OSError.
+class Places:
+    """Where an owner may put buffers so that the reader has them at once."""
 
-    The memory lives as long as the view, and is this process's alone once the owner has closed it.
-    """
-    opened = owner.open(descriptor)
+    def __init__(self, reader: Location, offers: list[Offer]) -> None:
+        self._reader = reader
+        self._offers = offers
+
+    @classmethod
+    def parse(cls, reader: Location, said: object) -> Self:
+        """Return what a reader offers; nothing where it says anything else."""
+        offers = []
+        for each in said if isinstance(said, list | tuple) else ():
+            if len(each) == 3 and all(type(number) is int for number in each):
+                offers.append(Offer(*each))
+        return cls(reader, offers)
+
+    def put(self, buffer: memoryview) -> int | None:
+        """Copy a buffer into an offered file; return its descriptor there, None where none fits."""
+        while offer := self._fitting(buffer.nbytes):
+            self._offers.remove(offer)
+            with contextlib.suppress(OSError):
+                _copy_into(buffer, self._reader, offer)
+                return offer.descriptor
+        return None
+
+    def _fitting(self, size: int) -> Offer | None:
+        """Return the smallest file that holds so many bytes, and few more."""
+        large = [each for each in self._offers if size <= each.size <= SPARE_SHARE * size]
+        return min(large, key=lambda each: each.size, default=None)
+
+
+def _copy_into(buffer: memoryview, reader: Location, offer: Offer) -> None:
+    """Copy bytes into a reader's file, without the GIL; raises OSError."""
+    numbers = np.asarray(buffer)
+    with _opened(reader, offer) as descriptor:
+        for start in range(0, len(numbers), STEP_BYTES):
+            part = numbers[start : start + STEP_BYTES]
+            address = _mapped(descriptor, len(part), start)
+            try:
+                there = (ctypes.c_ubyte * len(part)).from_address(address)
+                np.copyto(np.asarray(there), part)
+            finally:
+                _libc.munmap(address, len(part))
+
+
+@contextmanager
+def _opened(reader: Location, offer: Offer) -> Iterator[int]:
+    """Open the file that was offered, and no other that has its descriptor since."""
+    descriptor = reader.open(offer.descriptor)
     try:
-        if os.fstat(opened).st_size != size:
-            raise OSError(f"process {owner.pid} has another file behind descriptor {descriptor}")
-        came(Way.MEMORY_FILE)
-        return _mapped(opened, size)
+        found = os.fstat(descriptor)
+        if (found.st_ino, found.st_size) != (offer.inode, offer.size):
+            raise OSError(f"process {reader.pid} has another file behind {offer.descriptor}")
+        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise OSError(f"process {reader.pid} may shrink the file that it offers")
+        yield descriptor
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-def _mapped(descriptor: int, size: int) -> memoryview:
+def _mapped(descriptor: int, size: int, start: int = 0) -> int:
     """Map a file; Python's own mmap would keep a descriptor for each (until 3.13)."""
     access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | mmap.MAP_POPULATE
-    address = _libc.mmap(None, size, access, flags, descriptor, 0)
+    address: int = _libc.mmap(None, size, access, flags, descriptor, start)
     if address == MAP_FAILED:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    memory = (ctypes.c_ubyte * size).from_address(address)
-    weakref.finalize(memory, _libc.munmap, address, size).atexit = False
-    return memoryview(memory).cast("B")
+    return address

@@ -1,0 +1,157 @@
+"""Memory files between an owner and a reader, both in this process."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gputui.worker.transfers import shared_memory
+from gputui.worker.transfers.loans import Page
+from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.shared_memory import Block, Blocks, Offer, Places, put
+
+SIZE = 2**20
+BYTES = memoryview(np.random.default_rng(1).bytes(SIZE))
+OTHERS = memoryview(np.random.default_rng(2).bytes(SIZE))
+
+
+@pytest.fixture
+def here() -> Location:
+    return Location.here(Page().descriptor, device=False)
+
+
+@pytest.fixture
+def blocks() -> Blocks:
+    return Blocks()
+
+
+def taken(blocks: Blocks, here: Location, buffer: memoryview = BYTES) -> memoryview:
+    """Return what a reader has of a buffer that went as a new file."""
+    descriptor = put(buffer)
+    try:
+        return blocks.map(here, descriptor, buffer.nbytes)
+    finally:
+        os.close(descriptor)
+
+
+def offers(found: dict[int, Block]) -> list[tuple[int, int, int]]:
+    return [(each.descriptor or 0, each.offer.inode, each.size) for each in found.values()]
+
+
+def mapped_files() -> int:
+    return Path("/proc/self/maps").read_text().count("memfd:gputui-array")
+
+
+def test_the_file_of_a_dropped_array_takes_the_next_one(blocks: Blocks, here: Location) -> None:
+    view = taken(blocks, here)
+    assert view == BYTES
+    assert not blocks.offered()
+    del view
+    found = blocks.offered()
+    place = Places.parse(here, offers(found)).put(OTHERS)
+    assert place is not None
+    again = blocks.view(found.pop(place), SIZE)
+    assert again == OTHERS
+    assert not blocks.offered()
+    del again
+    blocks.drop(blocks.offered().values())
+    assert mapped_files() == 0
+
+
+def test_an_array_goes_into_the_smallest_file_that_holds_it_and_no_much_larger_one(
+    blocks: Blocks, here: Location
+) -> None:
+    sizes = (SIZE // 2, SIZE * 5 // 4, SIZE * 9 // 8, 2 * SIZE)
+    views = [taken(blocks, here, memoryview(bytes(size))) for size in sizes]
+    del views
+    found = blocks.offered()
+    places = Places.parse(here, offers(found))
+    used = [places.put(BYTES) for _ in range(3)]
+    assert [place and found[place].size for place in used] == [sizes[2], sizes[1], None]
+    blocks.drop(found.values())
+
+
+def test_a_descriptor_that_is_another_file_now_is_not_written_into(
+    here: Location, tmp_path: Path
+) -> None:
+    own = tmp_path / "own"
+    own.write_bytes(bytes(SIZE))
+    with own.open("r+b") as file:
+        inode = os.fstat(file.fileno()).st_ino
+        for said in ((file.fileno(), inode + 1, SIZE), (file.fileno(), inode, SIZE)):
+            assert Places.parse(here, [said]).put(BYTES) is None
+    assert own.read_bytes() == bytes(SIZE)
+
+
+def test_a_file_that_its_reader_could_shrink_is_not_mapped(here: Location) -> None:
+    """A store behind the end of a file would end the owner."""
+    descriptor = os.memfd_create("gputui-array", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(descriptor, SIZE)
+    said = (descriptor, os.fstat(descriptor).st_ino, SIZE)
+    assert Places.parse(here, [said]).put(BYTES) is None
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("said", [None, "text", [[1]], [[1, 2, "3"]], [[True, 2, 3]]])
+def test_offers_that_are_none_are_passed_over(here: Location, said: object) -> None:
+    assert Places.parse(here, said).put(BYTES) is None
+
+
+def test_what_is_not_used_is_given_up(
+    blocks: Blocks, here: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    view = taken(blocks, here)
+    del view
+    blocks.trim()
+    assert mapped_files() == 1
+    monkeypatch.setattr(shared_memory, "KEPT_S", 0.0)
+    blocks.trim()
+    assert mapped_files() == 0
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_no_more_is_kept_than_the_worker_may(blocks: Blocks, here: Location) -> None:
+    blocks.most_bytes = SIZE
+    views = [taken(blocks, here) for _ in range(3)]
+    del views
+    assert mapped_files() == 1
+    blocks.drop(blocks.offered().values())
+
+
+def test_with_many_arrays_in_use_descriptors_are_not(
+    blocks: Blocks, here: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "MOST_DESCRIPTORS", 1)
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    views = [taken(blocks, here) for _ in range(3)]
+    assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
+    assert all(view == BYTES for view in views)
+    views.clear()
+    blocks.drop(blocks.offered().values())
+    assert mapped_files() == 0
+
+
+def test_what_a_forked_child_has_mapped_takes_no_other_array(here: Location) -> None:
+    own = shared_memory.blocks
+    view = taken(own, here)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
+        child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    del view
+    assert not own.offered()
+    assert mapped_files() == 0
+
+
+def test_an_offer_says_where_its_file_is(blocks: Blocks, here: Location) -> None:
+    view = taken(blocks, here)
+    del view
+    [block] = blocks.offered().values()
+    assert block.descriptor is not None
+    assert block.offer == Offer(block.descriptor, os.fstat(block.descriptor).st_ino, SIZE)
+    blocks.drop((block,))
