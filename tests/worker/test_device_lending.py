@@ -176,3 +176,25 @@ def test_a_reader_that_cannot_map_says_so(driver: Any, page: Page) -> None:
     driver.allocated.clear()
     with pytest.raises(NoMappingError):
         mappings.copy(frame, ticket_of(page), 7)
+
+
+def test_memory_is_taken_and_given_back_while_another_thread_lends(driver: Any) -> None:
+    """As a finalizer does, under the pool's lock, while lending waits for the driver."""
+    allocations, lending, done = Allocations(driver), threading.Event(), threading.Event()
+    allocations.add(BASE)
+
+    def export(base: int) -> bytes:
+        lending.set()
+        assert done.wait(BOUND_S)
+        return bytes(64)
+
+    driver.export = export
+    thread = threading.Thread(target=frame_of, args=(driver, allocations))
+    thread.start()
+    assert lending.wait(BOUND_S)
+    driver.allocated[2 * BASE] = 2
+    owner = AllocationOwner(allocations, 2 * BASE)
+    del owner
+    assert 2 * BASE not in driver.allocated
+    done.set()
+    thread.join(BOUND_S)

@@ -3,6 +3,10 @@
 What a peer has mapped is not given back to the driver before the peer closed it, which the driver
 leaves undefined: the pool may drop it at any time, in any thread, and the event loop then asks the
 peers. Who waits for memory waits for that, too. Source: CUDA Runtime API, cudaIpcOpenMemHandle.
+
+`add` and `give_back` take no lock: the pool calls them under its own, also from a finalizer, in a
+thread that may be in the midst of `lend`. Whoever lends holds an array of that memory, so nothing
+can give it back meanwhile.
 """
 
 import threading
@@ -35,36 +39,33 @@ class Allocations:
         self._driver = device
         self._held: dict[int, _Allocation] = {}
         self._withheld: set[int] = set()
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = threading.Condition()
         self.ask_to_close: Callable[[int, int, frozenset[Reader]], object] | None = None
         """Called in any thread, with address, buffer id and readers: `free` when all have."""
 
     def add(self, base: int) -> None:
         """Take note of memory that the driver gave."""
-        with self._changed:
-            self._held[base] = _Allocation()
+        self._held[base] = _Allocation()
 
     def lend(self, base: int, buffer_id: int, reader: Reader) -> bytes | None:
         """Return a handle for a reader that may keep it; None where this is not the pool's."""
-        with self._changed:
-            allocation = self._held.get(base)
-            if allocation is None:
-                return None
-            if not allocation.handle:
-                allocation.buffer_id = buffer_id
-                allocation.handle = self._driver.export(base)
-            allocation.readers.add(reader)
-            return allocation.handle
+        allocation = self._held.get(base)
+        if allocation is None:
+            return None
+        if not allocation.handle:
+            allocation.buffer_id = buffer_id
+            allocation.handle = self._driver.export(base)
+        allocation.readers.add(reader)
+        return allocation.handle
 
     def give_back(self, base: int) -> None:
         """Free memory of which the pool has no more use, now or when its readers closed it."""
-        with self._changed:
-            allocation = self._held.pop(base)
-            if allocation.readers:
-                self._withheld.add(base)
+        allocation = self._held.pop(base)
         if not allocation.readers:
             self._driver.free(base)
-        elif self.ask_to_close:
+            return
+        self._withheld.add(base)
+        if self.ask_to_close:
             self.ask_to_close(base, allocation.buffer_id, frozenset(allocation.readers))
 
     def free(self, base: int) -> None:
