@@ -50,6 +50,7 @@ def gather_facts(
         running=(),
         warnings=watch.warnings(),
         driver_version=watch.driver_version,
+        gpus_known=watch.answered,
     )
 
 

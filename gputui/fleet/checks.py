@@ -156,6 +156,8 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
             f"no GPU {', '.join(missing)}: it has {have}{why}",
             "correct gpus=, or write gpus=none for CPU workers",
         )
+    if not facts.gpus_known:
+        return Problem("gpus", "; ".join(facts.warnings), "try again, or write gpus=none")
     devices = chosen_devices(host, facts)
     if not devices and not settings.cpu_fallback:
         return Problem("gpus", _no_gpu(facts), "write gpus=none for CPU workers")

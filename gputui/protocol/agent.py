@@ -162,6 +162,8 @@ class Facts:
     warnings: tuple[str, ...] = ()
     driver_version: str = ""
     """The NVIDIA driver's own version, `580.159.04`."""
+    gpus_known: bool = True
+    """Whether NVML has said which GPUs there are, or that there can be none."""
     clusters: tuple[str, ...] = ()
     """Other clusters of this user that have an agent on this host, by name."""
 

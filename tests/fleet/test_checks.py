@@ -160,6 +160,14 @@ def test_a_gpu_that_this_cluster_has_is_not_lost_to_others_who_come() -> None:
     assert len(capacity(Host("gpu-a"), facts, skip).devices) == 2
 
 
+def test_a_driver_that_does_not_answer_is_not_taken_for_a_machine_without_gpus() -> None:
+    silent = {"devices": (), "gpus_known": False, "warnings": ("NVML does not answer",)}
+    fallback = replace(SETTINGS, cpu_fallback=True)
+    problem = refusal(settings=fallback, **silent)
+    assert problem is not None and problem.reason == "NVML does not answer"
+    assert refusal(Host("gpu-a", gpus=()), settings=fallback, **silent) is None
+
+
 def test_another_cluster_of_the_same_user_on_the_host_is_named() -> None:
     facts = replace(FACTS, clusters=("night",))
     for host in (Host("gpu-a"), Host("cpu-a", gpus=())):

@@ -62,6 +62,11 @@ class DeviceWatch:
             sampler.wait(max(0.0, until - time.monotonic())) for sampler in self._samplers
         )
 
+    @property
+    def answered(self) -> bool:
+        """Whether NVML was opened, or cannot be."""
+        return self._opened.is_set()
+
     def stop(self, timeout_s: float = 1.0) -> None:
         """End the threads; one that hangs in NVML is left behind, and dies with the process."""
         self._stopped.set()
