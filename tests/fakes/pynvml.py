@@ -325,7 +325,7 @@ def nvmlDeviceGetMaxPcieLinkWidth(handle: Handle) -> int:  # noqa: N802
 
 def nvmlDeviceGetFieldValues(handle: Handle, fields: list[tuple[int, int]]) -> Any:  # noqa: N802
     gpu = _whole("nvmlDeviceGetFieldValues", handle)
-    known = {90: 26562, 138: gpu.nvlink_kib, 139: gpu.nvlink_kib} if gpu.nvlinks else {}
+    known = {164: 26562, 138: gpu.nvlink_kib, 139: gpu.nvlink_kib} if gpu.nvlinks else {}
     return [
         SimpleNamespace(
             nvmlReturn=0 if field in known else CODES["NOT_SUPPORTED"],

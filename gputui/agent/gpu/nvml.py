@@ -43,7 +43,7 @@ CPU_WORDS = 64
 """Affinity masks are read for this many times 64 CPUs."""
 
 SLOW_EVERY = 10
-"""MIG mode, power cap and ECC counts are read every so many readings."""
+"""MIG mode, power cap, ECC counts and NVLink traffic are read every so many readings."""
 
 
 class DeviceLostError(DevicesError):
@@ -52,11 +52,12 @@ class DeviceLostError(DevicesError):
 
 @dataclass(frozen=True, slots=True)
 class SlowReadings:
-    """What hardly ever changes, with the handles of the MIG instances."""
+    """What hardly ever changes or is slow to ask, with the handles of the MIG instances."""
 
     power_limit_w: float | None = None
     ecc_errors: int | None = None
     mig_enabled: bool = False
+    nvlink_bytes_per_s: float | None = None
     instances: tuple[tuple[Any, DeviceReading], ...] = ()
 
 
@@ -212,7 +213,7 @@ class Gpu:
             throttle_reasons=self._throttle_reasons(),
             ecc_errors=slow.ecc_errors,
             processes=() if slow.mig_enabled else self._processes(handle),
-            nvlink_bytes_per_s=self._nvlink.bytes_per_s() if self._nvlink else None,
+            nvlink_bytes_per_s=slow.nvlink_bytes_per_s,
             usable=not slow.mig_enabled,
         )
 
@@ -233,6 +234,7 @@ class Gpu:
             power_limit_w=_watts(ask("nvmlDeviceGetEnforcedPowerLimit", handle)),
             ecc_errors=ask("nvmlDeviceGetTotalEccErrors", handle, 1, 0),
             mig_enabled=mig_enabled,
+            nvlink_bytes_per_s=self._nvlink.bytes_per_s() if self._nvlink else None,
             instances=self._instances() if mig_enabled else (),
         )
 
