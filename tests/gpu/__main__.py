@@ -1,6 +1,7 @@
 """Run Dask's own tests on CuPy arrays, and dask-cuda's operations, on clusters of real GPUs.
 
-`python -m tests.gpu [GPUS…]`, such as `python -m tests.gpu 0 0,1`, writes tests/gpu/RESULTS.md.
+`python -m tests.gpu [GPUS…]`, such as `python -m tests.gpu 0 0,1`, writes tests/gpu/RESULTS.md. A
+last column says what passes in one process, with Dask alone.
 """
 
 import os
@@ -23,6 +24,7 @@ SUITES = {
         *("random", "reductions", "routines", "slicing", "sparse"),
     )
 } | {"operations of dask-cuda's benchmark": "tests/gpu/test_operations.py"}
+ALONE = ""
 BOUND_S = 400.0
 TEST_S = 60
 
@@ -41,14 +43,14 @@ class Ran:
 
 def main() -> None:
     """Run each suite on each cluster, all at once, and write the table."""
-    clusters = sys.argv[1:] or ["0", "0,1"]
+    clusters = [*(sys.argv[1:] or ["0", "0,1"]), ALONE]
     jobs = [(suite, gpus) for suite in SUITES for gpus in clusters]
     with ThreadPoolExecutor(6) as threads:
         ran = dict(
             zip(jobs, threads.map(lambda job: run(SUITES[job[0]], job[1]), jobs), strict=True)
         )
-    heads = [f"{len(gpus.split(','))} GPU{'s' * (',' in gpus)}" for gpus in clusters]
-    lines = [f"| | {' | '.join(heads)} | failed |", "|---" * (len(clusters) + 2) + "|"]
+    lines = [f"| | {' | '.join(map(head, clusters))} | failed |"]
+    lines.append("|---" * (len(clusters) + 2) + "|")
     for suite in SUITES:
         sides = [ran[suite, gpus] for gpus in clusters]
         failed = sorted({name for side in sides for name in side.failed})
@@ -57,7 +59,7 @@ def main() -> None:
     packages = ", ".join(f"{each} {version(each)}" for each in ("dask", "distributed", "numpy"))
     RESULTS.write_text(f"""# On real GPUs, as seen
 
-`python -m tests.gpu {" ".join(clusters)}`, {time.strftime("%Y-%m-%d")}: {gpu_names()}; CuPy \
+`python -m tests.gpu {" ".join(clusters[:-1])}`, {time.strftime("%Y-%m-%d")}: {gpu_names()}; CuPy \
 {cupy_version()}, {packages}.
 Each suite runs on a cluster of gputui's, through its client as Dask's default.
 
@@ -65,8 +67,18 @@ Each suite runs on a cluster of gputui's, through its client as Dask's default.
 """)
 
 
+def head(gpus: str) -> str:
+    """Return the head of a column.
+
+    >>> head("0"), head("0,1"), head(ALONE)
+    ('1 GPU', '2 GPUs', 'Dask alone')
+    """
+    count = len(gpus.split(","))
+    return f"{count} GPU{'s' * (count > 1)}" if gpus else "Dask alone"
+
+
 def run(suite: str, gpus: str) -> Ran:
-    """Return how a suite goes on a cluster of these GPUs."""
+    """Return how a suite goes on a cluster of these GPUs, or without one."""
     with tempfile.TemporaryDirectory(prefix="gt-") as folder:
         report = Path(folder, "report.xml")
         what = (suite,) if suite.endswith(".py") else ("--pyargs", suite)

@@ -11,11 +11,13 @@ runs may share the GPUs. Exit status 1 if not.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import signal
 import sys
 import time
+import traceback
 from typing import Any
 
 import cloudpickle
@@ -35,7 +37,7 @@ def make(seed: int, torch: bool) -> Any:
     import cupy
 
     rng = random.Random(seed)
-    stream = cupy.cuda.Stream(non_blocking=True)
+    stream = rng.choice(_streams())
     with stream:
         arrays = [_array(cupy, rng) for _ in range(rng.randint(1, 5))]
         junk = cupy.ones(rng.choice((10, 10**6, 10**7)))
@@ -49,6 +51,19 @@ def make(seed: int, torch: bool) -> Any:
     wrap = rng.randrange(3)
     value = {"a": arrays, "b": (arrays[0], "text")} if wrap else arrays
     return [value, {"seed": seed}] if wrap == 2 else value
+
+
+def _streams() -> Any:
+    """Return this process's streams, which live on: CuPy's pool knows a stream by its address.
+
+    Were one destroyed with work pending, the next one at its address would be given memory that
+    this work still writes.
+    """
+    import cupy
+
+    if not hasattr(cupy, "_stress_streams"):
+        cupy._stress_streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(3)]
+    return cupy._stress_streams
 
 
 def _array(cupy: Any, rng: random.Random) -> Any:
@@ -138,7 +153,27 @@ def main() -> int:
     rng = random.Random(options.seed)
     hosts = f"localhost gpus={options.gpus} workers-per-gpu={options.workers_per_gpu}"
     with GPUCluster(hosts, name=f"stress-{os.getpid()}") as cluster, Client(cluster) as client:
-        return stress(client, options, rng)
+        try:
+            return stress(client, options, rng)
+        except Exception:
+            print_state(cluster, client)
+            raise
+
+
+def print_state(cluster: GPUCluster, client: Client) -> None:
+    """Print what the workers do, and what they printed last."""
+    with contextlib.suppress(Exception):
+        for address, tasks in client.processing().items():
+            print(address, "has", tasks)
+        for address, stacks in client.run(_stacks, on_error="return").items():
+            print(f"--- {address}\n{stacks}")
+    for name, lines in cluster.get_logs().items():
+        print(f"--- {name}\n{lines[-3000:]}", flush=True)
+
+
+def _stacks() -> str:
+    frames = sys._current_frames().values()
+    return "\n".join("".join(traceback.format_stack(frame)[-6:]) for frame in frames)
 
 
 def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> int:
@@ -150,10 +185,8 @@ def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> i
     started, moved, wrong, kills = time.monotonic(), 0, [], 0
     while (lasted := time.monotonic() - started) < options.seconds:
         due = options.kill and lasted > KILL_EVERY_S * (kills + 0.3)
-        wrong += one_round(client, rng, options.torch, victim=kills if due else None)
+        wrong += one_round(client, rng, count, options.torch, victim=kills if due else None)
         moved, kills = moved + AT_ONCE, kills + due
-        if due:
-            client.wait_for_workers(count, timeout=BOUND_S)
     everywhere(client, used_bytes)
     after = everywhere(client, used_bytes)
     most = max(before.values())
@@ -163,12 +196,26 @@ def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> i
     return 1 if wrong or max(grown.values()) > SLACK_BYTES else 0
 
 
-def one_round(client: Client, rng: random.Random, torch: bool, victim: int | None) -> list[str]:
+def everybody(client: Client, count: int) -> dict[str, int]:
+    """Return the pid of each worker, once all are there: a killed one counts for a moment."""
+    ends = time.monotonic() + BOUND_S
+    while time.monotonic() < ends:
+        answers = client.run(os.getpid, on_error="return")
+        pids = {address: pid for address, pid in answers.items() if isinstance(pid, int)}
+        if len(pids) == count:
+            return pids
+        time.sleep(0.2)
+    raise TimeoutError(f"{count} workers were not there within {BOUND_S} s: {answers}")
+
+
+def one_round(
+    client: Client, rng: random.Random, count: int, torch: bool, victim: int | None
+) -> list[str]:
     """Make values on some workers, check each on another; return what was wrong.
 
     A victim is killed meanwhile: one of the workers, counted round in the order of their names.
     """
-    pids = client.run(os.getpid)
+    pids = everybody(client, count)
     known = client.scheduler_info(n_workers=-1)["workers"]
     addresses = sorted(pids, key=lambda address: known[address]["name"])
     seeds = [rng.getrandbits(40) for _ in range(AT_ONCE)]
