@@ -30,7 +30,14 @@ from gputui.worker.transfers.loans import Loan, Page, Ticket
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
 from gputui.worker.transfers.reasons import say_once
-from gputui.worker.transfers.shared_memory import KEPT_BYTES, KEPT_S, Block, Places, blocks
+from gputui.worker.transfers.shared_memory import (
+    KEPT_BYTES,
+    KEPT_S,
+    KEPT_SHARE,
+    Block,
+    Places,
+    blocks,
+)
 from gputui.worker.transfers.ways import Way, came
 
 THREADS = 4
@@ -280,7 +287,7 @@ def serve_readers(worker: Any) -> None:
 
     worker.periodic_callbacks["gputui-trim"] = PeriodicCallback(trim, 1000 * KEPT_S / 2)
     limit = worker.memory_manager.memory_limit
-    blocks.most_bytes = min(KEPT_BYTES, limit // 8) if limit else KEPT_BYTES
+    blocks.most_bytes = limit // KEPT_SHARE if limit else KEPT_BYTES
     asking = Tasks(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:

@@ -35,8 +35,10 @@ MOST_OFFERED = 16
 MOST_DESCRIPTORS = 256
 """Held for files in use; what is mapped when there are more is not kept."""
 KEPT_S = 3.0
+KEPT_SHARE = 16
+"""Of files that are in no use: one part in so many of the worker's memory limit."""
 KEPT_BYTES = 2**29
-"""Of files that are in no use."""
+"""The same without a limit."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
