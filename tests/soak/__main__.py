@@ -24,14 +24,17 @@ from tests.soak.lab import Lab, SoakError, running_lab
 def main() -> int:
     """Soak for so long, and print what was done and what grew."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
-    parser.add_argument("--hours", type=float, default=1.0)
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--hours", type=float, default=1.0)
+    length.add_argument("--minutes", type=float)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as folder, running_lab(Path(folder)) as lab:
         done, growth = Counter[str](), Growth()
         try:
-            soak(lab, random.Random(options.seed), options.hours * 3600, done, growth)
+            minutes = options.minutes or options.hours * 60
+            soak(lab, random.Random(options.seed), minutes * 60, done, growth)
         except SoakError as failure:
             print(f"failed: {failure}", flush=True)
             return 1
