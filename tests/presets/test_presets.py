@@ -47,7 +47,11 @@ def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_convert_brings_chunks_back_as_they_were(execute: Any) -> None:
     outcome = execute("convert", mebibytes=2)
     assert outcome.result["round_trip_is_exact"]
-    assert all(row["pageable_to_device_bytes_per_s"] > 0 for row in outcome.result["workers"])
+    assert outcome.result["round_trip_bytes"] == 2 * 2 * 2**20
+    assert all(row["within_host_bytes_per_s"] > 0 for row in outcome.result["workers"])
+    assert not any("device" in key for row in outcome.result["workers"] for key in row)
+    assert outcome.figure
+    assert outcome.figure.title == "within host memory"
 
 
 def test_transfer_times_every_pair(execute: Any) -> None:
