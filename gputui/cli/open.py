@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
-from gputui.cli.recorded_runs import drawn
 from gputui.errors import GputuiError, PresetError, UsageError
-from gputui.run.output import TERMINAL, refuse_undeclared
-from gputui.run.output import checked as checked_output
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
@@ -66,13 +63,15 @@ def _prepared(
 
 
 def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object, object, int]:
+    from gputui.cli.recorded_runs import drawn
     from gputui.presets import get, parse
+    from gputui.run.output import checked, refuse_undeclared
 
     preset = get(options["preset"])
     parameters = parse(preset, given)
     parameters.refuse_mistakes(options["backend"])
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
-    output = checked_output(options["save"], options["report"], options["figure"], drawn)
+    output = checked(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
 
     from gputui.run.preset_run import PresetRun, run_preset
@@ -137,6 +136,8 @@ def _request(
 
 def _refuse_together(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not go together."""
+    from gputui.run.output import TERMINAL
+
     if options["attach"] and options["hosts"]:
         raise UsageError(NOT_BOTH)
     if options["demo"] is not None:

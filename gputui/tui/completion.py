@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputui import presets
 from gputui.errors import PresetError
 from gputui.tui.commands.command_registry import Suggest
 from gputui.tui.filter import Fields
@@ -171,6 +170,8 @@ def any_file(_app: "ScreenApp", words: list[str]) -> Iterable[str]:
 
 def runs(_app: "ScreenApp", words: list[str]) -> Iterable[str]:
     """Suggest presets and files of presets, then the preset's parameters and their choices."""
+    from gputui import presets  # the first frame does not wait for them
+
     if len(words) == 1:
         return [*presets.names(), *(f for f in files(words[0], (".py",)) if words[0] or "/" in f)]
     try:

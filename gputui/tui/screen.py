@@ -3,15 +3,31 @@
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from gputui.errors import ExitCode
+from gputui.snapshot import RunStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
-from gputui.tui.run_story import RecordedRuns
+
+if TYPE_CHECKING:
+    from gputui.tui.run_story import RecordedRuns
+
+
+@cache
+def _records() -> "RecordedRuns":
+    from gputui.tui.run_story import RecordedRuns  # when the runs are looked at first
+
+    return RecordedRuns()
+
+
+def _recorded_runs() -> tuple[RunStatus, ...]:
+    return _records()()
 
 
 def run_screen(
@@ -48,7 +64,7 @@ def run_screen(
         start_again=start_again,
         first=first,
         hints=True,
-        earlier_runs=tuple if simulated else RecordedRuns(),
+        earlier_runs=tuple if simulated else _recorded_runs,
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
     if app.last_words:

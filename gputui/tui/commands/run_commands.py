@@ -1,15 +1,16 @@
-"""The command that starts runs: from a form, or at once with all that it takes typed after it."""
+"""The command that starts runs: from a form, or at once with all that it takes typed after it.
+
+Presets are imported where they are used: the first frame does not wait for them.
+"""
 
 import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gputui import presets
 from gputui.errors import HeadError, PresetError
 from gputui.protocol.frontend import Done, StartRun
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import runs
-from gputui.tui.dialogs.form import machine_of
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -21,6 +22,8 @@ def parse_run(argument: str) -> StartRun:
     >>> parse_run("svd rows=20000 cols=100").parameters
     (('rows', '20000'), ('cols', '100'))
     """
+    from gputui import presets
+
     try:
         name, *words = shlex.split(argument)
         pairs = [tuple(word.split("=", 1)) for word in words]
@@ -51,6 +54,7 @@ async def _run(app: "ScreenApp", argument: str) -> None:
 
 async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
     """Open the form, with these texts or those of its last run, and run what is asked."""
+    from gputui.tui.dialogs.form import machine_of
     from gputui.tui.dialogs.run import RunDialog
 
     snapshot = app.watched.snapshot
@@ -70,10 +74,14 @@ def _no_workers(app: "ScreenApp") -> str:
 
 def preset_commands() -> list[Command]:
     """Return a command for each preset, for the palette: it opens the preset's form."""
+    from gputui import presets
+
     return [_preset_command(name) for name in presets.names()]
 
 
 def _preset_command(name: str) -> Command:
+    from gputui import presets
+
     try:
         does = presets.get(name).summary
     except (PresetError, ImportError) as error:

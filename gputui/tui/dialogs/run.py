@@ -4,7 +4,7 @@ The form says with every key what is wrong, what the run would take and whether 
 result is the run's request; the dialog starts nothing itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from textual import events, on
@@ -105,10 +105,13 @@ class RunDialog(Modal[StartRun | None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the list, the form and what it comes to."""
+        options = OptionList(*(Option(name, id=name) for name in self._names), id="presets")
+        options.highlighted = self._names.index(self._first)
         with Vertical():
             with Horizontal():
-                yield OptionList(*(Option(name, id=name) for name in self._names), id="presets")
-                yield VerticalScroll(id="form", can_focus=False)
+                yield options
+                with VerticalScroll(id="form", can_focus=False):
+                    yield from self._filled_in(self._first)
             yield Static(markup=False, id="hint")
             yield Static(markup=False, id="memory")
             yield Static(markup=False, id="command")
@@ -117,12 +120,10 @@ class RunDialog(Modal[StartRun | None]):
                 yield Button("copy command ^y", name="copy", compact=True)
                 yield Button("cancel esc", name="leave", compact=True)
 
-    async def on_mount(self) -> None:
-        """Show the form of the first preset."""
-        options = self.query_one("#presets", OptionList)
-        options.highlighted = self._names.index(self._first)
-        options.focus()
-        await self._show_form(self._first)
+    def on_mount(self) -> None:
+        """Say what the form of the first preset comes to."""
+        self.query_one("#presets", OptionList).focus()
+        self._show_outcome()
 
     @on(OptionList.OptionHighlighted)
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -149,23 +150,26 @@ class RunDialog(Modal[StartRun | None]):
         options.highlighted = next(found, here)
 
     async def _show_form(self, name: str) -> None:
-        form, texts = self.query_one("#form"), dict(self._forms.get(name, {}))
+        form = self.query_one("#form")
         await form.remove_children()
+        await form.mount(*self._filled_in(name))
+        self._show_outcome()
+
+    def _filled_in(self, name: str) -> Iterator[Widget]:
+        """Begin a preset's form, and give its rows; where it cannot be had, why."""
         try:
             preset: Preset = presets.get(name)
         except (PresetError, ImportError) as error:
             self._form = None
-            await form.mount(Static(fmt.safe(str(error)), markup=False, classes="wrong"))
+            yield Static(fmt.safe(str(error)), markup=False, classes="wrong")
             return
         known = {each.name for each in preset.parameters}
-        texts = {key: text for key, text in texts.items() if key in known}
-        self._form = Form(preset, self._machine, texts)
-        rows = [
-            ParameterRow(each, self._form.default_text(each), texts.get(each.name, ""))
-            for each in preset.parameters
-        ]
-        await form.mount(Static(preset.summary, markup=False, classes="title"), *rows)
-        self._show_outcome()
+        typed = self._forms.get(name, {})
+        texts = {key: text for key, text in typed.items() if key in known}
+        self._form = form = Form(preset, self._machine, texts)
+        yield Static(preset.summary, markup=False, classes="title")
+        for each in preset.parameters:
+            yield ParameterRow(each, form.default_text(each), texts.get(each.name, ""))
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:

@@ -108,6 +108,7 @@ class ViewSwitcher(Container):
         for kind in VIEWS:
             self.know(kind)
             await asyncio.sleep(0)
+        await asyncio.to_thread(_prepare_form)
 
     def way_back(self) -> str:
         """Return the view to go back to: once the one that was left last, then the fleet."""
@@ -115,6 +116,12 @@ class ViewSwitcher(Container):
             return ""
         self._was_back = not self._was_back
         return self.came_from if self._was_back and self.came_from else "fleet"
+
+
+def _prepare_form() -> None:
+    """Import the form of runs, and look for presets of other packages."""
+    import_module("gputui.tui.dialogs.run")
+    import_module("gputui.presets.registry").names()
 
 
 def _kind(name: str) -> ViewKind:
