@@ -21,9 +21,11 @@ from gputui.errors import ProtocolError
 LARGEST_INT = 2**63
 LARGEST_FLOAT = 1e100
 """Finite in any sum and product that is taken of it."""
-LARGE_INT, LARGE_EXPONENT = b"0" * 19, b"e000"
+LONG, LONG_WHOLE = b"0" * 19, re.compile(rb"(?<![.0])0{19}")
+EXPONENT, LARGE_EXPONENT = b"e000", re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
 """A line whose digits, as zeros, show neither has no larger integer, and no infinite float: `1e999`
-is one to `json`, and what is encoded of it nobody takes."""
+is one to `json`, and what is encoded of it nobody takes. UUIDs are full of `e123`, but only what a
+number ends with follows it in a number; and a long fraction makes nothing large."""
 DIGITS_AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
@@ -70,13 +72,26 @@ class WrongTypeError(Exception):
 
 def _parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
-    zeros = line.translate(DIGITS_AS_ZEROS, b"+")
-    large = LARGE_INT in zeros or LARGE_EXPONENT in zeros
     # Given bytes, json.loads would take half of a surrogate pair.
-    value = (BOUNDED if large else PLAIN).decode(line.decode())
+    value = (BOUNDED if _may_be_large(line) else PLAIN).decode(line.decode())
     if SURROGATE.search(line):
         json.dumps(value, ensure_ascii=False).encode()
     return value
+
+
+def _may_be_large(line: bytes) -> bool:
+    """Return whether a number of a line may be out of bounds: each then is looked at.
+
+    >>> _may_be_large(b'["x", 1e999]'), _may_be_large(b'["x", 1234567890123456789]')
+    (True, True)
+    >>> _may_be_large(b'["GPU-7e123456-0e99-1e77-e123-0123456789ae", 0.00034093856811523438]')
+    False
+    """
+    zeros = line.translate(DIGITS_AS_ZEROS, b"+")
+    place = zeros.find(EXPONENT)
+    while place >= 0 and not LARGE_EXPONENT.match(zeros, place):
+        place = zeros.find(EXPONENT, place + 1)
+    return place >= 0 or (LONG in zeros and LONG_WHOLE.search(zeros) is not None)
 
 
 def _bounded_int(digits: str) -> int:
