@@ -75,9 +75,13 @@ class Workers:
         self._cgroups = Cgroups()
         self._following = False
 
-    async def run_forkserver(self) -> None:
-        """Keep a forkserver running; it imports while the head decides."""
-        self._forkserver.start()
+    async def run_forkserver(self, *, at_once: bool) -> None:
+        """Keep a forkserver running, from now on or from the first worker.
+
+        One that starts at once imports while the head decides.
+        """
+        if at_once:
+            self._forkserver.start()
         await self._forkserver.run()
 
     async def keep_limits(self) -> None:

@@ -1,7 +1,7 @@
 """What is wrong with hosts: every check on each, by the same path that a cluster takes.
 
-All hosts are reached at once; an agent is started on each that only reports its facts
-and try a port here, and is ended.
+All hosts are reached at once; an agent is started on each, which reports its facts, tries a port
+here, and ends.
 """
 
 import asyncio
@@ -75,6 +75,7 @@ async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> 
             lease_s=settings.lease_s,
             telemetry_interval_s=settings.telemetry_interval_s,
             env=host.env,
+            only_examined=True,
         )
     )
     facts = await _answer(opened.channel, Facts, FACTS_S)

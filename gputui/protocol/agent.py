@@ -32,6 +32,8 @@ class Configure:
     """The cluster's name, for other clusters of this user on the host."""
     frontends: tuple[int, ...] = ()
     """As in `KnowFrontends`."""
+    only_examined: bool = False
+    """Whether no worker will be wanted: a forkserver takes a second of CPU to import."""
 
 
 @dataclass(frozen=True, slots=True)
