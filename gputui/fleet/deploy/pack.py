@@ -15,6 +15,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import gputui
@@ -36,7 +37,7 @@ KEPT_S = 30 * 86400
 MAIN = b"from gputui.agent.__main__ import main\n\nraise SystemExit(main())\n"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pack:
     """A packed agent."""
 
@@ -44,9 +45,9 @@ class Pack:
     path: Path
     """Its path on this machine: a host without SSH starts it from there."""
 
-    @property
+    @cached_property
     def hash(self) -> str:
-        """SHA-256 of the bytes, in hex."""
+        """SHA-256 of the bytes, in hex: the same for every host."""
         return hashlib.sha256(self.data).hexdigest()
 
 
