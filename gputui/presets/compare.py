@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gputui.presets import Figure, Outcome, Parameter, Preset
+from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job, RunWorker
 from gputui.presets.random_sum import TILE, Span, add_tiles, cut
 
@@ -132,6 +132,12 @@ def _run_anywhere() -> None:
     os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    """A tile for each core of a host, with its part that is summed; on a GPU next to nothing."""
+    cores = max(machine.threads, os.cpu_count() or 1)
+    return Memory(0 if machine.backend == "cupy" else cores * 12 * TILE**2)
+
+
 PRESET = Preset(
     name="compare",
     summary="the 2 TB expression on one CPU core, all of them, one GPU and all GPUs",
@@ -140,6 +146,7 @@ PRESET = Preset(
         Parameter("seed", int, 0, "of the random streams", minimum=0, maximum=2**63 - 1),
     ),
     compute=compute,
+    estimate=_estimate,
     units={"elapsed_s": "s", "numbers_per_s": "/s", "two_terabytes_s": "s", "speed_up": "×"},
     draws=True,
 )

@@ -7,9 +7,10 @@ one it was given.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gputui.presets import Outcome, Parameter, Preset
+from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.backends import array_module
 from gputui.presets.job import Job
 from gputui.presets.worker_facts import device_uuid, pinned_uuid
@@ -43,9 +44,15 @@ def add(backend: str, size: int) -> dict[str, Any]:
     }
 
 
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    """Two arrays of integers, and their sum."""
+    return Memory(3 * 8 * values["size"], f"use size ≤ {machine.smallest_bytes // 24:,}")
+
+
 PRESET = Preset(
     name="smoke",
     summary="add two arrays on every worker, and check that each sits on its own GPU",
     parameters=(Parameter("size", int, 1_000_000, "of each array", minimum=1, maximum=10**9),),
     compute=compute,
+    estimate=_estimate,
 )

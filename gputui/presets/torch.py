@@ -7,10 +7,12 @@ linear model, whose weights are known, until it has found them.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
-from gputui.presets import Figure, Library, Outcome, Parameter, Preset
+from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
 
 
@@ -77,6 +79,12 @@ def _rate(torch: Any, device: Any, size: int) -> float:
     return 3 * 2.0 * size**3 / (time.perf_counter() - started)
 
 
+def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
+    """A matrix and its product, in float32; what is trained is small."""
+    fits = math.isqrt(machine.smallest_bytes // 8)
+    return Memory(2 * 4 * values["size"] ** 2, f"use size ≤ {fits:,}")
+
+
 PRESET = Preset(
     name="torch",
     summary="your own functions with futures: one PyTorch task on each GPU",
@@ -86,6 +94,7 @@ PRESET = Preset(
         Parameter("seed", int, 0, "of the training data", minimum=0, maximum=2**63 - 1),
     ),
     compute=compute,
+    estimate=_estimate,
     requires=(Library("torch", "pip install 'gputui[torch]'"),),
     units={"flops_per_s": "FLOP/s"},
     draws=True,

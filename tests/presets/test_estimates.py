@@ -1,6 +1,9 @@
 """What presets say that they take, next to what the processes of their workers took."""
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -10,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from gputui import presets
-from gputui.presets import Machine, random_sum
+from gputui.presets import Machine, compare, random_sum
 from gputui.run import execution
 
 BOUND_S = 20.0
@@ -35,6 +38,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("convert", {"mebibytes": 32}),
     ("transfer", {"mebibytes": 32}),
     ("dataframe", {"rows": 1_000_000, "partitions": 2}),
+    ("smoke", {"size": 2_000_000}),
     ("gridsearch", {"rows": 40_000, "cols": 50, "candidates": 2, "folds": 2}),
 ]
 EVERY_TIME = [CASES[0], CASES[8], CASES[11], CASES[13], CASES[14]]
@@ -109,3 +113,36 @@ def test_the_estimate_of_random_sum_is_what_a_task_takes() -> None:
     assert preset.estimate
     estimate = preset.estimate(values, Machine("numpy", 1, 1, ROOM)).peak_bytes
     assert 0.9 * peak <= estimate <= 2 * peak, peak
+
+
+def test_the_estimate_of_compare_is_what_a_core_takes_times_the_cores() -> None:
+    compare.on_all_cores(0, (0, 1))
+    tracemalloc.start()
+    try:
+        compare.on_all_cores(0, (0, 8 * (os.cpu_count() or 1)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    estimate = presets.get("compare").estimate
+    assert estimate
+    found = estimate({}, Machine("numpy", 1, 1, ROOM)).peak_bytes
+    assert 0.9 * peak <= found <= 2 * peak, peak
+
+
+def test_the_estimate_of_torch_is_what_its_process_takes() -> None:
+    """torch's allocations are its own: a process of 512 MiB shows them next to what it imports."""
+    pytest.importorskip("torch")
+    size = 8192
+    code = (
+        "import resource; from gputui.presets.torch import train\n"
+        "train('numpy', 64, 1, 0)\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        f"train('numpy', {size}, 1, 0)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    peak = int(done.stdout) * 1024
+    estimate = presets.get("torch").estimate
+    assert estimate
+    found = estimate({"size": size}, Machine("numpy", 1, 1, ROOM)).peak_bytes
+    assert 0.9 * peak <= found <= 2 * peak, peak
