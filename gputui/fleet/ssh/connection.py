@@ -13,6 +13,8 @@ from gputui.tasks import Tasks, words
 
 CLOSE_S = 2.0
 LOOPBACK = "127.0.0.1"
+STDERR_BYTES_PER_S = 2**20
+"""Of a command's stderr that is read: all of it is for its last lines."""
 
 
 class SshConnection:
@@ -141,9 +143,11 @@ class SshStream:
         self._connection.ssh.abort()
 
     async def _read_stderr(self) -> None:
+        """Keep its last lines; a host that writes more than is read waits, by SSH's window."""
         with contextlib.suppress(OSError, asyncssh.Error):
             while chunk := await self._process.stderr.read(READ_BYTES):
                 self._stderr.extend(chunk.decode("utf-8", "replace").splitlines())
+                await asyncio.sleep(len(chunk) / STDERR_BYTES_PER_S)
 
     def _stderr_lost(self, what: str, error: Exception) -> None:
         """Go on without: it is read for messages only."""
