@@ -97,7 +97,17 @@ class AgentPlace:
                 return False
             self.path.unlink(missing_ok=True)
             self._lock.unlink(missing_ok=True)
+            for turn in self.path.parent.glob(f"{self.turn.name}*"):
+                turn.unlink(missing_ok=True)
             return True
+
+    @property
+    def turn(self) -> Path:
+        """The file, and the beginning of others, by which the workers of a host take turns.
+
+        It is locked: in the folder of workers, which may be on NFS, there may be no locks.
+        """
+        return self.path.with_suffix(".turn")
 
     def _listens(self) -> bool:
         """Return whether an agent is there, without waiting for it."""

@@ -65,6 +65,7 @@ class Workers:
         """Start workers within `scratch`; `cpus_near` gives the CPUs near a device."""
         self._cpus_near = cpus_near
         self._scratch = scratch
+        self._place = place
         self._send = send
         self._workers: dict[str, WorkerProcess] = {}
         self._credentials: Credentials | None = None
@@ -260,7 +261,7 @@ class Workers:
             scheduler_address=order.scheduler_address,
             listen_host=order.listen_host,
             scratch=str(folder),
-            lock=str(self._scratch / "cuda.lock"),
+            lock=str(self._place.turn),
             cpus=tuple(sorted(near)),
         )
         self._forkserver.order(fork, (printed, reports))

@@ -19,7 +19,7 @@ LOCKING = {
     "worker/cuda.py",
     "worker/device.py",
 }
-"""Modules that lock files: in the runtime and the scratch folder, which are this machine's own."""
+"""Modules that lock files: in the runtime folder, which is this machine's own."""
 ALONE = """
 import sys
 from pathlib import Path
