@@ -118,7 +118,7 @@ def compute(job: Job) -> Outcome:
         Figure(
             "bar",
             f"orders of {job['least']:g} and more",
-            "sum",
+            "sum of amounts",
             labels=regions,
             y=totals,
         ),

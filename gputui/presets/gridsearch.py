@@ -8,6 +8,7 @@ of cuML on GPUs, of scikit-learn on CPUs. The scores are those that
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from functools import partial
@@ -24,6 +25,7 @@ Samples = tuple[Any, Any]
 """Features (rows, cols) and target (rows,)."""
 
 NOISE = 3.0
+MOST_BARS = 16
 
 
 def compute(job: Job) -> Outcome:
@@ -46,13 +48,17 @@ def compute(job: Job) -> Outcome:
             "fits": len(fits),
             "scores": means,
         },
-        Figure(
-            "bar",
-            "mean score (r²) of each alpha",
-            labels=tuple(f"{alpha:.1e}" for alpha in alphas),
-            y=tuple(means),
-        ),
+        _figure(alphas, means),
     )
+
+
+def _figure(alphas: list[float], means: list[float]) -> Figure:
+    """Draw a bar for each candidate, or a line where there are many."""
+    title, y_label, y = "mean score of each alpha", "r²", tuple(means)
+    if len(alphas) > MOST_BARS:
+        x = tuple(map(math.log10, alphas))
+        return Figure("line", title, y_label, "log₁₀ alpha", x=x, y=y)
+    return Figure("bar", title, y_label, labels=tuple(f"{a:.1e}" for a in alphas), y=y)
 
 
 def candidates(count: int) -> list[float]:

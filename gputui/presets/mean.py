@@ -175,12 +175,14 @@ def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
     """Draw the values; where there is one only, that of each tile."""
     shown = [_finished(part, what) for part in parts] if axis == "none" else values
     step = max(1, len(shown) // 500)
+    each = {"none": "tile", "0": "column", "1": "row"}[axis]
     return Figure(
         "line",
-        f"{what} of each " + {"none": "tile", "0": "column", "1": "row"}[axis],
+        f"{what} of each {each}",
+        what,
+        each,
         x=tuple(map(float, range(0, len(shown), step))),
         y=tuple(map(float, shown[::step])),
-        x_label="index",
     )
 
 

@@ -157,6 +157,7 @@ def _figure(found: Decomposition) -> Figure:
     return Figure(
         kind="line",
         title="singular values" if found.errors is None else "estimated singular values",
+        y_label="σ",
         x_label="index",
         x=tuple(map(float, range(0, len(s), step))),
         y=tuple(map(float, s[::step])),

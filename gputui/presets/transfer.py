@@ -42,6 +42,7 @@ def compute(job: Job) -> Outcome:
         Figure(
             kind="heat",
             title="worker to worker, GB/s (from: across, to: down)",
+            y_label="GB/s",
             labels=names,
             matrix=tuple(tuple(_giga(rates.get((a, b))) for a in names) for b in names),
         ),

@@ -104,6 +104,13 @@ def test_gridsearch_finds_what_scikit_learn_finds(execute: Any, rows: int) -> No
     assert result["best_alpha"] == search.best_params_["ridge__alpha"]
 
 
+def test_many_candidates_are_a_line_over_the_power_of_ten_and_few_are_bars() -> None:
+    few, many = (gridsearch._figure(gridsearch.candidates(n), [0.5] * n) for n in (9, 50))
+    assert (few.kind, many.kind) == ("bar", "line")
+    assert many.x[0] == pytest.approx(-3)
+    assert many.x[-1] == pytest.approx(3)
+
+
 def test_compare_measures_cores_and_says_what_is_extrapolated(execute: Any) -> None:
     rows = execute("compare", seconds=0.05).result["rows"]
     assert [row["name"] for row in rows] == ["one CPU core", "all CPU cores"]
