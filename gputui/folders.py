@@ -46,6 +46,9 @@ def cache_folders() -> tuple[Path, ...]:
     return cache / "gputui", _temporary()
 
 
+SCRATCH_PREFIX = "gputui-"
+
+
 def make_scratch_folder(parent: str | None = None) -> Path:
     """Make a new folder for what an agent and its workers write, in `parent` or the usual place.
 
@@ -54,7 +57,7 @@ def make_scratch_folder(parent: str | None = None) -> Path:
     try:
         if parent:
             Path(parent).mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix="gputui-", dir=parent))
+        return Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=parent))
     except OSError as error:
         where = parent or tempfile.gettempdir()
         raise FolderError(f"no scratch folder in {where}: {error.strerror}") from error

@@ -54,9 +54,12 @@ class AgentPlace:
         return connection
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[int]:
-        """Hold the lock, a descriptor, under which an agent is looked for and started."""
-        descriptor = self._locked()
+    def alone(self, *, wait: bool = True) -> Iterator[int]:
+        """Hold the lock, a descriptor, under which an agent is looked for and started.
+
+        Without `wait`, raises BlockingIOError where another process holds it.
+        """
+        descriptor = self._locked(wait=wait)
         try:
             yield descriptor
         finally:
@@ -90,9 +93,20 @@ class AgentPlace:
                     found.add(cluster)
         return tuple(sorted(found))
 
-    def sweep(self) -> bool:
-        """Remove the socket and the lock, unless an agent listens there; True when none does."""
-        with self.alone():
+    def sweep_others(self) -> None:
+        """Remove what agents left that were killed, in this folder."""
+        for path in self.path.parent.glob("agent-*.lock"):
+            other = AgentPlace(path.with_suffix(".sock"))
+            with contextlib.suppress(OSError):  # BlockingIOError, too: somebody is there
+                if other != self and not other._listens():
+                    other.sweep(wait=False)
+
+    def sweep(self, *, wait: bool = True) -> bool:
+        """Remove the socket and the lock, unless an agent listens there; True when none does.
+
+        Without `wait`, raises BlockingIOError where another process looks for that agent.
+        """
+        with self.alone(wait=wait):
             if self._is_served():
                 return False
             self.path.unlink(missing_ok=True)
@@ -137,11 +151,15 @@ class AgentPlace:
     def _lock(self) -> Path:
         return self.path.with_suffix(".lock")
 
-    def _locked(self) -> int:
+    def _locked(self, *, wait: bool) -> int:
         """Return the lock's descriptor; a lock that was removed while we waited is none."""
         while True:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                os.close(descriptor)
+                raise
             if os.fstat(descriptor).st_nlink:
                 return descriptor
             os.close(descriptor)

@@ -23,6 +23,7 @@ from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.lease import Lease
 from gputui.agent.other_clusters import OtherClusters
 from gputui.agent.place import AgentPlace
+from gputui.agent.scratch import own, sweep
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans
@@ -75,6 +76,7 @@ def supervise(
     """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
+    own(scratch)
     log = StderrLog(scratch / LOG)
     loop = asyncio.new_event_loop()
     try:
@@ -101,6 +103,7 @@ class Supervisor:
         self._environ = environ
         self._scratch = scratch
         self._log = log
+        self._place = place
         self._others = OtherClusters(place, configure.cluster_id, self.send)
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
@@ -122,6 +125,7 @@ class Supervisor:
         reader = TelemetryReader(self._watch, scratch=self._scratch)
         server = await asyncio.start_unix_server(self._accept, sock=listener)
         self._lasting.start(self._end_with_lease(), "the lease")
+        self._work.start(self._sweep(), "removing what agents left that were killed")
         forkserver = self._workers.run_forkserver(at_once=not self._configure.only_examined)
         self._lasting.start(forkserver, "starting workers")
         self._lasting.start(self._keep("telemetry", partial(self._tell_readings, reader)), "")
@@ -138,6 +142,10 @@ class Supervisor:
             reader.close()
             self._watch.stop()
             await self._part()
+
+    async def _sweep(self) -> None:
+        await asyncio.to_thread(sweep, self._scratch.parent)
+        await asyncio.to_thread(self._place.sweep_others)
 
     def send(self, message: FromAgent) -> None:
         """Send to the head, if one is connected: the next one gets the state with the facts."""

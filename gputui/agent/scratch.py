@@ -1,0 +1,48 @@
+"""The folder of an agent and its workers: whose it is, and what agents that were killed left."""
+
+import contextlib
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gputui.folders import SCRATCH_PREFIX, read_own_file, write_whole
+from gputui.process.procfs import own_place, process_stat
+
+OWNER = "owner.json"
+
+
+def own(scratch: Path) -> None:
+    """Note in the folder that it is this process's, for `sweep`."""
+    stat = process_stat(os.getpid())
+    owner = {**asdict(own_place()), "pid": os.getpid(), "ticks": stat.start_ticks if stat else 0}
+    with contextlib.suppress(OSError):  # a full disk: nobody sweeps it then
+        write_whole(scratch / OWNER, json.dumps(owner).encode())
+
+
+def sweep(parent: Path) -> None:
+    """Remove the folders of this user's agents that are gone: killed, or when the power was.
+
+    What workers spilled lies there. Folders that may be of another machine's agents, or of another
+    container's, are left alone: a pid means nothing there.
+    """
+    for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            own_dir = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
+            if own_dir and _is_left(json.loads(read_own_file(folder / OWNER))):
+                shutil.rmtree(folder)
+
+
+def _is_left(owner: dict[str, Any]) -> bool:
+    """Return whether an owner has ended: with its machine's last boot, or as a process here."""
+    here = own_place()
+    if owner["machine"] != here.machine:
+        return False
+    if owner["boot"] != here.boot:
+        return True
+    if owner["pids"] != here.pids:
+        return False
+    stat = process_stat(owner["pid"])
+    return stat is None or stat.start_ticks != owner["ticks"]

@@ -1,0 +1,92 @@
+"""The folders of agents that were killed, or whose machine was, are removed by the next one."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gputui.agent.place import AgentPlace
+from gputui.agent.scratch import OWNER, own, sweep
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """The folder of an agent that has ended without a word, with what a worker spilled."""
+    folder = tmp_path / "gputui-left"
+    (folder / "localhost-gpu0").mkdir(parents=True)
+    (folder / "localhost-gpu0" / "spilled").write_bytes(b"x" * 100)
+    own(folder)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    change(folder, pid=ended.pid)
+    return folder
+
+
+def change(folder: Path, **changes: object) -> None:
+    path = folder / OWNER
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_what_was_left_is_removed_and_what_is_in_use_is_not(left: Path, tmp_path: Path) -> None:
+    used = tmp_path / "gputui-used"
+    used.mkdir()
+    own(used)
+    unnamed = tmp_path / "gputui-unnamed"
+    unnamed.mkdir()
+    sweep(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [unnamed, used]
+
+
+def test_a_pid_that_another_process_has_by_now_is_no_owner(left: Path, tmp_path: Path) -> None:
+    change(left, pid=os.getpid(), ticks=1)
+    sweep(tmp_path)
+    assert not left.exists()
+
+
+def test_what_was_left_before_the_machine_started_is_removed(left: Path, tmp_path: Path) -> None:
+    change(left, boot="the last one", pids="pid:[1]", pid=os.getpid())
+    sweep(tmp_path)
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("where", [{"machine": "another"}, {"pids": "pid:[1]"}])
+def test_what_another_machine_or_container_has_is_left_alone(
+    left: Path, tmp_path: Path, where: dict[str, str]
+) -> None:
+    change(left, **where)
+    sweep(tmp_path)
+    assert left.exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": 1}'])
+def test_an_owner_that_cannot_be_read_is_left_alone(left: Path, tmp_path: Path, text: str) -> None:
+    (left / OWNER).write_text(text)
+    sweep(tmp_path)
+    assert left.exists()
+
+
+def test_a_link_is_not_followed(left: Path, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    left.rename(away)
+    left.symlink_to(away)
+    sweep(tmp_path)
+    assert (away / OWNER).exists()
+
+
+def test_the_places_of_agents_that_were_killed_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    own_place, killed, lives, starts = (AgentPlace.of("c", name) for name in "abcd")
+    for each in (own_place, killed):
+        with each.alone():
+            each.listen().close()
+    with lives.alone():
+        listener = lives.listen()
+    with starts.alone(), listener:
+        own_place.sweep_others()
+        there = {path.name for path in own_place.path.parent.iterdir()}
+    assert {own_place.path.name, lives.path.name, starts.path.with_suffix(".lock").name} <= there
+    assert not {killed.path.name, killed.path.with_suffix(".lock").name} & there
