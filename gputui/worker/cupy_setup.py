@@ -14,6 +14,7 @@ from typing import Any
 
 import cupy
 from cupy_backends.cuda.libs import curand
+from dask.array.dispatch import concatenate_lookup
 
 from gputui.worker.rmm_pool import ALIGNMENT, RmmOptions, use_rmm
 from gputui.worker.transfers.allocations import AllocationOwner, allocations
@@ -91,6 +92,15 @@ def release_generators_without_gil() -> None:
             raise curand.CURANDError(status)
 
     curand.destroyGenerator = destroy
+
+
+def register_in_every_lookup() -> None:
+    """Have `dask.array` find CuPy's functions, whichever it asks for first.
+
+    Those that `empty_lookup` has, for percentiles, come with others only (dask 2026.7.1): on a
+    worker that has used no other, `da.percentile` raises TypeError.
+    """
+    concatenate_lookup.dispatch(cupy.ndarray)
 
 
 def warm_up_steps() -> Iterator[Callable[[], object]]:

@@ -85,6 +85,7 @@ class Device:
         self.memory.limit_bytes = held_bytes(dask.config.get(LIMIT, None), pool_bytes)
         cupy_setup.release_generators_without_gil()
         cupy_arrays.register(Staging())
+        cupy_setup.register_in_every_lookup()
 
 
 def _has_cupy() -> bool:
