@@ -80,11 +80,16 @@ def _array(cupy: Any, rng: random.Random) -> Any:
 
 
 def _tensor(array: Any) -> Any:
-    """Return an array as a tensor of torch's, in memory of its own."""
+    """Return an array as a tensor of torch's, in memory of its own.
+
+    That is copied on another stream than the array's, which may reuse what is freed here at once.
+    """
     import cupy
     import torch
 
-    return torch.as_tensor(cupy.ascontiguousarray(array), device="cuda").clone()
+    tensor = torch.as_tensor(cupy.ascontiguousarray(array), device="cuda").clone()
+    torch.cuda.current_stream().synchronize()
+    return tensor
 
 
 def differences(value: Any, seed: int, torch: bool) -> list[str]:
@@ -180,6 +185,7 @@ def stress(client: Client, options: argparse.Namespace, rng: random.Random) -> i
     """Keep the cluster moving arrays; return the exit status."""
     count = len(client.scheduler_info(n_workers=-1)["workers"])
     assert count > 1, "nothing moves on one worker"
+    one_round(client, rng, count, options.torch, victim=None)  # loads what stays loaded
     everywhere(client, used_bytes)
     before = everywhere(client, used_bytes)
     started, moved, wrong, kills = time.monotonic(), 0, [], 0
