@@ -17,6 +17,12 @@ BYTES = memoryview(np.random.default_rng(1).bytes(SIZE))
 OTHERS = memoryview(np.random.default_rng(2).bytes(SIZE))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_other_tests() -> None:
+    """Give up what tests in this process had mapped before."""
+    shared_memory.blocks.drop(shared_memory.blocks.offered().values())
+
+
 @pytest.fixture
 def here() -> Location:
     return Location.here(Page().descriptor, device=False)
