@@ -255,9 +255,13 @@ class ScreenApp(App[int]):
 
     def draw_crumbs(self) -> None:
         """Draw the lines below the body."""
-        commands = self.registry.in_view(self.stage.current)
-        allowed = [each for each in commands if not (each.changes and self.readonly)]
-        keys = sorted(allowed, key=lambda each: ALWAYS.get(each.name, 0))
+        offered = [
+            each
+            for each in self.registry.in_view(self.stage.current)
+            if each.hint and not (each.changes and self.readonly)
+            if each.name in ALWAYS or not self.calls.why_not(each)
+        ]
+        keys = sorted(offered, key=lambda each: ALWAYS.get(each.name, 0))
         self._bottom.show(None if self._is_small else self.view, self.stage.current, keys)
 
     def simulate(self) -> None:

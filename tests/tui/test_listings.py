@@ -315,6 +315,23 @@ async def test_an_event_is_told_whole_below_the_others() -> None:
         await sees(pilot, "the end", "enter fleet")
 
 
+async def test_a_wide_table_is_drawn_for_the_room_that_what_stands_next_to_it_leaves() -> None:
+    screen = Still(cluster())
+    screen.happen(1, "h", "no column holds this, " * 9 + "the end")
+    async with screen.app.run_test(size=(160, 45)) as pilot:
+        await pilot.press("5")
+        await sees(pilot, "… │", "the end")
+
+
+async def test_the_line_of_keys_names_no_key_that_does_nothing_here() -> None:
+    screen = Still(cluster())
+    async with screen.app.run_test(size=(200, 45)) as pilot:
+        await sees(pilot, "gpu0", "/ filter", "c run")
+        await pilot.press("j", "enter")
+        await sees(pilot, "enter: log", "t time", "c run")
+        assert "/ filter" not in seen(pilot)
+
+
 async def test_a_key_right_behind_escape_is_for_the_view_that_is_gone_back_to() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(80, 24)) as pilot:

@@ -95,8 +95,9 @@ class Listing(View, Generic[T]):
     def _leave_room(self) -> None:
         """Let the table take no more lines than it has, so that the rest can be used."""
         width, height = self.size
-        wide = width >= WIDE
-        self.set_class(wide, "wide")
+        if (wide := width >= WIDE) != self.has_class("wide"):
+            self.set_class(wide, "wide")
+            self.call_after_refresh(self.screen_app.redraw)  # the table has another width then
         lines = self._lines_about(max(0, height - LEAST_ROWS - HEADING)) if height >= LOW else []
         self._about.display = bool(lines)
         free = height - HEADING - len(self._values)
