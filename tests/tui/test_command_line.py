@@ -142,3 +142,13 @@ async def test_the_help_is_searched_with_the_key_that_filters() -> None:
         await sees_not(pilot, ":command")
         await pilot.press("escape")
         await sees(pilot, "h:gpu0")
+
+
+async def test_a_line_that_is_typed_begins_with_its_mark() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("colon")
+        await sees(pilot, ":command   tab completes")
+        await pilot.press(*"scale 4", "escape", "slash", *"gpu0")
+        await sees(pilot, "\n/gpu0 ")

@@ -59,14 +59,16 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
     """
     run, story, took = row.run, story or Story(), fmt.elapsed(row.took_s)
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
+    title = [
+        (f"{MARKS[run.state][0]} {run.state.value}", row.role),
+        (f"  {fmt.safe(run.preset)}", "title"),
+        (f"  began {row.began}", ""),
+        (f", took {took}" if run.state.ended else f", {took} so far", ""),
+    ]
+    id: Line = [(f"  {fmt.safe(run.id)}", "dim")]
+    beside = sum(len(text) for text, _ in (*title, *id)) <= width
     lines: list[Line] = [
-        [
-            (f"{MARKS[run.state][0]} {run.state.value}", row.role),
-            (f"  {fmt.safe(run.preset)}", "title"),
-            (f"  began {row.began}", ""),
-            (f", took {took}" if run.state.ended else f", {took} so far", ""),
-            (f"  {fmt.safe(run.id)}", "dim"),
-        ],
+        *([[*title, *id]] if beside else [title, id]),
         *wrapped(row.parameters, width, "dim"),
         *wrapped(stages, width, "dim"),
         *_progress(row, width),

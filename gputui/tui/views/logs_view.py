@@ -84,7 +84,7 @@ class LogsView(View):
         """Look for a text, upwards first: what was just read is the likelier; ask where none."""
         if not text:
             app = self.screen_app
-            asking = Asking("search", self.search, cancelled=app.focus_view)
+            asking = Asking("/ search", self.search, cancelled=app.focus_view)
             app.prompt.ask(asking, self.pane.search_text, return_to=app.focus_view)
             return
         self.pane.search_text = text

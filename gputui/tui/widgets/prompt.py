@@ -7,7 +7,9 @@ and down go through what was typed before.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from rich.segment import Segment
 from textual import events
+from textual.strip import Strip
 from textual.suggester import Suggester
 from textual.widgets import Input
 
@@ -25,6 +27,7 @@ class Asking:
     """What the line is used for now."""
 
     mark: str
+    """What stands before the line, and after a space what is said of it while it is empty."""
     submitted: Take
     typed: Take | None = None
     cancelled: Callable[[], None] | None = None
@@ -52,7 +55,7 @@ class Prompt(Input):
     """One line of input, hidden until `ask`."""
 
     DEFAULT_CSS = """
-    Prompt { display: none; height: 1; border: none; padding: 0 1; }
+    Prompt { display: none; height: 1; border: none; padding: 0 1 0 0; }
     Prompt:focus { border: none; }
     """
 
@@ -78,13 +81,20 @@ class Prompt(Input):
     ) -> None:
         """Show the line with this value; `lines` were typed before."""
         self._asking, self._return_to = asking, return_to
-        self.placeholder = asking.mark
+        self.placeholder = asking.mark.partition(" ")[2]
         self.suggester = FirstCandidate(asking.candidates)
         self._past, self._round = Past(lines), []
         self.value = value
         self.display = True
         self.cursor_position = len(value)
         self.screen.set_focus(self)  # at once: the keys behind the one that called are next
+
+    def render_line(self, y: int) -> Strip:
+        """Draw the line behind its mark."""
+        line = super().render_line(y)
+        mark = self._asking.mark[:1] if self._asking else ""
+        behind = line.crop(0, line.cell_length - len(mark))
+        return Strip.join([Strip([Segment(mark, self.rich_style)], len(mark)), behind])
 
     def _close(self) -> None:
         self._asking = None
