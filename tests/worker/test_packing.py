@@ -1,11 +1,15 @@
 """Values taken apart and put together in one process, and what becomes of a loan meanwhile."""
 
 import os
+import sys
 from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gputui.worker.transfers import device_arrays
 from gputui.worker.transfers.loans import Loan, NotHeldError, Page, Ticket
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import (
@@ -74,3 +78,49 @@ def test_a_worker_elsewhere_is_not_near(name: str) -> None:
     assert here and there and other
     assert here.near(there)
     assert not here.near(other)
+
+
+class Buffer:
+    """Of a device, as cuDF has it: copied to the host on request."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.nbytes = data, len(data)
+        self.__cuda_array_interface__ = {"data": (0, False), "shape": (self.nbytes,)}
+
+    def memoryview(self) -> memoryview:
+        return memoryview(self.data)
+
+
+class Frame:
+    """Names its buffers to Dask as cuDF's `Serializable` does."""
+
+    def __init__(self, columns: list[bytes]) -> None:
+        self.columns = columns
+
+    def device_serialize(self) -> tuple[dict[str, Any], list[Buffer]]:
+        return {"columns": len(self.columns)}, [Buffer(column) for column in self.columns]
+
+    @classmethod
+    def device_deserialize(cls, header: dict[str, Any], frames: list[memoryview]) -> "Frame":
+        assert header["columns"] == len(frames)
+        return cls([bytes(frame) for frame in frames])
+
+
+def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
+    loan: Loan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through host memory here, without a device: what cannot be lent by a handle."""
+    module = ModuleType("cudf.core.abc")
+    module.Serializable = Frame  # type: ignore[attr-defined]
+    for name in ("cudf", "cudf.core", "cudf.core.abc", "cupy"):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(Frame, "__module__", "cudf.core.dataframe")
+    waits: list[bool] = []
+    monkeypatch.setattr(device_arrays.driver, "synchronize", lambda: waits.append(True))
+    columns = [b"small", bytes(ARRAY)]
+    packed = Lender(loan, None, check=True).pack({"nested": [Frame(columns)]})
+    assert [type(part) is SharedBuffer for part in packed.parts] == [False, False, True]
+    value = unpack(packed, ticket_of(loan), {})
+    assert isinstance(value, dict)
+    assert value["nested"][0].columns == columns
+    assert waits
