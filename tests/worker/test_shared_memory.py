@@ -100,7 +100,7 @@ def test_a_file_that_its_reader_could_shrink_is_not_mapped(here: Location) -> No
     os.close(descriptor)
 
 
-@pytest.mark.parametrize("said", [None, "text", [[1]], [[1, 2, "3"]], [[True, 2, 3]]])
+@pytest.mark.parametrize("said", [None, "text", [1], [[1]], [[1, 2, "3"]], [[True, 2, 3]]])
 def test_offers_that_are_none_are_passed_over(here: Location, said: object) -> None:
     assert Places.parse(here, said).put(BYTES) is None
 

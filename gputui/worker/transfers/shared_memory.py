@@ -201,8 +201,9 @@ class Places:
         """Return what a reader offers; nothing where it says anything else."""
         offers = []
         for each in said if isinstance(said, list | tuple) else ():
-            if len(each) == 3 and all(type(number) is int for number in each):
-                offers.append(Offer(*each))
+            numbers = tuple(each) if isinstance(each, list | tuple) else ()
+            if [type(number) for number in numbers] == [int] * 3:
+                offers.append(Offer(*numbers))
         return cls(reader, offers)
 
     def put(self, buffer: memoryview) -> int | None:
