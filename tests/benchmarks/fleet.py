@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.fleet 1000        # hosts of 8 GPUs each
     python -m tests.benchmarks.fleet 125 4
+    python -m tests.benchmarks.fleet 64 --ssh    # the same hosts behind a real SSH server, too
 
 Agents, the scheduler and one frontend are processes of their own; what is measured is the head's
 alone. Agents answer at once, over a Unix socket a host, and send telemetry every second.
@@ -18,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 from gputui.cluster import HeadConnection
@@ -61,6 +63,8 @@ AWAY_S = 4.0
 STAGE_S = 60.0
 """The agents share the cores of this machine with the head, and are not to fail for that."""
 BOUND_S = 300.0
+CONFIG = "ssh_config"
+"""What the file is called that `simulated` writes."""
 
 
 def host_names(hosts: int) -> list[str]:
@@ -179,15 +183,21 @@ async def schedule(names: list[str]) -> None:
 
 
 async def head(path: str, hosts: int, gpus: int) -> None:
-    """Be the head, until stdin ends."""
+    """Be the head, until stdin ends; `path` is the agents' socket or an SSH configuration."""
     hosts_text = ",".join(host_names(hosts))
+    ssh = path.endswith(CONFIG)
     config = ConfigureHead(
-        VERSION, "benchmark", hosts_text, cluster_id="bench", stage_timeout_s=STAGE_S
+        VERSION,
+        "benchmark",
+        hosts_text,
+        cluster_id="bench",
+        stage_timeout_s=STAGE_S,
+        ssh_config=path if ssh else None,
     )
     command = (sys.executable, "-m", __spec__.name, "--be", "scheduler", str(hosts), str(gpus))
     scheduler = partial(start_scheduler, command=command)
     look_rarely()
-    one = Head(config, opener=Opener(path), scheduler=scheduler)
+    one = Head(config, opener=None if ssh else Opener(path), scheduler=scheduler)
     loop = asyncio.get_running_loop()
     loop.add_reader(0, lambda: os.read(0, 1) or (loop.remove_reader(0), one.stop("over")))
     await one.run(lambda socket: print(socket, flush=True))
@@ -196,8 +206,8 @@ async def head(path: str, hosts: int, gpus: int) -> None:
 class Process:
     """A part of this benchmark in a process of its own."""
 
-    def __init__(self, *arguments: str) -> None:
-        command = (sys.executable, "-m", __spec__.name, "--be", *arguments)
+    def __init__(self, *arguments: str, module: str = __spec__.name) -> None:
+        command = (sys.executable, "-m", module, *arguments)
         self.began = time.monotonic()
         pipe = subprocess.PIPE
         # A head writes its events there, thousands of them.
@@ -267,11 +277,11 @@ async def measure(hosts: int, gpus: int) -> None:
     workers = hosts * gpus
     with (
         tempfile.TemporaryDirectory(prefix="gt-") as folder,
-        Process("agents", f"{folder}/agents", str(hosts), str(gpus)) as agents,
+        Process("--be", "agents", f"{folder}/agents", str(hosts), str(gpus)) as agents,
     ):
         os.environ["XDG_RUNTIME_DIR"] = os.environ["XDG_STATE_HOME"] = folder
         agents.first_line()
-        with Process("head", f"{folder}/agents", str(hosts), str(gpus)) as process:
+        with Process("--be", "head", f"{folder}/agents", str(hosts), str(gpus)) as process:
             socket = await asyncio.to_thread(process.first_line)
             screen = Screen(await HeadConnection.open(socket, frontend="screen", snapshots=True))
             pid = process.process.pid
@@ -304,9 +314,44 @@ async def measure(hosts: int, gpus: int) -> None:
             await screen.link.close()
 
 
+async def compare(hosts: int, gpus: int) -> None:
+    """Print what the head spends on the same hosts over sockets and over SSH."""
+    spent = {}
+    for over in ("sockets", "ssh"):
+        with tempfile.TemporaryDirectory(prefix="gt-") as name:
+            folder, size = Path(name), (str(hosts), str(gpus))
+            os.environ["XDG_RUNTIME_DIR"] = os.environ["XDG_STATE_HOME"] = name
+            where = folder / (CONFIG if over == "ssh" else "agents")
+            if over == "ssh":
+                agents = Process(name, *size, module="tests.benchmarks.simulated")
+            else:
+                agents = Process("--be", "agents", str(where), *size)
+            with agents:
+                agents.first_line()
+                with Process("--be", "head", str(where), *size) as process:
+                    socket = await asyncio.to_thread(process.first_line)
+                    link = await HeadConnection.open(socket, frontend="screen", snapshots=True)
+                    screen = Screen(link)
+                    pid = process.process.pid
+                    await screen.up(hosts * gpus)
+                    up_s = cost(pid)[0]
+                    began = time.monotonic()
+                    await asyncio.sleep(STEADY_S)
+                    steady = (cost(pid)[0] - up_s) / (time.monotonic() - began)
+                    await link.close()
+        spent[over] = up_s, steady
+        print(
+            f"{over:8} {1000 * up_s / hosts:5.0f} ms of CPU a host until all are up, "
+            f"then {100 * steady:.1f} % of a core"
+        )
+    shares = [100 * (1 - a / b) for a, b in zip(spent["sockets"], spent["ssh"], strict=True)]
+    print(f"SSH's share: {shares[0]:.0f} % of the start, {shares[1]:.0f} % of the rest")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--be", nargs="+", default=[])
+    parser.add_argument("--ssh", action="store_true")
     parser.add_argument("hosts", type=int, nargs="?", default=1000)
     parser.add_argument("gpus", type=int, nargs="?", default=8)
     arguments = parser.parse_args()
@@ -318,6 +363,8 @@ def main() -> None:
             asyncio.run(schedule([h + label for h in host_names(int(hosts)) for label in labels]))
         case ["head", path, hosts, gpus]:
             asyncio.run(head(path, int(hosts), int(gpus)))
+        case _ if arguments.ssh:
+            asyncio.run(compare(arguments.hosts, arguments.gpus))
         case _:
             asyncio.run(measure(arguments.hosts, arguments.gpus))
 

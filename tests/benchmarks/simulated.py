@@ -19,11 +19,11 @@ from typing import Any
 
 import asyncssh
 
-from gputui.fleet.deploy.remote import GREETING
+from gputui.fleet.deploy.remote import BEGIN, GREETING
 from gputui.protocol.agent import MARKER, ToAgent
 from gputui.protocol.channel import Channel
 from gputui.protocol.streams import READ_BYTES
-from tests.benchmarks.fleet import Agent
+from tests.benchmarks.fleet import Agent, host_names
 from tests.sshd import SshHost, SshHosts
 
 
@@ -60,10 +60,13 @@ class Hosts:
             "version": platform.python_version(),
             "send": False,
             "address": "",
+            "client": "",
             "time": time.time(),
+            "places": {},
         }
         assert order["hash"]
-        process.stdout.write(GREETING + b" " + json.dumps(greeting).encode() + b"\n")
+        begins = b" ".join((GREETING, order["nonce"].encode(), json.dumps(greeting).encode()))
+        process.stdout.write(begins + b"\n")
         process.stdout.write(MARKER + b"\n")
         number = next(self._numbers)
         agent = Agent(f"connection-{number}", number, self._gpus)
@@ -71,7 +74,10 @@ class Hosts:
 
 
 async def _loader_order(process: "asyncssh.SSHServerProcess[bytes]") -> dict[str, Any]:
-    """Skip the interpreters and the loader's source, and return its order."""
+    """Skip what a shell reads, the interpreters and the loader's source, and return its order."""
+    while (await process.stdin.readline()).strip() != BEGIN.encode():
+        pass
+    await process.stdin.readline()  # setup=
     while (await process.stdin.readline()).strip():
         pass
     await process.stdin.readline()
@@ -93,8 +99,8 @@ async def serve(folder: Path, count: int, gpus: int) -> None:
         backlog=count,
     )
     user = os.environ.get("USER", "root")
-    names = (f"sim{number:03d}" for number in range(1, count + 1))
-    hosts.describe(*(SshHost(name, "127.0.0.1", server.get_port(), user) for name in names))
+    port = server.get_port()
+    hosts.describe(*(SshHost(name, "127.0.0.1", port, user) for name in host_names(count)))
     print("ready", flush=True)
     await asyncio.Event().wait()
 
