@@ -54,11 +54,12 @@ def compute(job: Job) -> Outcome:
 
 def _figure(alphas: list[float], means: list[float]) -> Figure:
     """Draw a bar for each candidate, or a line where there are many."""
-    title, y_label, y = "mean score of each alpha", "r²", tuple(means)
+    y = tuple(means)
     if len(alphas) > MOST_BARS:
         x = tuple(map(math.log10, alphas))
-        return Figure("line", title, y_label, "log₁₀ alpha", x=x, y=y)
-    return Figure("bar", title, y_label, labels=tuple(f"{a:.1e}" for a in alphas), y=y)
+        return Figure("line", "mean score", "r²", "log₁₀ alpha", x=x, y=y)
+    labels = tuple(f"{alpha:.1e}" for alpha in alphas)
+    return Figure("bar", "mean score of each alpha", "r²", labels=labels, y=y)
 
 
 def candidates(count: int) -> list[float]:

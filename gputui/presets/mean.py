@@ -178,7 +178,7 @@ def _figure(values: Any, parts: list[Part], what: str, axis: str) -> Figure:
     each = {"none": "tile", "0": "column", "1": "row"}[axis]
     return Figure(
         "line",
-        f"{what} of each {each}",
+        what,
         what,
         each,
         x=tuple(map(float, range(0, len(shown), step))),
