@@ -45,6 +45,18 @@ def _next_metric(view: "FleetView") -> None:
     view.screen_app.draw()
 
 
+def _next_outlier(view: "FleetView") -> None:
+    """Put the cursor on the next GPU that has an alarm or is an outlier."""
+    view.outliers.look(view.selection, view.screen_app.watched.history)
+    key = view.outliers.after(view.cursor)
+    if key is None:
+        view.screen_app.say("no alarms, no outliers")
+    elif view.zoom is Zoom.HEAT:
+        view.heat.select(key)
+    else:
+        view.go_to(key)
+
+
 def _fold_all(view: "FleetView") -> None:
     view.selection.fold_all()
     view.screen_app.draw()
@@ -98,7 +110,7 @@ FLEET_COMMANDS = (
         "metric", "Next heat map: utilisation, memory, power, temperature, last task",
         _next_metric, "m",
     ),
-    Command("outlier", "Go to the next alarm or outlier", lambda view: view.next_outlier(), "o"),
+    Command("outlier", "Go to the next alarm or outlier", _next_outlier, "o"),
     Command("span", SPAN, _next_span, "t"),
     Command(
         "columns", "Choose the columns", _choose_columns, "C", "[COLUMN…|all]", suggest=gpu_columns

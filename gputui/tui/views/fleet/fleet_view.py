@@ -59,7 +59,7 @@ class FleetView(View):
         self._layout = FleetLayout()
         self._headings: tuple[tuple[str, int], ...] = ()
         """The orders that a click on the heading means, and the cells of each."""
-        self._outliers = Outliers()
+        self.outliers = Outliers()
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
@@ -153,8 +153,8 @@ class FleetView(View):
         if layout.rail and self.zoom is Zoom.GPU:
             self.rail.show(watched, slot, self.span)
         elif layout.rail:
-            self._outliers.look(self.selection, watched.history)
-            above = self._outliers.lines(self.selection)
+            self.outliers.look(self.selection, watched.history)
+            above = self.outliers.lines(self.selection)
             self.rail.show(watched, None if layout.below else slot, self.span, above)
 
     @property
@@ -298,14 +298,3 @@ class FleetView(View):
             self.chosen_zoom = Zoom.GPU
         self.screen_app.draw()
         self.table.action_end(False)
-
-    def next_outlier(self) -> None:
-        """Put the cursor on the next GPU that has an alarm or is an outlier."""
-        self._outliers.look(self.selection, self.screen_app.watched.history)
-        key = self._outliers.after(self.cursor)
-        if key is None:
-            self.screen_app.say("no alarms, no outliers")
-        elif self.zoom is Zoom.HEAT:
-            self.heat.select(key)
-        else:
-            self.go_to(key)
