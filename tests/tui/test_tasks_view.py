@@ -54,7 +54,7 @@ async def test_groups_and_lanes_are_shown_with_a_legend() -> None:
     screen = Still(busy())
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("3")
-        await sees(pilot, "TASK STREAM  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
+        await sees(pilot, "TASK STREAM  ✖ failed  ▇ qr", "h:gpu0", "lanes 1–2 of 2")
         lane = next(line for line in seen(pilot).splitlines() if line.startswith("h:gpu1"))
         assert "▇▇▇▇▇" in lane
 

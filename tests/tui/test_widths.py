@@ -6,12 +6,13 @@ from gputui.slots import slots_of
 from gputui.snapshot import RunState, RunStatus, TaskGroupStatus
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric
 from gputui.tui.rendering.lines import Line, whole_fields
+from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.results import RunRow
 from gputui.tui.rendering.run_graphs import gpu_lines
 from gputui.tui.totals import Throughput
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
 from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
-from gputui.tui.views.tasks_view import progress_lines
+from gputui.tui.views.tasks_view import legend, progress_lines
 from tests.tui.build import EPOCH, device, host, snapshot
 
 LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
@@ -45,6 +46,15 @@ def test_failures_of_a_task_group_are_not_cut_off(width: int) -> None:
     heading, line = progress_lines([group], Throughput(), width - 1, 9)
     assert cells(heading) == cells(line) < width
     assert line[-1][0].endswith("7")
+
+
+@pytest.mark.parametrize("width", [30, 57, 80])
+def test_the_legend_of_the_stream_names_its_marks_whole_and_failures_first(width: int) -> None:
+    prefixes = ["normal", "getitem", "qr", "dot", "sum"]
+    text = "".join(part for part, _ in legend(prefixes, range(7), Palette({}), width))
+    assert len(text) <= width
+    assert text.startswith("TASK STREAM  ✖ failed")
+    assert text.split()[-1] in (*prefixes, "failed")
 
 
 def history(*percents: float) -> History:

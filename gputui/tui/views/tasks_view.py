@@ -12,7 +12,7 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
-from gputui.tui.rendering.lines import Line, Part, fitted
+from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.totals import Throughput
@@ -73,14 +73,14 @@ def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Lin
     ]
 
 
-def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette) -> Line:
-    """Return what each mark that is in sight stands for."""
-    parts: list[Part] = [("TASK STREAM", "heading")]
+def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette, width: int) -> Line:
+    """Return what each mark that is in sight stands for, each whole."""
+    parts: list[Part] = [("TASK STREAM", "heading"), ("  ✖ ", "bad"), ("failed", "dim")]
     for code in sorted(set(seen) - {IDLE, ERRED}):
         number = code - FIRST_PREFIX
         name = fmt.safe(prefixes[number]) if number < len(prefixes) else "others"
         parts += [(f"  {palette.mark(number)} ", palette.series(number)), (name, "")]
-    return [*parts, ("  ✖ ", "bad"), ("failed", "dim")]
+    return whole_fields(parts, width)
 
 
 def ruler(column_s: float, indent: int, columns: int) -> Line:
@@ -151,7 +151,7 @@ class TaskPane(Moving, Pane):
         codes = [stream.row(name, at, columns) for name in seen]
         names = [fitted(fmt.safe(name), name_cells) + " " for name in seen]
         return [
-            legend(stream.prefixes, (code for row in codes for code in set(row)), palette),
+            legend(stream.prefixes, {c for row in codes for c in row}, palette, self.size.width),
             ruler(stream.column_s, name_cells + 1, columns),
             *(lane_line(name, row, palette) for name, row in zip(names, codes, strict=True)),
         ]
