@@ -162,28 +162,45 @@ async def carry(reader, write, delay_s, bytes_per_s):
         queue.put_nowait((asyncio.get_running_loop().time() + delay_s, data))
         await asyncio.sleep(len(data) / bytes_per_s)
 
-async def main(host, port):
+async def main(host, port, delay_s):
     loop = asyncio.get_running_loop()
     there = await asyncio.open_connection(host, port)
     here = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(here), sys.stdin)
     out = open(1, "wb", 0)
-    up = carry(here, there[1].write, 0.2, BYTES_PER_S)
-    down = carry(there[0], out.write, 0.2, BYTES_PER_S)
+    up = carry(here, there[1].write, delay_s, BYTES_PER_S)
+    down = carry(there[0], out.write, delay_s, BYTES_PER_S)
     await asyncio.wait(map(asyncio.ensure_future, (up, down)), return_when="FIRST_COMPLETED")
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
 """
-"""A ProxyCommand with round trips of 0.4 s, and 400 kbit/s."""
+"""A ProxyCommand with 400 kbit/s, and round trips of twice its last argument."""
+
+
+def through_slow(hosts: SshHosts, delay_s: float) -> str:
+    """Return an SSH configuration that reaches the hosts through it."""
+    script = hosts.folder / "slow.py"
+    script.write_text(SLOW)
+    command = f"{sys.executable} {script} %h %p {delay_s}"
+    return f"{hosts.config.read_text()}Host *\n  ProxyCommand {command}\n"
+
+
+@pytest.mark.long
+async def test_round_trips_of_two_seconds_keep_no_host_away(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    start_asyncssh("ssh1")
+    ssh_folder.config.write_text(through_slow(ssh_folder, 1.0))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=110)
+    assert (host.state, host.status.reason) == (S.READY, "")
 
 
 async def test_a_slow_link_brings_the_agent_all_the_same(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:
     start_asyncssh("ssh1")
-    (ssh_folder.folder / "slow.py").write_text(SLOW)
-    proxy = f"Host *\n  ProxyCommand {sys.executable} {ssh_folder.folder}/slow.py %h %p\n"
-    ssh_folder.config.write_text(ssh_folder.config.read_text() + proxy)
+    ssh_folder.config.write_text(through_slow(ssh_folder, 0.2))
     padding = random.Random(1).randbytes(250_000)
     # A zip archive may have anything before it.
     reaching.shared_pack = replace(reaching.shared_pack, data=padding + reaching.shared_pack.data)
