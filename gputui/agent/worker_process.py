@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -18,8 +17,7 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
 """Before the second, third… start of a worker that keeps failing."""
 
 CRASH_LOOP_AFTER = 5
-LIVED_S = 60.0
-"""A worker that lived so long has not failed to start."""
+"""Starts in a row that failed; one that came up is started again however often tasks end it."""
 
 
 @dataclass(slots=True)
@@ -34,7 +32,6 @@ class WorkerProcess:
     """Whether it was ordered from the forkserver, which has not reported its pid yet."""
     waiting: bool = False
     """Whether it is to be forked as soon as the forkserver is ready."""
-    started_at: float = 0.0
     restarts: int = 0
     failures: int = 0
     stopping: bool = False
@@ -54,6 +51,11 @@ class WorkerProcess:
     def pid(self) -> int | None:
         """Its process, None while it has none."""
         return self.process.pid if self.process else None
+
+    @property
+    def came_up(self) -> bool:
+        """Whether its process, or the last one, registered and opened its device."""
+        return bool(self.address and (self.device_uuid or not self.spec.device_uuid))
 
     def process_ended(self) -> None:
         """Forget its process, which its parent has reaped."""
@@ -95,7 +97,7 @@ class WorkerProcess:
         """Return in how many seconds to start it again after this end; None stops it for good."""
         if not end.failed:
             return 0.0 if end.kind == "closed" else BACKOFF_S[1]
-        if time.monotonic() - self.started_at > LIVED_S:
+        if self.came_up:
             self.failures = 0
         self.failures += 1
         if self.failures >= CRASH_LOOP_AFTER or end.kind == "address":

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
@@ -275,7 +274,6 @@ class Workers:
         where = f"{error.filename}: " if error.filename else ""
         reason = f"it could not be started: {where}{error.strerror}"
         end = Exit("crashed", reason, None, None, failed=True)
-        worker.started_at = time.monotonic()
         self._tell_exit(worker, 0, end, worker.next_start(end))
 
     def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
@@ -303,7 +301,7 @@ class Workers:
             process.kill_group()
             process.close()
             return
-        worker.process, worker.started_at, worker.forking = process, time.monotonic(), False
+        worker.process, worker.forking = process, False
         self._send(WorkerStarted(name, process.pid, worker.restarts))
         if worker.stopping:
             worker.kill()

@@ -8,14 +8,17 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gputui.agent.exits import Exit
 from gputui.agent.forkserver import Forkserver
 from gputui.agent.lease import Lease
 from gputui.agent.worker_output import WorkerOutput
+from gputui.agent.worker_process import CRASH_LOOP_AFTER, WorkerProcess
 from gputui.errors import ProtocolError
 from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
@@ -299,3 +302,23 @@ async def test_what_workers_share_is_out_of_the_collectors_reach(
         (frozen,) = (await client.run(gc.get_freeze_count)).values()
     assert frozen > 10_000
     await driver.shut_down()
+
+
+@pytest.mark.parametrize("device", [None, "GPU-1"])
+def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str | None) -> None:
+    worker = WorkerProcess(
+        replace(spec(), device_uuid=device),
+        StartWorkers((spec(),), "tls://127.0.0.1:1", "127.0.0.1"),
+        WorkerOutput("host:cpu0", print),
+    )
+    end = Exit("crashed", "exit code 3", 3, None, failed=True)
+    for _ in range(2 * CRASH_LOOP_AFTER):
+        worker.begin(0)
+        worker.address, worker.device_uuid = "tls://127.0.0.1:2", device
+        assert worker.next_start(end) is not None
+    for _ in range(CRASH_LOOP_AFTER - 2):
+        worker.begin(0)
+        worker.address = "tls://127.0.0.1:2" if device else ""
+        assert worker.next_start(end) is not None, "a start that failed is tried again"
+    worker.begin(0)
+    assert worker.next_start(end) is None and worker.crash_loop

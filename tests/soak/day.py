@@ -23,9 +23,7 @@ from gputui.demo.cluster import Demo
 from gputui.head.certificate import make_certificate
 from gputui.protocol.agent import (
     Credentials,
-    RestartWorkers,
     Telemetry,
-    WorkerExited,
     WorkerReady,
     WorkerStarted,
 )
@@ -55,7 +53,7 @@ class Clock(selectors.EpollSelector):
 async def agent_by_hour(hours: int) -> None:
     """Print the resident bytes of agent and forkserver after as many readings as an hour has."""
     from gputui.tls import security  # a head has no Dask
-    from tests.agent.driving import Driver, Scheduler, spec, start_worker
+    from tests.agent.driving import Driver, Scheduler, start_worker
 
     made = make_certificate()
     credentials = Credentials(made.certificate_pem, made.key_pem, "{}")
@@ -74,8 +72,6 @@ async def agent_by_hour(hours: int) -> None:
                 of_agent, of_forkserver = rss_mib(agent), rss_mib(parent_of(worker))
                 print(f"{hour:3} h {of_agent:8.1f} {of_forkserver:8.1f} MiB", flush=True)
                 os.kill(worker, signal.SIGKILL)
-                if (await driver.wait_for(WorkerExited)).crash_loop:  # its hours last seconds
-                    driver.send(RestartWorkers((spec().name,)))
                 worker = (await driver.wait_for(WorkerStarted)).pid
                 await driver.wait_for(WorkerReady)
             await driver.shut_down()
