@@ -70,7 +70,7 @@ class Shared(Generic[Result]):
         self._task: asyncio.Task[Result] | None = None
 
     def begin(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
-        """Have it made where it is not being made, nor there; whoever wants it calls `get`."""
+        """Have it made, unless it is there or being made; `get` returns it."""
         if self._task is None or self._is_over(self._task):
             self._task = asyncio.get_running_loop().create_task(work())
             self._task.add_done_callback(_seen)
