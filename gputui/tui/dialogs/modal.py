@@ -5,17 +5,20 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
+from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
+from textual.renderables.background_screen import BackgroundScreen
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from gputui.tui.completion import Candidates, completed
+from gputui.tui.rendering.dimmed import Dimmed
 
 Result = TypeVar("Result")
 
@@ -44,6 +47,11 @@ class Modal(ModalScreen[Result]):
     def on_screen_resume(self) -> None:
         """Take keys once something has the focus."""
         self.call_after_refresh(self._stands.set)
+
+    def render(self) -> RenderableType:
+        """Return the page below, dimmed."""
+        page = super().render()
+        return Dimmed(page.screen, page.color) if isinstance(page, BackgroundScreen) else page
 
     async def stands(self) -> None:
         """Wait until it takes keys, for a bound."""
