@@ -44,6 +44,24 @@ def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
     assert value["text"] == "text"
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        memoryview(ARRAY),
+        memoryview(np.arange(10.0).reshape(2, -1)),
+        memoryview(bytes(10)),
+        memoryview(ARRAY.reshape(-1, 2))[:0],
+        memoryview(ARRAY)[::2],
+    ],
+    ids=["bytes", "numbers", "small", "empty", "strided"],
+)
+def test_a_view_of_memory_arrives_as_one(loan: Loan, view: memoryview) -> None:
+    packed = Lender(loan, None, check=False).pack([view])
+    [taken] = unpack(packed, ticket_of(loan), {})
+    assert isinstance(taken, memoryview)
+    assert (taken.format, taken.shape, taken == view) == (view.format, view.shape, True)
+
+
 def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
     packed = Lender(loan, None, check=True).pack(ARRAY)
     [shared] = [part for part in packed.parts if isinstance(part, SharedBuffer)]

@@ -116,6 +116,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         """Return how an array is put together again."""
         if type(obj) is np.ndarray and not (obj.flags.forc or obj.dtype.hasobject):
             return np.ascontiguousarray(obj).__reduce_ex__(5)
+        if type(obj) is memoryview:  # cloudpickle would make bytes of it
+            return memoryview, (np.asarray(obj, order="C"),)
         reduce = device_arrays.reducer(type(obj))
         if reduce and (reduced := reduce(obj, self._lender)) is not None:
             return reduced
