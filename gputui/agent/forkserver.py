@@ -6,6 +6,7 @@ It outlives the agent for a moment: when that is gone, it ends all that was star
 and removes what the agent can no longer remove.
 """
 
+import atexit
 import contextlib
 import gc
 import os
@@ -40,6 +41,9 @@ AgentChannel = PacketChannel[FromForkserver, ToForkserver]
 
 IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
+
+EXIT_S = 2.0
+"""How long what tasks registered with `atexit` may take in a worker that ends."""
 
 
 def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
@@ -184,10 +188,7 @@ class Forkserver:
 
             traceback.print_exc()
         finally:
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(OSError, ValueError):
-                    stream.flush()
-            os._exit(status)
+            _exit(status)
 
     def _reap(self) -> None:
         """Report the workers that ended, and end what their tasks left behind."""
@@ -208,6 +209,23 @@ class Forkserver:
                 worker = lifetime.worker_of(pid)
                 if worker is not None and worker not in self._workers:
                     lifetime.end(pid)
+
+
+def _exit(status: int) -> NoReturn:
+    """End this process as Python does, with what tasks registered for its end, within a bound.
+
+    Only modules are not taken down: threads of tasks may run in them still.
+    """
+    try:
+        bound = threading.Timer(EXIT_S, os._exit, (status,))
+        bound.daemon = True
+        bound.start()
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+    finally:
+        os._exit(status)
 
 
 def _ended_child() -> int | None:

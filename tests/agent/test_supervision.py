@@ -1,6 +1,7 @@
 """Whatever fails in an agent is told, tried again, or ends it with a reason."""
 
 import asyncio
+import atexit
 import gc
 import os
 import shutil
@@ -27,6 +28,7 @@ from gputui.protocol.agent import (
     Ping,
     Pong,
     StartWorkers,
+    StopWorkers,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -322,3 +324,17 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
         assert worker.next_start(end) is not None, "a start that failed is tried again"
     worker.begin(0)
     assert worker.next_start(end) is None and worker.crash_loop
+
+
+async def test_what_tasks_registered_for_the_end_of_a_worker_runs_then_within_a_bound(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    async with client_of(scheduler) as client:
+        await client.submit(atexit.register, time.sleep, 10 * BOUND_S)
+        await client.submit(atexit.register, os.mkdir, str(tmp_path / "ended"))
+    driver.send(StopWorkers((spec().name,), 10 * BOUND_S))
+    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
+    assert (tmp_path / "ended").is_dir()
+    await driver.shut_down()
