@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import pytest
 
 from gputui.errors import HeadError, UsageError
@@ -141,7 +142,7 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
             before = sessions(namespace_hosts)
             namespace_hosts.cut(host)
             try:
-                shown(terminal, b"its cluster goes on")
+                shown(terminal, b"goes on there")
                 wait_until(lambda: not [*gputui.runtime.rglob("remote-*")])  # it is given up
             finally:
                 namespace_hosts.mend(host)
@@ -179,14 +180,14 @@ def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: C
 async def test_a_screen_that_cannot_answer_its_logins_question_says_what_to_do(
     asking: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for key, value in asking.env.items():
-        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(asking.runtime))
     answers = {"host-key": "yes", "password": "secret"}
 
     async def ask(question: Question) -> str | None:
         return answers[question.kind]
 
-    head = RemoteHead(RemoteName("login", "lab"), ask)
+    with dask.config.set({"gputui.ssh.config": asking.env["DASK_GPUTUI__SSH__CONFIG"]}):
+        head = RemoteHead(RemoteName("login", "lab"), ask)
     with pytest.raises(UsageError, match=r"no cluster .* on login"):
         await head.reach()
     await head.close()  # as a lost connection

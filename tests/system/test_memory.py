@@ -78,9 +78,31 @@ def test_a_task_that_gets_no_memory_names_its_worker_and_what_it_had(gputui: Com
     assert said.endswith("\n  use chunk_rows ≤ 500,000,000,000")
 
 
+BREAKS = """
+import os
+from pathlib import Path
+from gputui.presets import Outcome, Preset
+
+def end(flag):
+    Path(flag).touch()
+    os._exit(1)
+
+def compute(job):
+    return Outcome({"none": job.results([job.submit(end, "{flag}")])[0]})
+
+PRESET = Preset("breaks", "ends its worker, and lets none start again", (), compute)
+"""
+
+
 def test_a_run_ends_when_its_last_worker_is_given_up(gputui: Command) -> None:
+    flag, preset = gputui.folder / "flag", gputui.folder / "breaks.py"
+    preset.write_text(BREAKS.replace("{flag}", str(flag)))
+    loaded = gputui.folder / "loaded.py"
+    loaded.write_text(f"import os\nassert not os.path.exists({str(flag)!r}), 'it is broken now'\n")
+    gputui.env["DASK_DISTRIBUTED__WORKER__PRELOAD"] = str(loaded)
     gputui.env["DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"] = "100"
     one = HERE.replace("workers=2", "workers=1")
-    done = gputui(one, "--run", hungry(gputui.folder), "--quiet")
+    done = gputui(one, "--run", f"{preset}:PRESET", "--quiet")
     assert done.returncode == 1
-    assert "gputui: no worker is left\n  localhost:cpu0: it reached its memory limit" in done.stderr
+    why = "localhost:cpu0: exit code 1: AssertionError: it is broken now"
+    assert f"gputui: no worker is left\n  {why}" in done.stderr

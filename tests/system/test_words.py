@@ -33,6 +33,6 @@ def test_what_a_preset_prints_is_not_in_its_json(gputui: Command) -> None:
 
 def test_an_unknown_theme_is_refused_before_anything_starts(gputui: Command) -> None:
     with in_a_terminal(gputui, "--theme", "nope") as (process, terminal):
-        assert b"or another of Textual" in shown(terminal, b"another of Textual")
+        assert b"known: " in shown(terminal, b"and Textual's own")
         assert process.wait(BOUND_S) == 2
     assert gputui("ls").stdout == ""
