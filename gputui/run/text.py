@@ -18,8 +18,10 @@ PREFIXED = frozenset({"B", "B/s", "FLOP/s", "/s"})
 """Units that take k, M, G and T."""
 
 
-def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
-    """Return a result as text.
+def text(
+    result: Mapping[str, Any], units: Mapping[str, str] | None = None, most: int = WIDTH
+) -> str:
+    """Return a result as text, long values broken at `most` characters.
 
     >>> print(text({"sum": 2.5, "numbers_per_s": 3_000_000}, {"numbers_per_s": "/s"}))
     sum            2.5
@@ -31,10 +33,10 @@ def text(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> s
     lines: list[str] = []
     for key, value in result.items():
         if _is_table(value):
-            lines += ["", *_table(value, units), ""]
+            lines += ["", *_table(value, units, most), ""]
         else:
             shown = _cell(value, units.get(key, ""))
-            lines.append(f"{words[key]:<{width}}  {_hanging(shown, width + 2)}".rstrip())
+            lines.append(f"{words[key]:<{width}}  {_hanging(shown, width + 2, most)}".rstrip())
     return "\n".join(lines).strip("\n")
 
 
@@ -55,9 +57,9 @@ def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> 
     return ""
 
 
-def _hanging(shown: str, indent: int) -> str:
+def _hanging(shown: str, indent: int, most: int) -> str:
     """Return what stands behind a key: more lines begin below the first one."""
-    pieces = [piece for line in shown.splitlines() for piece in _wrap(line, WIDTH - indent)]
+    pieces = [piece for line in shown.splitlines() for piece in _wrap(line, most - indent)]
     return f"\n{' ' * indent}".join(pieces)
 
 
@@ -79,7 +81,7 @@ def _is_table(value: Any) -> bool:
     return bool(rows) and all(isinstance(row, Mapping) for row in rows)
 
 
-def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[str]:
+def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str], most: int) -> list[str]:
     columns = list(rows[0])
     cells = [
         [_cell(row.get(column), units.get(column, "")) for column in columns]
@@ -87,7 +89,7 @@ def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[
     ]
     heads = [_words(column, units.get(column, "")) for column in columns]
     lines = _aligned([heads, *cells])
-    if max(map(len, lines)) > WIDTH:
+    if max(map(len, lines)) > most:
         lines = _aligned([*_broken(heads, cells), *cells])
     rest = len(rows) - len(cells)
     return lines + ([f"… and {rest:,} more"] if rest else [])
@@ -123,6 +125,8 @@ def _cell(value: Any, unit: str = "") -> str:
         return _number(value)
     if isinstance(value, list | tuple):
         return _list(value, unit)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{_words(str(key))} {_cell(each)}" for key, each in value.items())
     return str(value)
 
 

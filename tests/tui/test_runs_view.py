@@ -1,5 +1,6 @@
 """Running, looking at what came of it, and running again, on the screen."""
 
+import json
 import time
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from textual.pilot import Pilot
 from gputui.errors import RunError
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.run import Recording, new_record, recorded
+from gputui.run.text import text
 from gputui.snapshot import Event, RunState, RunStatus, Severity, Snapshot
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
-from gputui.tui.rendering.results import RunRow, run_lines
+from gputui.tui.rendering.results import RunRow, result_lines, run_lines
 from gputui.tui.run_story import RecordedRuns, story_of
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
@@ -163,3 +165,23 @@ async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_l
         recording.end(RunState.DONE)
         await sees(pilot, "✔ done      mean         ", "100%")
         await sees_not(pilot, "1:15")
+
+
+def test_a_result_is_shown_as_the_command_prints_it() -> None:
+    result = {"sum": 1.1e9, "numbers_per_s": 90112099.3, "sigma": [3164.61, 133.138]}
+    units = {"numbers_per_s": "/s"}
+    lines = result_lines(json.dumps({"result": result, "units": units}), 80)
+    assert "\n".join("".join(part for part, _ in line) for line in lines) == text(result, units)
+
+
+@pytest.mark.parametrize("given", ["", "no JSON", "[]", '{"result": 3}', '{"result": {}}', "{}"])
+def test_a_result_that_is_none_is_no_lines(given: str) -> None:
+    assert result_lines(given, 60) == []
+
+
+def test_no_line_of_a_result_is_wider_than_the_page_or_harms_the_terminal() -> None:
+    rows = [{"worker": "gpu-a:gpu0", "uuid": "GPU-" + "0" * 60, "note\x1b[31m": "\x07"}]
+    lines = result_lines(json.dumps({"result": {"rows": rows, "long": "x " * 90}}), 40)
+    texts = ["".join(part for part, _ in line) for line in lines]
+    assert max(map(len, texts)) <= 40
+    assert not {"\x1b", "\x07"} & set("".join(texts))

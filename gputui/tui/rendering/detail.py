@@ -193,7 +193,8 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
         ],
         [
             ("memory ", "dim"),
-            (f"rss {rss}  on GPU {fmt.size(worker.device_managed_bytes)}", ""),
+            (f"rss {rss}", ""),
+            (f"  on GPU {fmt.size(worker.device_managed_bytes)}" if worker.device_uuid else "", ""),
             (f"  spilled {fmt.size(worker.spilled_bytes)}", "" if worker.spilled_bytes else "dim"),
             (f"  cpu {fmt.number(worker.cpu_percent)}%", ""),
         ],

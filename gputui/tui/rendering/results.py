@@ -1,10 +1,9 @@
 """What there is to say of a run, in lines: parameters, times, each number of its result. Pure."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from gputui.run.text import text as result_text
 from gputui.snapshot import RunState, RunStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
@@ -20,9 +19,6 @@ MARKS = {
     RunState.LOST: ("✖", "bad"),
 }
 """How a run's state is shown: by shape and role."""
-KEY_CELLS = 20
-MOST_LINES = 4
-"""Of one value of a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
         ]
     if run.error_type:
         lines += _story(story, width)
-    numbers = [line for each in _result(run.result_json) for line in _number(*each, width)]
+    numbers = result_lines(run.result_json, width)
     return [*lines, (), *numbers] if numbers else lines
 
 
@@ -102,14 +98,6 @@ def _progress(row: RunRow, width: int) -> list[Line]:
     left = fmt.elapsed(took_s * (1 - share) / share) if share else fmt.MISSING
     after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
     return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(after)))), (after, "")]]
-
-
-def _number(key: str, value: str, width: int) -> list[Line]:
-    """Return a number of a result after its name; of a long row of them the first."""
-    first, *rest = wrapped(value, width - KEY_CELLS - 1) or [()]
-    lines: list[Line] = [[(f"{key:<{KEY_CELLS}} ", "dim"), *first]]
-    lines += [[(" " * (KEY_CELLS + 1), ""), *line] for line in rest[: MOST_LINES - 1]]
-    return lines if len(rest) < MOST_LINES else [*lines[:-1], [*lines[-1], (" …", "dim")]]
 
 
 def _story(story: Story, width: int) -> list[Line]:
@@ -126,37 +114,18 @@ def _story(story: Story, width: int) -> list[Line]:
     return lines
 
 
-def _result(result_json: str) -> Iterator[tuple[str, str]]:
-    """Return the keys and values of an ended run's result, for people."""
+def result_lines(result_json: str, width: int) -> list[Line]:
+    """Return an ended run's result as `--run` prints it, no wider; nothing where there is none."""
     try:
-        result = json.loads(result_json).get("result") if result_json else None
-    except (ValueError, AttributeError):
-        return
-    for key, value in result.items() if isinstance(result, dict) else ():
-        yield fmt.safe(key.replace("_", " ")), written(value)
-
-
-def written(value: Any) -> str:
-    """Return a value of a result for people.
-
-    >>> written(250000000000), written(0.1 + 0.2), written(6.875e11), written([1.5, 2])
-    ('250,000,000,000', '0.3', '6.875e+11', '1.5, 2')
-    >>> written([True, None]), written([{"worker": "h:gpu0"}, {"worker": "h:gpu1"}])
-    ('yes, –', 'worker h:gpu0\\nworker h:gpu1')
-    """
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        between = "\n" if any(isinstance(item, dict) for item in value) else ", "
-        return between.join(written(item) for item in value)
-    if isinstance(value, dict):
-        return ", ".join(
-            f"{fmt.safe(str(key)).replace('_', ' ')} {written(item)}" for key, item in value.items()
-        )
-    return fmt.safe(str(value))
+        ended = json.loads(result_json or "{}")
+        said = result_text(ended["result"], ended.get("units"), width)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return []
+    lines: list[Line] = []
+    for line in map(fmt.safe, said.splitlines()):
+        key, space, value = line.partition("  ")
+        if len(line) > width or key.startswith(" ") or not value:
+            lines += wrapped(line, width) or [()]
+        else:
+            lines.append([(key + space, "dim"), (value, "")])
+    return lines
