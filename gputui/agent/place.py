@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.folders import runtime_folder
+from gputui.process.procfs import own_machine
 from gputui.process.search_path import own_python
 
 SERVED_S = 0.2
@@ -80,25 +81,28 @@ class AgentPlace:
     def note(self, lock: int, cluster_id: str, cluster: str) -> None:
         """Note in the lock whose agent this is, for `others`."""
         with contextlib.suppress(OSError):  # a full disk: others only miss a warning
-            os.pwrite(lock, f"{cluster_id}\n{cluster}".encode(), 0)
+            os.pwrite(lock, f"{cluster_id}\n{cluster}\n{own_machine()}".encode(), 0)
 
     def others(self, cluster_id: str) -> tuple[str, ...]:
         """Return the names of this user's other clusters that have an agent on this host."""
         found = set()
         for path in self.path.parent.glob("agent-*.lock"):
             with contextlib.suppress(OSError):
-                whose, _, cluster = path.read_text(errors="replace").partition("\n")
-                other = AgentPlace(path.with_suffix(".sock"))
-                if cluster and whose != cluster_id and other._listens():
-                    found.add(cluster)
+                noted, other = _noted(path), AgentPlace(path.with_suffix(".sock"))
+                if noted.cluster and noted.cluster_id != cluster_id and other._listens():
+                    found.add(noted.cluster)
         return tuple(sorted(found))
 
     def sweep_others(self) -> None:
-        """Remove what agents left that were killed, in this folder."""
+        """Remove what agents of this machine left that were killed, in this folder.
+
+        It may be on NFS, where the socket of another machine's agent answers nobody here.
+        """
         for path in self.path.parent.glob("agent-*.lock"):
             other = AgentPlace(path.with_suffix(".sock"))
-            with contextlib.suppress(OSError):  # BlockingIOError, too: somebody is there
-                if other != self and not other._listens():
+            with contextlib.suppress(OSError):  # BlockingIOError, too: an agent is there
+                here = _noted(path).machine == own_machine()
+                if here and other != self and not other._listens():
                     other.sweep(wait=False)
 
     def sweep(self, *, wait: bool = True) -> bool:
@@ -163,3 +167,18 @@ class AgentPlace:
             if os.fstat(descriptor).st_nlink:
                 return descriptor
             os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the lock of an agent says; "" where it says nothing of it."""
+
+    cluster_id: str
+    cluster: str
+    machine: str
+
+
+def _noted(lock: Path) -> Noted:
+    """Return what a lock says; raises OSError."""
+    lines = lock.read_text(errors="replace").split("\n")
+    return Noted(*[*lines, "", "", ""][:3])

@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from gputui.folders import SCRATCH_PREFIX, read_own_file, write_whole
-from gputui.process.procfs import own_place, process_stat
+from gputui.process.procfs import own_machine, own_place, process_stat
 
 OWNER = "owner.json"
 
 
 def own(scratch: Path) -> None:
-    """Note in the folder that it is this process's, for `sweep`."""
-    stat = process_stat(os.getpid())
-    owner = {**asdict(own_place()), "pid": os.getpid(), "ticks": stat.start_ticks if stat else 0}
-    with contextlib.suppress(OSError):  # a full disk: nobody sweeps it then
-        write_whole(scratch / OWNER, json.dumps(owner).encode())
+    """Note in the folder that it is this process's, for `sweep`.
+
+    A folder without a note is never swept: the disk is full, or /proc is not of this namespace.
+    """
+    pid = os.getpid()
+    with contextlib.suppress(OSError):
+        if (stat := process_stat(pid)) is not None:
+            owner = {**asdict(own_place()), "machine": own_machine()}
+            owner |= {"pid": pid, "ticks": stat.start_ticks}
+            write_whole(scratch / OWNER, json.dumps(owner).encode())
 
 
 def sweep(parent: Path) -> None:
@@ -38,11 +43,16 @@ def sweep(parent: Path) -> None:
 def _is_left(owner: dict[str, Any]) -> bool:
     """Return whether an owner has ended: with its machine's last boot, or as a process here."""
     here = own_place()
-    if owner["machine"] != here.machine:
+    if owner["machine"] != own_machine():
         return False
     if owner["boot"] != here.boot:
         return True
     if owner["pids"] != here.pids:
         return False
-    stat = process_stat(owner["pid"])
-    return stat is None or stat.start_ticks != owner["ticks"]
+    if (stat := process_stat(owner["pid"])) is not None:
+        return bool(stat.start_ticks != owner["ticks"])
+    try:
+        os.kill(owner["pid"], 0)
+    except ProcessLookupError:
+        return True
+    return False  # there, and hidden

@@ -165,6 +165,14 @@ def process_stat(pid: int) -> ProcessStat | None:
         return None
 
 
+def own_machine() -> str:
+    """Return what no other machine says: its name and, where it has one, its machine-id(5)."""
+    try:
+        return f"{platform.node()} {read_text('/etc/machine-id').strip()}"
+    except OSError:
+        return platform.node()
+
+
 def own_place() -> Place:
     """Return where this process is."""
     return Place(

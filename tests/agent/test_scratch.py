@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gputui.agent import scratch
 from gputui.agent.place import AgentPlace
 from gputui.agent.scratch import OWNER, own, sweep
+from gputui.process.procfs import own_machine
 
 
 @pytest.fixture
@@ -67,6 +69,23 @@ def test_an_owner_that_cannot_be_read_is_left_alone(left: Path, tmp_path: Path, 
     assert left.exists()
 
 
+def test_an_owner_that_proc_hides_is_there(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change(left, pid=os.getppid())
+    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
+    sweep(tmp_path)
+    assert left.exists()
+
+
+def test_who_cannot_see_itself_leaves_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
+    own(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_link_is_not_followed(left: Path, tmp_path: Path) -> None:
     away = tmp_path / "away"
     left.rename(away)
@@ -79,14 +98,25 @@ def test_the_places_of_agents_that_were_killed_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    own_place, killed, lives, starts = (AgentPlace.of("c", name) for name in "abcd")
-    for each in (own_place, killed):
-        with each.alone():
-            each.listen().close()
-    with lives.alone():
+    own_place, killed, elsewhere, lives, starts = (AgentPlace.of("c", n) for n in "abcde")
+    for each in (own_place, killed, elsewhere):
+        left_behind(each)
+    lock = elsewhere.path.with_suffix(".lock")
+    lock.write_text(lock.read_text().replace(own_machine(), "another machine"))
+    with lives.alone() as held:
+        lives.note(held, "id", "lab")
         listener = lives.listen()
-    with starts.alone(), listener:
+    with starts.alone() as held, listener:
+        starts.note(held, "id", "lab")
         own_place.sweep_others()
         there = {path.name for path in own_place.path.parent.iterdir()}
-    assert {own_place.path.name, lives.path.name, starts.path.with_suffix(".lock").name} <= there
+    stay = {own_place.path.name, lives.path.name, elsewhere.path.name, lock.name}
+    assert {*stay, starts.path.with_suffix(".lock").name} <= there
     assert not {killed.path.name, killed.path.with_suffix(".lock").name} & there
+
+
+def left_behind(place: AgentPlace) -> None:
+    """Leave what an agent leaves that is killed."""
+    with place.alone() as lock:
+        place.note(lock, "id", "lab")
+        place.listen().close()
