@@ -1,13 +1,17 @@
 """Memory files between an owner and a reader, both in this process."""
 
 import os
+import signal
+import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gputui.worker.transfers import shared_memory
+from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.loans import Page
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.shared_memory import Block, Blocks, Offer, Places, put
@@ -161,3 +165,33 @@ def test_an_offer_says_where_its_file_is(blocks: Blocks, here: Location) -> None
     assert block.descriptor is not None
     assert block.offer == Offer(block.descriptor, os.fstat(block.descriptor).st_ino, SIZE)
     blocks.drop((block,))
+
+
+def test_a_child_may_drop_arrays_though_another_thread_held_the_lock(
+    blocks: Blocks, here: Location
+) -> None:
+    kept, used = taken(blocks, here), taken(blocks, here)
+    del kept
+    with blocks._lock, warnings.catch_warnings():  # as one thread does while another trims
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(10)
+            blocks.forked_here()
+            thread = threading.Thread(target=lambda: blocks.give_back(()))
+            thread.start()
+            thread.join()
+            os._exit(len(blocks.offered()) + (used[0] != BYTES[0]))
+    assert os.waitpid(pid, 0)[1] == 0
+    blocks.drop(blocks.offered().values())
+
+
+def test_files_that_were_offered_in_vain_are_given_up(here: Location) -> None:
+    blocks = shared_memory.blocks
+    array = taken(blocks, here)
+    del array
+    before = mapped_files()
+    comm: Any = object.__new__(WorkerComm)
+    comm._loan, comm._offered = None, blocks.offered()
+    comm._release()
+    assert (comm._offered, mapped_files()) == (None, before - 1)

@@ -5,7 +5,7 @@ leaves undefined: the pool may drop it at any time, in any thread, and the event
 peers. Who waits for memory waits for that, too. Source: CUDA Runtime API, cudaIpcOpenMemHandle.
 
 `add` and `give_back` take no lock: the pool calls them under its own, also from a finalizer, in a
-thread that may be in the midst of `lend`. Whoever lends holds an array of that memory, so nothing
+thread that may be in the midst of `lend`. What lends holds an array of that memory, so nothing
 can give it back meanwhile.
 """
 

@@ -221,6 +221,9 @@ class WorkerComm(TLS):  # type: ignore[misc]
         loan, self._loan, self._answer = self._loan, None, None
         if loan:
             loan.release()
+        offered, self._offered = self._offered, None
+        if offered:
+            blocks.drop(offered.values())
 
 
 def _lend(
