@@ -7,7 +7,7 @@ so-manieth piece: while the card fills one buffer, the others are emptied.
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cached_property
 from typing import Any
 
@@ -50,13 +50,16 @@ class Staging:
         self._in_pieces(copy, array.nbytes)
 
     def _in_pieces(self, copy: Any, size: int) -> None:
-        def work(index: int) -> None:
+        def work(index: int, buffer: Any) -> None:
             for start in range(index * PIECE_BYTES, size, self._count * PIECE_BYTES):
-                copy(self._buffers[index], start, min(start + PIECE_BYTES, size))
+                copy(buffer, start, min(start + PIECE_BYTES, size))
 
         with self._lock:
             self._driver.synchronize()
-            list(self._threads.map(work, range(self._count)))
+            works = [self._threads.submit(work, *each) for each in enumerate(self._buffers)]
+            wait(works)  # all of them: buffers and device memory are in use until then
+        for each in works:
+            each.result()
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
