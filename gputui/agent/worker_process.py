@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -15,6 +16,9 @@ from gputui.protocol.agent import StartWorkers
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
 """Before the second, third… start of a worker that keeps failing."""
+
+LIVED_S = 60.0
+"""A worker that lived so long is started again as soon as the first time."""
 
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
@@ -34,6 +38,10 @@ class WorkerProcess:
     """Whether it is to be forked as soon as the forkserver is ready."""
     restarts: int = 0
     failures: int = 0
+    """In a row, since it last lived for long."""
+    failed_starts: int = 0
+    """In a row."""
+    started_at: float = 0.0
     stopping: bool = False
     again: tuple[WorkerSpec, StartWorkers] | None = None
     """What to start under this name once it has stopped."""
@@ -67,7 +75,7 @@ class WorkerProcess:
         """Forget the process before: another is forked."""
         self.ended = asyncio.Event()
         self.address, self.device_uuid, self.over_limit_bytes = "", None, None
-        self.oom_kills = oom_kills
+        self.oom_kills, self.started_at = oom_kills, time.monotonic()
 
     def ask_to_end(self) -> None:
         """Send its process SIGTERM."""
@@ -97,10 +105,11 @@ class WorkerProcess:
         """Return in how many seconds to start it again after this end; None stops it for good."""
         if not end.failed:
             return 0.0 if end.kind == "closed" else BACKOFF_S[1]
-        if self.came_up:
+        if time.monotonic() - self.started_at > LIVED_S:
             self.failures = 0
         self.failures += 1
-        if self.failures >= CRASH_LOOP_AFTER or end.kind == "address":
+        self.failed_starts = 0 if self.came_up else self.failed_starts + 1
+        if self.failed_starts >= CRASH_LOOP_AFTER or end.kind == "address":
             self.crash_loop = True
             return None
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]

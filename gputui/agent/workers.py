@@ -145,7 +145,8 @@ class Workers:
             worker = self._workers.get(name)
             if worker is None or worker.stopping:
                 continue
-            worker.failures, worker.crash_loop = 0, False
+            worker.failures = worker.failed_starts = 0
+            worker.crash_loop = False
             worker.cancel_restart()
             if worker.pid is not None:
                 worker.ask_to_end()

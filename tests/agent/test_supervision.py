@@ -19,7 +19,7 @@ from gputui.agent.exits import Exit
 from gputui.agent.forkserver import Forkserver
 from gputui.agent.lease import Lease
 from gputui.agent.worker_output import WorkerOutput
-from gputui.agent.worker_process import CRASH_LOOP_AFTER, WorkerProcess
+from gputui.agent.worker_process import BACKOFF_S, CRASH_LOOP_AFTER, WorkerProcess
 from gputui.errors import ProtocolError
 from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
@@ -314,11 +314,13 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
         WorkerOutput("host:cpu0", print),
     )
     end = Exit("crashed", "exit code 3", 3, None, failed=True)
+    waits = []
     for _ in range(2 * CRASH_LOOP_AFTER):
         worker.begin(0)
         worker.address, worker.device_uuid = "tls://127.0.0.1:2", device
-        assert worker.next_start(end) is not None
-    for _ in range(CRASH_LOOP_AFTER - 2):
+        waits.append(worker.next_start(end))
+    assert waits == [*BACKOFF_S, *[BACKOFF_S[-1]] * (2 * CRASH_LOOP_AFTER - len(BACKOFF_S))]
+    for _ in range(CRASH_LOOP_AFTER - 1):
         worker.begin(0)
         worker.address = "tls://127.0.0.1:2" if device else ""
         assert worker.next_start(end) is not None, "a start that failed is tried again"
