@@ -212,20 +212,25 @@ class Forkserver:
 
 
 def _exit(status: int) -> NoReturn:
-    """End this process as Python does, with what tasks registered for its end, within a bound.
+    """End this process as Python does, with what is registered for its end, within a bound.
 
     Only modules are not taken down: threads of tasks may run in them still.
     """
     try:
+        _flush()
         bound = threading.Timer(EXIT_S, os._exit, (status,))
         bound.daemon = True
         bound.start()
         atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError):
-                stream.flush()
+        _flush()
     finally:
         os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _ended_child() -> int | None:

@@ -35,7 +35,7 @@ def forks_have_own_signals() -> None:
     asyncio's handlers would write it into the pipe that the child shares with its parent's loop: a
     `multiprocessing.Pool` that ends would end the worker whose task made it.
     """
-    masks = threading.local()
+    masks, worker = threading.local(), os.getpid()
 
     def block() -> None:
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, END_SIGNALS)
@@ -44,9 +44,10 @@ def forks_have_own_signals() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def release() -> None:
-        signal.set_wakeup_fd(-1)
-        for each in END_SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        if os.getppid() == worker:  # what its children fork have the signals that these chose
+            signal.set_wakeup_fd(-1)
+            for each in END_SIGNALS:
+                signal.signal(each, signal.SIG_DFL)
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=release)
