@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
-from gputui.fleet.stages import Question
+from gputui.fleet.stages import Question, Stages
 from gputui.hosts import Host
 from gputui.snapshot import HostState
 
@@ -73,6 +74,19 @@ class Reaching:
 
     def configure(self, **changes: object) -> None:
         self.settings = replace(self.settings, **changes)
+
+    def hurry(self, monkeypatch: pytest.MonkeyPatch, late: str, bound_s: float) -> None:
+        """End the one step whose message says `late` after bound_s; no other has to be quick."""
+        enter = Stages.enter
+
+        def enter_hurried(
+            stages: Stages, state: HostState, message: str, *args: str, **bound: float | None
+        ) -> AbstractAsyncContextManager[None]:
+            if late in message:
+                bound["bound_s"] = bound_s
+            return enter(stages, state, message, *args, **bound)
+
+        monkeypatch.setattr(Stages, "enter", enter_hurried)
 
     def begin(self, host: Host, *, scheduler: bool = True, **wishes: object) -> FleetHost:
         """Start to reach a host whose agent does as `wishes` say."""

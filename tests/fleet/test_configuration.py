@@ -56,8 +56,8 @@ async def test_a_match_exec_that_hangs_is_named_and_ended(
 ) -> None:
     pid = tmp_path / "pid"
     (tmp_path / "config").write_text(f'Match exec "echo $$ > {pid}; exec sleep 100"\n  Port 1\n')
-    reaching.configure(ssh_config=str(tmp_path / "config"), stage_timeout_s=0.5)
-    host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())), bound_s=5)
+    reaching.configure(ssh_config=str(tmp_path / "config"), stage_timeout_s=1.5)
+    host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())))
     assert "`ssh -G gpu-a` did not end" in host.status.reason
     assert "Match exec" in host.status.hint
     assert not lives(int(pid.read_text()))

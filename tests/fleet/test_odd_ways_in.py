@@ -59,10 +59,14 @@ async def test_a_login_shell_may_do_what_it_likes(
 
 
 async def test_a_login_shell_that_waits_for_ever_is_named(
-    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+    reaching: Reaching,
+    start_asyncssh: Start,
+    ssh_folder: SshHosts,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start_asyncssh("ssh1", shell=login_shell(ssh_folder.folder, "cat >/dev/null; exit"))
-    reaching.configure(ssh_config=str(ssh_folder.config), stage_timeout_s=0.3)
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    reaching.hurry(monkeypatch, "its login shell did not start Python", 1)
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     assert "its login shell did not start Python within" in host.status.reason
     assert "`ssh ssh1 true`" in host.status.hint

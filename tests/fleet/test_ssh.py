@@ -199,12 +199,12 @@ async def test_the_time_a_person_takes_does_not_count(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
     asyncssh_hosts.known_hosts.write_text("")
-    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=2.5)
+    reaching.configure(ssh_config=str(asyncssh_hosts.config), stage_timeout_s=4.0)
     host = reaching.begin(cpu_host("ssh1"))
     listener = reaching.listeners["ssh1"]
 
     async def ask_slowly(host: object, question: object) -> str:
-        await asyncio.to_thread(time.sleep, 3.0)
+        await asyncio.to_thread(time.sleep, 4.5)
         return "yes"
 
     listener.ask = ask_slowly
@@ -225,12 +225,12 @@ async def test_a_port_that_refuses(reaching: Reaching) -> None:
 
 
 async def test_a_host_that_accepts_and_says_nothing_is_refused_in_its_bound(
-    reaching: Reaching,
+    reaching: Reaching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reaching.configure(stage_timeout_s=0.5)
+    reaching.hurry(monkeypatch, "said nothing as an SSH server", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)), bound_s=5)
+        host = await reaching.end(reaching.begin(cpu_host("127.0.0.1", port=port)))
     assert host.status.failed_stage == "authenticating"
     assert "said nothing as an SSH server" in host.status.reason
 

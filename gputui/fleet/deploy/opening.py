@@ -139,7 +139,8 @@ async def _open_local(
 ) -> OpenedAgent:
     """Start the relay as a child, from the installed package or, with python=, from the pack."""
     command = [*own_python("gputui.agent"), "relay"]
-    async with stages.enter(HostState.PROBING, "its agent did not start"):
+    late = f"its agent did not start within {stages.timeout_s:g} s"
+    async with stages.enter(HostState.PROBING, late):
         if host.python:
             pack = await shared.pack()
             command = [str(Path(host.python).expanduser()), str(pack.path), "relay"]
