@@ -257,6 +257,9 @@ class _Server(asyncssh.SSHServer):
     def connection_requested(self, *_: object) -> bool:
         return True
 
+    def unix_connection_requested(self, *_: object) -> bool:
+        return True
+
 
 async def _pump(source, target) -> None:
     with contextlib.suppress(OSError, asyncssh.Error):

@@ -12,6 +12,7 @@ from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
+    from gputui.remote.remote_head import RemoteHead
     from gputui.tui.first_minute import First
 
 
@@ -48,13 +49,16 @@ def show_running(name: str | None, look: Look) -> int:
     remote = remote_head(name)
     if remote is not None:
         asyncio.run(remote.reach())  # while the terminal is free for SSH's questions
-        remote.leave_terminal()
     head = remote or chosen_cluster(name).socket
 
     async def open_connection() -> Any:
         return await HeadConnection.open(head, frontend="screen", snapshots=True)
 
-    return show(open_connection, look)
+    try:
+        return show(open_connection, look, login=remote)
+    finally:
+        if remote is not None:
+            asyncio.run(remote.close())
 
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
@@ -135,6 +139,7 @@ def show(
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     first: "First | None" = None,
+    login: "RemoteHead | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
     from gputui.tui.rendering.palette import check_theme
@@ -152,5 +157,6 @@ def show(
             start_again=None if look.readonly else start_again,
             simulated=simulated,
             first=first,
+            login=login,
         )
     )

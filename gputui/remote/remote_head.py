@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,7 @@ from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.hosts import Host, parse_hosts
 from gputui.process.procfs import process_stat
+from gputui.protocol.frontend import Asked
 from gputui.settings import load_settings
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ SCREENS_KEEPALIVE_S = 1
 KEEPALIVES = 3
 """Unanswered ones after which a connection is lost."""
 ANSWER_S = 20.0
-"""How long a machine that was connected to before may take: it asks no questions."""
+"""How long a machine that was reached before may take once it is logged in to."""
 FORWARD_S = 5.0
 
 
@@ -83,7 +84,7 @@ class RemoteName:
 class RemoteHead:
     """A cluster's head on another machine; may be used from any event loop, again and again.
 
-    `ask` answers SSH's questions, until a screen has the terminal.
+    `ask` answers SSH's questions, until a screen does.
     """
 
     def __init__(self, remote: RemoteName, ask: Ask) -> None:
@@ -98,8 +99,6 @@ class RemoteHead:
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
-        self._unanswered = ""
-        """What a user is to do about a question that came while a screen had the terminal."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
 
@@ -118,8 +117,18 @@ class RemoteHead:
         """
         return await asyncio.wrap_future(self._in_thread(self._clusters()))
 
-    def leave_terminal(self) -> None:
-        """Ask nothing more, and notice a silent network soon: a screen takes over."""
+    def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
+        """Have a screen answer SSH's questions, and notice a silent network soon for it.
+
+        To be called in the screen's event loop.
+        """
+        screen = asyncio.get_running_loop()
+
+        async def asked(question: Question) -> str | None:
+            shown = Asked(0, self._host.name, question.kind, question.text, question.secret)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(shown), screen))
+
+        self._ask = asked
         self._screen = True
         self._loop.call_soon_threadsafe(self._keep_alive)
 
@@ -140,6 +149,7 @@ class RemoteHead:
 
     async def _reach(self) -> ReachedHead:
         try:
+            await self._connected()  # has bounds of its own, which wait for a person
             async with asyncio.timeout(ANSWER_S if self._met else None):
                 cluster = self._chosen(await self._found())
             socket = await self._forwarded_socket(cluster.socket)
@@ -149,7 +159,7 @@ class RemoteHead:
             if not self._met:
                 raise
             # It was reached before: worth another try.
-            raise HeadError(self._unanswered or str(error)) from error
+            raise HeadError(str(error)) from error
         self._met = True
         return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
 
@@ -176,7 +186,7 @@ class RemoteHead:
         await self._close()
         timeout_s = self._settings.stage_timeout_s
         stages = Stages(
-            self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._asked
+            self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._ask
         )
         connector = Connector(self._settings.ssh_config)
         self._connection = await connector.connect(self._host, stages)
@@ -196,16 +206,6 @@ class RemoteHead:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.close()
-
-    async def _asked(self, question: Question) -> str | None:
-        if not self._screen:
-            return await self._ask(question)
-        again = f"gputui attach {self._remote.login}:{self._remote.name}"
-        self._unanswered = (
-            f"{self._host.name} asks for a {question.kind.replace('-', ' ')} again: "
-            f"leave with q, then {again}"
-        )
-        return None
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""

@@ -28,7 +28,7 @@ from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.commands.command_registry import Calls, Registry
-from gputui.tui.commands.person import Person, ended
+from gputui.tui.commands.person import Login, Person, ended
 from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.driver import CellDriver
@@ -76,6 +76,7 @@ class ScreenApp(App[int]):
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
         first: First | None = None,
+        login: Login | None = None,
         hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
@@ -86,6 +87,7 @@ class ScreenApp(App[int]):
         self.clock = clock
         self.paused = False
         self._first = first
+        self._login = login
         self._hints = hints
         """Whether to say what to press next, until it was pressed once."""
         self.earlier_runs = earlier_runs
@@ -135,6 +137,8 @@ class ScreenApp(App[int]):
 
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
+        if self._login is not None:
+            self._login.ask_on_screen(self.person.answer_login)
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())
@@ -160,6 +164,7 @@ class ScreenApp(App[int]):
     def met_head(self) -> None:
         """Begin again: the head may be another than before."""
         self.watched.forget()
+        self.person.forget()
         self.warn("")
 
     def take(self, message: ToFrontend) -> None:
@@ -287,6 +292,9 @@ class ScreenApp(App[int]):
             f"{self.watched.name or 'the cluster'} has not answered since {self.head.clock_then}"
         )
         help_ = "^n start it again" if self.head.can_start_again else "5 last events"
+        if self.person.login_asks:
+            help_ = "A answers what its machine asks"
+        self.person.show_question()
         self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q quit")
 
     def warn(self, text: str) -> None:

@@ -10,6 +10,7 @@ from gputui.errors import ExitCode
 from gputui.snapshot import RunStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
+from gputui.tui.commands.person import Login
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
@@ -39,12 +40,14 @@ def run_screen(
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     first: First | None = None,
+    login: Login | None = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 
     `open_connection` is called once the first frame stands, and again when the head was lost. What
     it raises is raised here once the screen is gone, except HeadError: that is tried again.
-    `start_again` has the next call start the cluster, where that can be done.
+    `start_again` has the next call start the cluster, where that can be done. `login` is the
+    machine of a head elsewhere, which may ask for a password when it is reached again.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print("gputui: the screen needs a terminal; without one, use --run", file=sys.stderr)
@@ -63,6 +66,7 @@ def run_screen(
         remembered=remembered,
         start_again=start_again,
         first=first,
+        login=login,
         hints=True,
         earlier_runs=tuple if simulated else _recorded_runs,
     )

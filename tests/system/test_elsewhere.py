@@ -9,14 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import dask
 import pytest
 
-from gputui.errors import HeadError, UsageError
-from gputui.fleet.stages import Question
-from gputui.remote.remote_head import RemoteHead, RemoteName
 from tests.processes import processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
@@ -157,11 +154,14 @@ def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that
 
 
 @pytest.fixture
-def asking(
-    gputui: Command, start_asyncssh: Callable[..., AsyncsshServer], ssh_folder: SshHosts
-) -> Command:
-    """The command, where `login` has a host key that is not known, and wants a password."""
-    start_asyncssh("login", lets_in=False, passwords={getpass.getuser(): "secret"})
+def login(start_asyncssh: Callable[..., AsyncsshServer]) -> AsyncsshServer:
+    """A machine that wants a password."""
+    return start_asyncssh("login", lets_in=False, passwords={getpass.getuser(): "secret"})
+
+
+@pytest.fixture
+def asking(gputui: Command, login: AsyncsshServer, ssh_folder: SshHosts) -> Command:
+    """The command, where the host key of `login` is not known."""
     ssh_folder.known_hosts.write_text("")
     gputui.env |= ssh_folder.environment
     return gputui
@@ -177,25 +177,40 @@ def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: C
         assert process.wait(BOUND_S) == 2
 
 
-async def test_a_screen_that_cannot_answer_its_logins_question_says_what_to_do(
-    asking: Command, monkeypatch: pytest.MonkeyPatch
+def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
+    asking: Command, login: AsyncsshServer
 ) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(asking.runtime))
-    answers = {"host-key": "yes", "password": "secret"}
-
-    async def ask(question: Question) -> str | None:
-        return answers[question.kind]
-
-    with dask.config.set({"gputui.ssh.config": asking.env["DASK_GPUTUI__SSH__CONFIG"]}):
-        head = RemoteHead(RemoteName("login", "lab"), ask)
-    with pytest.raises(UsageError, match=r"no cluster .* on login"):
-        await head.reach()
-    await head.close()  # as a lost connection
-    head.leave_terminal()
-    head._met = True
-    with pytest.raises(HeadError, match=r"login asks for a password again: .* attach login:lab"):
-        await head.reach()
-    await head.close()
+    there = replace(asking, env={**asking.env, "XDG_RUNTIME_DIR": str(login.hosts.folder)})
+    done = there("up", HERE, "--name", "lab")
+    assert done.returncode == 0, done.stderr
+    try:
+        with in_a_terminal(asking, "attach", "login:lab") as (process, terminal):
+            shown(terminal, b"[y/N]:")
+            terminal.write(b"y\n")
+            shown(terminal, b"Password: ")
+            terminal.write(b"secret\n")
+            shown(terminal, b"cpu1")
+            login.drop_connections()
+            shown(terminal, b"login: password")
+            shown(terminal, b"[escape] later")
+            logins = login.logins
+            terminal.write(b"\x1b")
+            shown(terminal, b"A answers what its machine asks")
+            terminal.write(b"A")
+            shown(terminal, b"[enter] answer")
+            assert login.logins == logins  # the question was kept, and none was made for it
+            terminal.write(b"secret\r")
+            found(lambda: [*asking.runtime.rglob("remote-*.sock")])
+            assert there("--attach", "lab", "--run", "smoke").returncode == 0
+            terminal.write(b"5")
+            shown(terminal, b"smoke")
+            terminal.write(b"q")
+            shown(terminal, b"leave it running")
+            terminal.write(b"l")
+            assert process.wait(BOUND_S) == 0
+    finally:
+        stopped = there("down", "lab")
+    assert stopped.returncode == 0, stopped.stderr
 
 
 def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:

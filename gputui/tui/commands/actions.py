@@ -197,8 +197,7 @@ COMMANDS = (
     ),
     Command(
         "answer", "Answer questions put off before", lambda app: app.person.ask_again(), "A",
-        changes=True,
-        unavailable=lambda app: "" if app.watched.questions else "no question is open",
+        unavailable=lambda app: "" if app.person.asked else "no question is open",
     ),
     Command(
         "start-again", "Start the lost cluster again, on the same hosts",

@@ -1,13 +1,16 @@
 """What a person is asked: whether to go on, how to leave, and what the head wants to know.
 
 The head's questions are shown one at a time, the oldest first; escape puts one off for this
-screen, and an answer given on another screen takes the dialog away here.
+screen, and an answer given on another screen takes the dialog away here. So are those of the
+machine of a head elsewhere, which asks this screen alone when it is logged in to again.
 """
 
+import asyncio
 import os
 import time
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol.frontend import Answer, Asked, Stop
@@ -17,6 +20,19 @@ from gputui.tui.rendering import format as fmt
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
+
+LOGIN = 0
+"""The number of a question of the head's machine; a head counts its own from 1."""
+PUT_OFF_S = 30.0
+"""After so long a login whose question was put off is tried again, without asking: its answer may
+be known by now, from ssh-agent or from ssh in another terminal."""
+
+
+class Login(Protocol):
+    """The machine of a head elsewhere."""
+
+    def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
+        """Have what it asks, when it is logged in to again, answered by `ask`."""
 
 
 def under_way(snapshot: Snapshot) -> list[RunStatus]:
@@ -60,6 +76,7 @@ class Person:
         self._leaving = False
         self._shown: QuestionDialog | None = None
         self._put_off: set[int] = set()
+        self._login_answer: asyncio.Future[str | None] | None = None
 
     async def confirm(self, title: str, lines: Lines | Fetch, *, dangerous: bool = False) -> bool:
         """Ask whether to go on; for use in a command that is awaited.
@@ -140,7 +157,7 @@ class Person:
     def show_question(self) -> None:
         """Show the oldest open question, unless something else is being asked or typed."""
         app = self._app
-        if app.readonly or app.busy_asking:
+        if app.busy_asking:
             return
         asked = next((q for q in self._open if q.question not in self._put_off), None)
         if asked is not None:
@@ -148,17 +165,58 @@ class Person:
             app.push_screen(self._shown, self._answered)
 
     @property
-    def _open(self) -> Iterable[Asked]:
-        return self._app.watched.questions.values()
+    def asked(self) -> bool:
+        """Whether this screen may answer a question that is open."""
+        return any(self._open)
+
+    @property
+    def login_asks(self) -> bool:
+        """Whether the head's machine waits for an answer."""
+        return LOGIN in self._app.watched.questions
+
+    @property
+    def _open(self) -> Iterator[Asked]:
+        for number, asked in self._app.watched.questions.items():
+            if number == LOGIN or not self._app.readonly:
+                yield asked
 
     def _answered(self, text: str | None) -> None:
         shown, self._shown = self._shown, None
-        if shown is not None and text is None:
-            self._put_off.add(shown.number)
-        elif shown is not None and shown.number in self._app.watched.questions:
-            del self._app.watched.questions[shown.number]
-            self._app.head.send(Answer(shown.number, text or None))
+        if shown is not None and shown.number in self._app.watched.questions:
+            self._settle(shown.number, text)
         self.show_question()
+
+    def _settle(self, number: int, text: str | None) -> None:
+        """Put a question off, or send its answer; a login that was denied asks on request only."""
+        if text is None or (number == LOGIN and not text):
+            self._put_off.add(number)
+        if text is None:
+            return
+        del self._app.watched.questions[number]
+        if number != LOGIN:
+            self._app.head.send(Answer(number, text or None))
+        elif self._login_answer is not None and not self._login_answer.done():
+            self._login_answer.set_result(text or None)
+
+    async def answer_login(self, asked: Asked) -> str | None:
+        """Ask the person what the head's machine asks; None for no, or later."""
+        asked = replace(asked, question=LOGIN)
+        answer = self._login_answer = asyncio.get_running_loop().create_future()
+        self._app.watched.ask(asked)
+        self._app.call_later(self.show_question)
+        try:
+            while True:
+                await asyncio.wait([answer], timeout=PUT_OFF_S)
+                if answer.done() or LOGIN in self._put_off:
+                    return answer.result() if answer.done() else None
+        finally:
+            withdrawn = replace(asked, withdrawn=True)
+            self._app.watched.ask(withdrawn)
+            self._app.call_later(self.hear, withdrawn)
+
+    def forget(self) -> None:
+        """Begin again, with another head or login, whose questions are others."""
+        self._put_off.clear()
 
     def ask_again(self) -> None:
         """Show what was put off."""
