@@ -6,6 +6,7 @@ ends itself.
 """
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -275,17 +276,20 @@ class Supervisor:
         return await reading
 
     async def _try_port(self, reach: Reach) -> None:
-        """Try to connect to the scheduler's port, and report the result."""
-        error = ""
+        """Try to connect to a port, and report the result."""
+        error = own_address = ""
         try:
             async with asyncio.timeout(reach.timeout_s):
                 _, writer = await asyncio.open_connection(reach.host, reach.port)
+                own_address = writer.get_extra_info("sockname")[0]
                 writer.close()
         except TimeoutError:
             error = f"no answer within {reach.timeout_s:.0f} s"
         except OSError as problem:
             error = os.strerror(problem.errno) if problem.errno else str(problem)
-        self.send(Reached(reach.host, reach.port, error))
+            if isinstance(problem, ConnectionRefusedError):
+                own_address = await _own_address(reach)
+        self.send(Reached(reach.host, reach.port, error, own_address))
 
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""
@@ -310,3 +314,12 @@ class Supervisor:
         if self._head is not None:
             await self._head.close()
         await self._heads.close()
+
+
+async def _own_address(reach: Reach) -> str:
+    """Return this host's end of the way to another; a datagram socket sends nothing for that."""
+    transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+        asyncio.DatagramProtocol, remote_addr=(reach.host, reach.port)
+    )
+    with contextlib.closing(transport):
+        return str(transport.get_extra_info("sockname")[0])

@@ -123,6 +123,21 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def is_of_a_host(address: str) -> bool:
+    """Return whether an address is one that other machines may reach a host at.
+
+    >>> [is_of_a_host(each) for each in ("10.0.0.7", "fd00::7", "::1", "fe80::7%eth0", "", "gpu-a")]
+    [True, True, False, False, False, False]
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    return not (
+        found.is_loopback or found.is_link_local or found.is_unspecified or found.is_multicast
+    )
+
+
 def is_link_local(address: str) -> bool:
     """Return whether an address is good on one wire only, and needs its zone everywhere."""
     try:

@@ -189,11 +189,11 @@ class Fleet:
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def local_workers_address(self, host: FleetHost) -> str:
-        """Return where workers of this machine listen, for this host; "" where it has none."""
+    def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
+        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
         if is_loopback(host.record.far_address) or not any(each.is_local for each in self.hosts):
-            return ""
-        return self._listening.own_address(host.record.local_address)
+            return self._hosts.workers_elsewhere(host)
+        return "this machine's workers", self._listening.own_address(host.record.local_address)
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""

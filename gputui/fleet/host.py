@@ -37,8 +37,8 @@ class HostListener(Protocol):
     def host_changed(self, host: "FleetHost") -> None:
         """Note another state, reason or warning, or that the lease is over."""
 
-    def local_workers_address(self, host: "FleetHost") -> str:
-        """Return where workers of this machine listen, for this host; "" where it has none."""
+    def workers_elsewhere(self, host: "FleetHost") -> tuple[str, str]:
+        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
 
     def overreach(self, host: "FleetHost", message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""
@@ -148,9 +148,9 @@ class FleetHost:
         self.record.forget_lease()
         return bool(done) if sent else not self.was_ready
 
-    def local_workers_address(self) -> str:
-        """Return where workers of the head's machine listen; "" where it has none."""
-        return self._listener.local_workers_address(self)
+    def workers_elsewhere(self) -> tuple[str, str]:
+        """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
+        return self._listener.workers_elsewhere(self)
 
     def made_ready(self) -> None:
         """Note that workers can be started."""

@@ -27,6 +27,8 @@ class HostRecord:
         """Where the host reaches this machine: this end of the SSH connection."""
         self.far_address = ""
         """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
+        self.listen_address = ""
+        """Where its workers listen: there, or at its address of the version of IP of the others."""
         self.lease_over = False
         self._settings = settings
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
@@ -69,7 +71,13 @@ class HostRecord:
 
     def reached(self, local_address: str, far_address: str) -> None:
         """Set the two ends of its connection."""
+        if far_address != self.far_address:
+            self.listen_address = ""
         self.local_address, self.far_address, self._shown = local_address, far_address, None
+
+    def listens(self, address: str) -> None:
+        """Set where its workers listen."""
+        self.listen_address = address
 
     def become(
         self,

@@ -6,7 +6,7 @@ The fleet decides which there are; each reaches its agent by itself.
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from gputui.fleet.addresses import HostAddress
+from gputui.fleet.addresses import HostAddress, is_loopback
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy.opening import Opener
 from gputui.fleet.fleet_settings import FleetSettings
@@ -133,7 +133,17 @@ class HostTable(Mapping[str, FleetHost]):
         for name, fleet_host in self.items():
             given_up = fleet_host.state is HostState.FAILED or name in self._doubles
             record = fleet_host.record
-            yield HostAddress(name, record.local_address, record.far_address, given_up=given_up)
+            address = record.listen_address or record.far_address
+            yield HostAddress(name, record.local_address, address, given_up=given_up)
+
+    def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
+        """Return (whose, address) of the first other host whose workers others reach."""
+        for name, other in self.items():
+            address = other.record.listen_address
+            used = other.state is not HostState.FAILED and name not in self._doubles
+            if used and other is not host and address and not is_loopback(address):
+                return f"the workers of {name}", address
+        return "", ""
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return what a host may not report, because it is another's; "" for all else."""

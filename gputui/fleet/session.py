@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 
 from gputui.errors import ProtocolError
 from gputui.fleet import checks
-from gputui.fleet.addresses import bracketed, same_family
+from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
 from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host_record import HostRecord
@@ -46,8 +46,8 @@ class SessionListener(Protocol):
     async def scheduler_end(self) -> tuple[str, int]:
         """Return (address, port) of the scheduler as the host reaches it, once it is known."""
 
-    def local_workers_address(self) -> str:
-        """Return where workers of the head's machine listen; "" where it has none."""
+    def workers_elsewhere(self) -> tuple[str, str]:
+        """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
 
     def made_ready(self) -> None:
         """Note that workers can be started."""
@@ -132,20 +132,34 @@ class AgentSession:
         address, port = await self.listener.scheduler_end()
         here, there = f"{bracketed(address)}:{port}", self.opened.far_address or self.host.name
         why = f"{there} cannot reach the scheduler at {here}"
-        await self._reach(address, port, why, checks.PORT_HINT)
-        workers = self.listener.local_workers_address()
-        if workers and not same_family(workers, address):
-            why = f"{there} cannot reach this machine's workers at {workers}"
-            await self._reach(workers, port, why, checks.FAMILY_HINT)
+        reached = await self._reach(address, port, why, checks.PORT_HINT)
+        if reached.error:
+            raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
+        if not self.record.listen_address:
+            self.record.listens(await self._listen_address(port))
 
-    async def _reach(self, address: str, port: int, why: str, hint: str) -> None:
-        """Have the host connect to the scheduler's port at an address; raises HostError."""
+    async def _listen_address(self, port: int) -> str:
+        """Return where this host's workers listen; raises HostError.
+
+        That is where it was reached. Where workers elsewhere listen on the other version of IP, it
+        is this host's end of the way to them; any port there will do, also one that is closed.
+        """
+        whose, workers = self.listener.workers_elsewhere()
+        there = self.opened.far_address
+        if not workers or is_loopback(there) or same_family(workers, there):
+            return there
+        why = f"{there} cannot reach {whose} at {workers}"
+        reached = await self._reach(workers.strip("[]"), port, why, checks.FAMILY_HINT)
+        if not is_of_a_host(reached.local_address):
+            raise self.stages.error(f"{why}: {reached.error}", checks.FAMILY_HINT)
+        return reached.local_address
+
+    async def _reach(self, address: str, port: int, why: str, hint: str) -> Reached:
+        """Have the host connect to a port at an address; raises HostError without an answer."""
         self._reached = asyncio.Future()
         async with self.stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
             self.opened.channel.send(Reach(address, port, self.stages.timeout_s * 0.8))
-            reached = await self._reached
-        if reached.error:
-            raise self.stages.error(f"{why}: {reached.error}", hint)
+            return await self._reached
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""

@@ -54,7 +54,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Try to open a TCP connection to the scheduler; answered by `Reached`."""
+    """Try to open a TCP connection, to the scheduler or another host; answered by `Reached`."""
 
     host: str
     port: int
@@ -200,11 +200,13 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Whether the scheduler's port could be reached; `error` is "" when it could."""
+    """Whether a port could be reached; `error` is "" when it could."""
 
     host: str
     port: int
     error: str
+    local_address: str = ""
+    """This end of the way there; "" where nothing answered, not even that the port is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,6 +251,7 @@ async def test_reaching_says_why_a_port_cannot_be_reached(driver: Driver) -> Non
     driver.send(Reach("127.0.0.1", 1, 2.0))
     reached = await driver.wait_for(Reached)
     assert "refused" in reached.error.lower()
+    assert reached.local_address == "127.0.0.1"
     driver.send(Shutdown(0.0))
     await driver.end_of_stream()
     await driver.nothing_left()

@@ -37,8 +37,8 @@ class Listener:
             self.states.append(host.state)
         self.changed.set()
 
-    def local_workers_address(self, host: FleetHost) -> str:
-        return ""
+    def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
+        return "", ""
 
     def overreach(self, host: FleetHost, message: object) -> str:
         return ""
