@@ -74,6 +74,7 @@ def test_shutting_down_a_client_ends_the_cluster() -> None:
     assert cluster.status.name == "closed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["GPUCluster(hosts)", "connect()"])
 def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -> None:
     program = f"""
@@ -108,6 +109,7 @@ def test_clients_left_open_are_closed_before_their_cluster(tmp_path: Path) -> No
     assert (done.stdout, done.stderr) == ("['closed', 'closed']\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 async def test_a_program_that_is_ended_takes_its_cluster_along(number: signal.Signals) -> None:
     program = f"""

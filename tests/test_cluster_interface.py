@@ -196,6 +196,7 @@ def test_nanny_plugins_are_refused_with_what_to_do_instead(standing: Standing) -
         standing[1].register_plugin(Environ({"A": "1"}))
 
 
+@pytest.mark.slow
 async def test_asynchronous_calls_that_nobody_awaits_are_carried_out() -> None:
     async with GPUCluster(HOSTS, n_workers=0, asynchronous=True) as cluster:
         adaptive = cluster.adapt(minimum=1, maximum=2)
@@ -257,6 +258,7 @@ async def test_a_dropped_cluster_warns_and_leaves_nothing() -> None:
     await process.communicate(b"")
 
 
+@pytest.mark.slow
 def test_clusters_in_threads_are_apart() -> None:
     found: dict[str, Any] = {}
 
@@ -273,6 +275,7 @@ def test_clusters_in_threads_are_apart() -> None:
     assert {three for _, three in found.values()} == {3}
 
 
+@pytest.mark.slow
 def test_a_forked_child_that_exits_leaves_the_cluster_running() -> None:
     program = f"""
         import os, sys

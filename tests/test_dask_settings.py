@@ -142,6 +142,7 @@ def nested(settings: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["dask.config.set", "yaml", "environment"])
 def test_every_setting_holds_on_scheduler_and_workers(tmp_path: Path, way: str) -> None:
     (tmp_path / "ssh_config").touch()

@@ -203,6 +203,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(calm: Timelapse, request_:
         calm.request(request_)
 
 
+@pytest.mark.slow
 def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     one = Timelapse(Shape(16, 2), seed=2, questions=False).to(260)
     seen = {event.text.partition(":")[0] for event in one.events if event.kind == "alarm"}

@@ -86,6 +86,7 @@ async def test_a_head_that_comes_back_is_told_of_workers_between_two_processes(
     await driver.shut_down()
 
 
+@pytest.mark.slow
 async def test_without_a_head_everything_ends_with_the_lease(
     tmp_path: Path, driver: Driver, scheduler: Any
 ) -> None:
@@ -134,6 +135,7 @@ async def test_a_worker_over_its_memory_limit_is_ended_with_that_reason(
     await driver.nothing_left()
 
 
+@pytest.mark.slow
 async def test_a_worker_over_its_limit_is_left_alone_where_dask_is_told_to(
     driver: Driver, scheduler: Any
 ) -> None:

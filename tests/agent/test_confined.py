@@ -40,6 +40,7 @@ def world(request: pytest.FixtureRequest) -> tuple[str, ...]:
     return before
 
 
+@pytest.mark.slow
 async def test_an_agent_that_sees_no_process_of_others_reads_its_workers_and_leaves_nothing(
     driver: Driver, scheduler: Any, world: tuple[str, ...]
 ) -> None:

@@ -54,6 +54,7 @@ async def until_gone(*pids: int) -> None:
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["agent", "forkserver", "worker"])
 async def test_whatever_is_killed_a_busy_worker_and_all_that_its_tasks_started_end_with_it(
     driver: Driver, scheduler: Any, victim: str

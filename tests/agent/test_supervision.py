@@ -129,6 +129,7 @@ async def test_the_log_of_an_agent_that_never_stops_complaining_stays_small(
     assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 
+@pytest.mark.slow
 async def test_an_agent_is_as_large_after_thousands_of_readings_as_after_some(
     driver: Driver,
 ) -> None:
@@ -174,6 +175,7 @@ async def test_a_worker_without_a_scratch_folder_fails_by_itself_and_says_why(
     await driver.shut_down()
 
 
+@pytest.mark.slow
 async def test_an_agent_that_was_frozen_keeps_its_workers_where_its_head_pinged_on(
     driver: Driver, scheduler: Any
 ) -> None:
@@ -328,6 +330,7 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
     assert worker.next_start(end) is None and worker.crash_loop
 
 
+@pytest.mark.slow
 async def test_what_tasks_registered_for_the_end_of_a_worker_runs_then_within_a_bound(
     driver: Driver, scheduler: Any, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ async def test_labextensions_manager_describes_and_scales(client: Client) -> Non
     assert isinstance(model["dashboard_link"], str)
 
 
+@pytest.mark.slow
 def test_a_collection_is_shuffled_and_grouped(client: Client) -> None:
     frames = pytest.importorskip("dask.dataframe")
     import pandas as pd

@@ -40,6 +40,7 @@ def test_the_systems_configuration_is_read_too(tmp_path: Path, openssh_hosts: Ss
     assert f"✓ connect   {first.address}" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_computation_runs_on_a_host_of_the_users_own_configuration(
     tmp_path: Path, openssh_hosts: SshHosts
 ) -> None:

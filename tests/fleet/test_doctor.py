@@ -171,6 +171,7 @@ async def test_bootstrap_says_what_a_host_lacks(
     assert outcome.reason == "the environment could not be made: see above"
 
 
+@pytest.mark.slow
 async def test_hosts_with_one_home_make_the_environment_once_from_sent_wheels_and_a_lock(
     start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:

@@ -53,6 +53,7 @@ def slow_sshd(ssh_folder: SshHosts) -> Iterator[SshHosts]:
         ssh_folder.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [16, pytest.param(64, marks=[pytest.mark.long, pytest.mark.timeout(550)])]
 )

@@ -200,6 +200,7 @@ async def test_round_trips_of_two_seconds_keep_no_host_away(
     assert (host.state, host.status.reason) == (S.READY, "")
 
 
+@pytest.mark.slow
 async def test_a_slow_link_brings_the_agent_all_the_same(
     reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
 ) -> None:

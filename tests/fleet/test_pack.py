@@ -18,6 +18,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "gputui"
 
 
+@pytest.mark.slow
 def test_it_has_what_agents_and_tasks_import_and_nothing_else() -> None:
     names = set(zipfile.ZipFile(pack.load_pack().path).namelist())
     link = "gputui/protocol/agent.py"

@@ -289,6 +289,7 @@ async def test_an_sshd_that_drops_connections_past_its_limit_is_tried_again(
         ssh_folder.stop()
 
 
+@pytest.mark.slow
 async def test_a_wrong_passphrase_is_a_failure_in_words(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:

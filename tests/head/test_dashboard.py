@@ -41,6 +41,7 @@ async def status(port: int, **headers: str) -> int:
     return (await AsyncHTTPClient().fetch(request, raise_error=False)).code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["127.0.0.1:{}", "localhost:{}", "localhost:9999"])
 async def test_a_browser_here_or_behind_a_tunnel_is_answered(port: int, host: str) -> None:
     assert await status(port, Host=host.format(port)) == 200

@@ -170,6 +170,7 @@ def name_of(lie: object) -> str:
     return lie.__name__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", some([*REFUSED, *FAILED]), ids=name_of)
 async def test_a_lie_fails_the_host_that_tells_it_alone(
     watched: Watched, scripts: Path, lie: object

@@ -5,6 +5,7 @@ import resource
 import socket
 from pathlib import Path
 
+import pytest
 from distributed import Client
 
 from gputui.cluster.head_connection import security
@@ -16,6 +17,7 @@ HALF_OPEN = 2_000
 FILES = 1_024
 
 
+@pytest.mark.slow
 async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
     clusters: Clusters, runtime: Path
 ) -> None:

@@ -43,6 +43,7 @@ def client_of(cluster: LiveCluster) -> Client:
     return Client(cluster.snapshot.scheduler.address, security=security, asynchronous=True)
 
 
+@pytest.mark.slow
 async def test_a_snapshot_joins_host_worker_and_scheduler(standing: LiveCluster) -> None:
     await standing.until(
         lambda: all(w.rss_bytes and w.executing == 0 for w in standing.workers.values())
@@ -55,6 +56,7 @@ async def test_a_snapshot_joins_host_worker_and_scheduler(standing: LiveCluster)
     assert {worker.state for worker in standing.workers.values()} == {WorkerState.IDLE}
 
 
+@pytest.mark.slow
 async def test_everyone_attached_is_known_and_hears_who_stopped_it_and_nothing_is_left(
     clusters: Clusters, runtime: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +91,7 @@ async def test_a_frontend_on_a_gpu_is_the_clusters_own_and_another_process_is_no
     await cluster.until(lambda: owners() == [Owner.OURS, Owner.OTHER])
 
 
+@pytest.mark.slow
 async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
     cluster = await clusters.start()
     await cluster.up(2)
@@ -96,6 +99,7 @@ async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
     await nothing_left(cluster.id)
 
 
+@pytest.mark.slow
 async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: Clusters) -> None:
     cluster = await clusters.start(lease_s=2.0)
     await cluster.up(2)
@@ -104,6 +108,7 @@ async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: C
     assert running_clusters() == ()
 
 
+@pytest.mark.slow
 async def test_a_cluster_that_stays_outlives_its_starter(clusters: Clusters) -> None:
     cluster = await clusters.start(stays=True)
     await cluster.up(2)
@@ -126,6 +131,7 @@ async def test_a_name_in_use_is_refused(clusters: Clusters) -> None:
         await clusters.start()
 
 
+@pytest.mark.slow
 async def test_a_numbered_name_gives_way(clusters: Clusters) -> None:
     await clusters.start()
     second = await clusters.start(numbered=True)
@@ -168,6 +174,7 @@ async def test_results_survive_scaling_down(standing: LiveCluster) -> None:
         assert await client.gather(futures) == list(range(1, 41))
 
 
+@pytest.mark.slow
 async def test_the_last_worker_is_kept_for_what_it_holds(clusters: Clusters) -> None:
     cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1")
     await cluster.up(1)
@@ -198,6 +205,7 @@ async def test_a_cluster_on_loopback_refuses_another_machine(standing: LiveClust
         await standing.request(ChangeHosts(0, "gpu-a"))
 
 
+@pytest.mark.slow
 async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_path: Path) -> None:
     cluster = await clusters.start(lease_s=2.0)
     await cluster.up(2)
@@ -221,6 +229,7 @@ async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_p
     assert any(event.kind == "busy" for event in cluster.events)
 
 
+@pytest.mark.slow
 async def test_a_scheduler_that_dies_is_replaced_where_the_cluster_stays(
     clusters: Clusters,
 ) -> None:
@@ -264,6 +273,7 @@ async def test_a_link_to_no_head_says_so() -> None:
         await HeadConnection.open("/nonexistent.sock", frontend="screen")
 
 
+@pytest.mark.slow
 async def test_a_stopped_worker_is_silent_within_ten_seconds_and_goes_on(
     standing: LiveCluster,
 ) -> None:

@@ -21,6 +21,7 @@ def host_states(cluster: LiveCluster) -> dict[str, HostState]:
     return {host.name: host.state for host in cluster.snapshot.hosts}
 
 
+@pytest.mark.slow
 async def test_hosts_reached_over_ipv4_and_ipv6_exchange_results_over_one_of_them(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
@@ -81,6 +82,7 @@ async def test_a_host_that_cannot_reach_another_hosts_workers_is_refused_with_bo
     assert "AddressFamily" in failed.hint
 
 
+@pytest.mark.slow
 async def test_a_host_that_cannot_reach_the_workers_here_is_refused_with_the_reason(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
@@ -97,6 +99,7 @@ async def test_a_host_that_cannot_reach_the_workers_here_is_refused_with_the_rea
     assert "AddressFamily" in failed.hint
 
 
+@pytest.mark.slow
 async def test_a_host_that_fails_does_not_stop_the_others(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
@@ -109,6 +112,7 @@ async def test_a_host_that_fails_does_not_stop_the_others(
     assert [host.name for host in settled.failed_hosts] == ["nowhere.invalid"]
 
 
+@pytest.mark.slow
 async def test_hosts_are_added_and_removed_while_it_runs(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
@@ -126,6 +130,7 @@ async def test_hosts_are_added_and_removed_while_it_runs(
         assert list(cluster.workers) == [f"{second.split()[0]}:cpu0"]
 
 
+@pytest.mark.slow
 async def test_replacing_the_hosts_keeps_those_in_both(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
@@ -141,6 +146,7 @@ async def test_replacing_the_hosts_keeps_those_in_both(
     assert cluster.workers[f"{two.split()[0]}:cpu0"].pid == kept
 
 
+@pytest.mark.slow
 async def test_workers_are_spread_over_the_hosts(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
@@ -155,6 +161,7 @@ async def test_workers_are_spread_over_the_hosts(
     assert set(Counter(worker.host for worker in cluster.workers.values()).values()) == {1}
 
 
+@pytest.mark.slow
 async def test_a_killed_agent_is_met_again_and_its_workers_replaced(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:
@@ -168,6 +175,7 @@ async def test_a_killed_agent_is_met_again_and_its_workers_replaced(
     assert cluster.workers[worker.name].pid != worker.pid
 
 
+@pytest.mark.slow
 async def test_a_cut_network_loses_the_worker_and_gets_it_back(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:

@@ -72,6 +72,7 @@ async def test_snapshots_that_cannot_be_taken_are_recorded_once_and_tried_again(
     await until(lambda: taken)
 
 
+@pytest.mark.slow
 async def test_a_scheduler_that_cannot_be_started_again_ends_the_cluster_with_the_reason(
     head: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ async def asked(clusters: Clusters, hosts: SshHosts, **settings: object) -> Live
     return cluster
 
 
+@pytest.mark.slow
 async def test_a_host_waits_beyond_its_bound_while_a_person_is_asked(
     clusters: Clusters, strangers: SshHosts
 ) -> None:

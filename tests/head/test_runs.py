@@ -4,6 +4,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from gputui.protocol.frontend import CancelRun, Done, StartRun
 from gputui.run import records
 from gputui.snapshot import RunState, RunStatus
@@ -51,6 +53,7 @@ def attached(cluster: LiveCluster) -> list[int]:
     return [session.pid for session in cluster.snapshot.sessions]
 
 
+@pytest.mark.slow
 async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveCluster) -> None:
     id = await started(standing, "svd", rows="2000", cols="20")
     run = await ended(standing, id)
@@ -91,6 +94,7 @@ async def test_a_cancelled_run_ends_and_its_workers_stay(
     assert records.find(id).state is RunState.CANCELLED
 
 
+@pytest.mark.slow
 async def test_a_killed_head_takes_its_runs_along(clusters: Clusters, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PRESETS)
     cluster = await clusters.start(name="lab", lease_s=2.0)

@@ -46,6 +46,7 @@ def client() -> Iterator[Client]:
 EVERY_TIME = ("svd", "mean")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [each if each in EVERY_TIME else pytest.param(each, marks=pytest.mark.long) for each in SMALL],
@@ -67,6 +68,7 @@ def test_a_worker_killed_in_the_middle_does_not_change_the_result(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_worker_that_ends_while_it_is_asked_is_left_out_and_nobody_waits_for_it(
     client: Client,

@@ -64,6 +64,7 @@ def test_transfer_times_every_pair(execute: Any) -> None:
     assert first["path"] == "TCP" and 0 < first["64_KiB_s"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("partitions", [1, 3, 40])
 def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitions: int) -> None:
     result = execute("dataframe", rows=250_000, least=400, partitions=partitions).result
@@ -92,6 +93,7 @@ def test_tables_of_other_seeds_are_others(seed: int) -> None:
     assert not (first == other).all(axis=1).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [400, 403])
 def test_gridsearch_finds_what_scikit_learn_finds(execute: Any, rows: int) -> None:
     result = execute("gridsearch", rows=rows, cols=8, candidates=5, folds=4, seed=3).result
@@ -111,6 +113,7 @@ def test_many_candidates_are_a_line_over_the_power_of_ten_and_few_are_bars() -> 
     assert many.x[-1] == pytest.approx(3)
 
 
+@pytest.mark.slow
 def test_compare_measures_cores_and_says_what_is_extrapolated(execute: Any) -> None:
     rows = execute("compare", seconds=0.05).result["rows"]
     assert [row["name"] for row in rows] == ["one CPU core", "all CPU cores"]

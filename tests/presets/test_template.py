@@ -20,6 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_new_preset_is_found_and_its_test_passes(folder: Path) -> None:
     assert run_command(["presets", "new", "my-norms"]) == 0
     assert sorted(path.name for path in folder.iterdir()) == ["my_norms.py", "test_my_norms.py"]

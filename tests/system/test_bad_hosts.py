@@ -64,6 +64,7 @@ def closed_port() -> int:
         return port
 
 
+@pytest.mark.slow
 def test_every_bad_host_is_told_with_its_hint_and_the_good_one_computes(
     gputui: Command, start_asyncssh: Start, ssh_folder: SshHosts, silent_port: int
 ) -> None:

@@ -62,12 +62,14 @@ def odd(folder: Path) -> str:
     return f"{path}:PRESET"
 
 
+@pytest.mark.slow
 def test_numpys_numbers_and_nan_are_printed_as_json(lab: Command) -> None:
     done = lab("--attach", "lab", "--run", odd(lab.folder), "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"] == {"worst": "nan", "count": 3, "s": [1.0] * 3}
 
 
+@pytest.mark.slow
 def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Command) -> None:
     arguments = ("--attach", "lab", "--run", odd(lab.folder), "-p", "count=20_000", "--quiet")
     done = lab(*arguments)
@@ -115,6 +117,7 @@ def test_the_only_worker_that_dies_and_comes_back_is_counted_in_the_run(gputui: 
     assert "\nrestarts    1\n" in gputui("runs", "show", "last").stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_holds_on_to_its_thread_is_interrupted_all_the_same(lab: Command) -> None:
     (lab.folder / "deaf.py").write_text(
         "import time\nfrom gputui.presets import Preset\n"

@@ -43,6 +43,7 @@ print(client.submit(work, 41).result(), client.submit(sum, [1, 2]).result())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("years", [-5, pytest.param(40, marks=pytest.mark.long)])
 def test_a_clock_that_is_set_during_a_run_ends_nothing(gputui: Command, years: int) -> None:
     jump, started = gputui.folder / "jump", gputui.folder / "started"

@@ -57,6 +57,7 @@ def test_hosts_that_are_being_reached_when_the_scheduler_dies_are_let_go(
     assert sockets(openssh_hosts) == []
 
 
+@pytest.mark.slow
 def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_connection_cut_while_it_computes_is_made_again_and_no_task_notices(
     gputui.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_connection_cut_at_the_stop_leaves_nothing(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:
@@ -90,6 +92,7 @@ def test_a_connection_cut_at_the_stop_leaves_nothing(
     assert sockets(openssh_hosts) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", [pytest.param("gil", marks=pytest.mark.long), "child"])
 def test_hosts_whose_head_is_killed_end_everything_with_the_lease(
     gputui: Command, namespace_hosts: Namespaces, task: str
@@ -104,6 +107,7 @@ def test_hosts_whose_head_is_killed_end_everything_with_the_lease(
     assert sockets(namespace_hosts) == []
 
 
+@pytest.mark.slow
 def test_a_host_off_the_network_ends_all_with_the_lease_and_another_computes(
     gputui: Command, namespace_hosts: Namespaces
 ) -> None:

@@ -62,6 +62,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         assert not left
 
 
+@pytest.mark.slow
 def test_a_run_uses_a_cluster_on_another_machine_and_leaves_it_running(there: There) -> None:
     done = there.gputui("--attach", there.name, "--run", "random-sum", "-p", "size=200", "--json")
     assert done.returncode == 0, done.stderr
@@ -125,6 +126,7 @@ def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
     assert parts_of(str(there.connection_file["cluster_id"]))["worker"]
 
 
+@pytest.mark.slow
 def test_a_network_that_is_silent_is_a_screen_that_comes_back_and_a_cluster_that_goes_on(
     gputui: Command, namespace_hosts: Namespaces
 ) -> None:
@@ -230,6 +232,7 @@ def test_clusters_elsewhere_are_listed(there: There) -> None:
     assert there.gputui.files() == []
 
 
+@pytest.mark.slow
 def test_a_start_there_that_is_interrupted_leaves_nothing_there(
     openssh_hosts: SshHosts, gputui: Command
 ) -> None:

@@ -15,6 +15,7 @@ lab = running_lab
 SMALL_SVD = ("--run", "svd", "-p", "rows=400", "-p", "cols=20", "-p", "chunk_rows=100")
 
 
+@pytest.mark.slow
 def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> None:
     printed = gputui.json(*SMALL_SVD, "-p", "check=true", "--backend", "numpy")
     assert printed["preset"] == "svd"
@@ -27,6 +28,7 @@ def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> 
     gputui.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
     gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
 ) -> None:
@@ -54,6 +56,7 @@ def test_a_computation_that_fails_is_exit_1_with_the_error_as_json(lab: Command)
     assert "division by zero" in json.loads(done.stdout)["error"]["message"]
 
 
+@pytest.mark.slow
 def test_a_preset_from_a_file_finds_what_lies_beside_it_on_every_host(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:

@@ -99,6 +99,7 @@ def played(kill: Kill, folder: Path) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", MATRIX, ids=lambda case: "-".join(map(str, case[:4])))
 def test_a_kill_is_told_and_leaves_nothing(
     play: Callable[[Kill], Ended], case: tuple[str, str, str, signal.Signals, int, str]
@@ -111,6 +112,7 @@ def test_a_kill_is_told_and_leaves_nothing(
         assert json.loads(ended.out)["result"] == {"value": hang.VALUE}
 
 
+@pytest.mark.slow
 def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> None:
     before = signal.signal(HUP, signal.SIG_IGN)
     try:
@@ -124,6 +126,7 @@ def test_a_hangup_that_is_ignored_as_by_nohup_ends_nothing(gputui: Command) -> N
     assert status == 0, err
 
 
+@pytest.mark.slow
 def test_a_name_is_free_again_when_its_head_was_killed(gputui: Command) -> None:
     gputui.env["DASK_GPUTUI__LEASE"] = "2"
     assert gputui("up", HOST, "--name", "lab").returncode == 0

@@ -4,6 +4,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.system.conftest import Command
 
 HERE = "localhost gpus=none workers=2 nthreads=1 memory=400MiB"
@@ -42,6 +44,7 @@ def hungry(folder: Path) -> str:
     return f"{path}:PRESET"
 
 
+@pytest.mark.slow
 def test_a_run_too_large_for_its_workers_is_refused_with_what_would_fit(gputui: Command) -> None:
     done = gputui(HERE, "--run", hungry(gputui.folder), "-p", "times_too_low=1")
     assert done.returncode == 1
@@ -51,6 +54,7 @@ def test_a_run_too_large_for_its_workers_is_refused_with_what_would_fit(gputui: 
     ) in done.stderr
 
 
+@pytest.mark.slow
 def test_a_task_that_kills_its_workers_by_its_memory_says_so_with_what_to_change(
     gputui: Command,
 ) -> None:
@@ -68,6 +72,7 @@ def test_a_task_that_kills_its_workers_by_its_memory_says_so_with_what_to_change
     assert (record["state"], record["restarts"] >= 1) == ("failed", True)
 
 
+@pytest.mark.slow
 def test_a_task_that_gets_no_memory_names_its_worker_and_what_it_had(gputui: Command) -> None:
     sizes = ("-p", "chunk_rows=1e12", "-p", "times_too_low=1e10")
     done = gputui(HERE, "--run", hungry(gputui.folder), *sizes, "--json", "--quiet")
@@ -94,6 +99,7 @@ PRESET = Preset("breaks", "ends its worker, and lets none start again", (), comp
 """
 
 
+@pytest.mark.slow
 def test_a_run_ends_when_its_last_worker_is_given_up(gputui: Command) -> None:
     flag, preset = gputui.folder / "flag", gputui.folder / "breaks.py"
     preset.write_text(BREAKS.replace("{flag}", str(flag)))

@@ -1,4 +1,4 @@
-"""What a run writes beside its result, and a disk that does not take it."""
+"""What a run writes beside its result and in its log, and a disk that does not take it."""
 
 import json
 import os
@@ -22,6 +22,7 @@ SVD = ("--attach", "lab", "--run", "svd", "-p", "rows=4000", "-p", "cols=50")
 U_BYTES = 4000 * 50 * 8
 
 
+@pytest.mark.slow
 def test_arrays_figure_and_report_are_written_and_recorded(lab: Command) -> None:
     out = lab.folder / "out"
     files = ("--save", str(out), "--figure", "s.png", "--report", "r.html")
@@ -201,3 +202,34 @@ def test_a_run_that_fails_is_recorded_with_its_error_and_log(lab: Command) -> No
     assert "ZeroDivisionError" in record["error"]
     log = lab.folder / "state" / "gputui" / "runs" / record["id"] / "log.txt"
     assert "failed mine failed: ZeroDivisionError" in log.read_text()
+
+
+def printing(folder: Path, words: str) -> str:
+    """Write a preset of which every worker prints words, and return its name."""
+    path = folder / "prints.py"
+    path.write_text(
+        "from time import sleep\nfrom gputui.presets import Outcome, Preset\n"
+        f"def say():\n    print('{words}')\n"
+        "def compute(job):\n    said = job.each_worker(say)\n    job.each_worker(sleep, 1)\n"
+        "    return Outcome({'said': len(said)})\n"
+        "PRESET = Preset('prints', 'prints', (), compute)\n"
+    )
+    return f"{path}:PRESET"
+
+
+def log_of(lab: Command, *arguments: str) -> str:
+    """Run, and return the log."""
+    done = lab("--run", *arguments, "--quiet")
+    assert done.returncode == 0, done.stderr
+    return Path(
+        lab.folder / "state" / "gputui" / "runs" / last_run(lab)["id"] / "log.txt"
+    ).read_text()
+
+
+@pytest.mark.slow
+def test_a_log_begins_with_its_own_run_on_a_cluster_that_was_there_before(lab: Command) -> None:
+    log_of(lab, printing(lab.folder, "said before"), "--attach", "lab")
+    log = log_of(lab, printing(lab.folder, "said now"), "--attach", "lab")
+    assert log.splitlines()[0].endswith("  starting")
+    assert log.count("said now") == 2
+    assert "said before" not in log

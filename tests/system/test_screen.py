@@ -63,6 +63,7 @@ def answer(screen: Window, key: str, question: str) -> None:
     wait(lambda: question not in screen.text, "the question gone in\n", lambda: screen.text)
 
 
+@pytest.mark.slow
 def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
     gputui: Command, tmux: Tmux
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_session_from_its_start_over_a_run_and_another_terminal_to_its_end(
     gputui.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_lost_terminal_leaves_the_cluster_as_it_is(gputui: Command, tmux: Tmux) -> None:
     first = started(tmux, gputui)
     first.close()
@@ -141,6 +143,7 @@ def listed(gputui: Command) -> dict[str, Any]:
     return dict(cluster)
 
 
+@pytest.mark.slow
 def test_a_hang_up_ends_the_screen_and_leaves_the_cluster(lab: Command, attached: Attach) -> None:
     screen = attached()
     status = screen.close()
@@ -148,6 +151,7 @@ def test_a_hang_up_ends_the_screen_and_leaves_the_cluster(lab: Command, attached
     assert listed(lab)["workers"] == 2
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_stops_nothing_and_sees_on(lab: Command, attached: Attach) -> None:
     stalled, other = attached(), attached()
     for _ in range(200):
@@ -200,6 +204,7 @@ def test_a_read_only_screen_takes_away_what_changes_things(lab: Command, tmux: T
     assert screen.exit_status == 0
 
 
+@pytest.mark.slow
 def test_a_head_that_dies_is_a_banner_and_the_screen_can_be_left(
     own_lab: Command, tmux: Tmux
 ) -> None:
@@ -229,6 +234,7 @@ def test_a_head_that_stands_still_is_said_within_three_seconds_until_it_goes_on(
     wait(lambda: "has not answered" not in screen.text, "an answer in\n", lambda: screen.text)
 
 
+@pytest.mark.slow
 def test_two_screens_that_are_opened_at_once_are_of_one_cluster(
     gputui: Command, tmux: Tmux
 ) -> None:
@@ -238,6 +244,7 @@ def test_two_screens_that_are_opened_at_once_are_of_one_cluster(
     stopped(one)
 
 
+@pytest.mark.slow
 def test_a_stop_is_said_on_the_other_persons_terminal_after_its_screen_has_closed(
     own_lab: Command, tmux: Tmux
 ) -> None:
@@ -264,6 +271,7 @@ def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(attached: Atta
     assert "Restart" not in screen.text and "Leave" not in screen.text
 
 
+@pytest.mark.slow
 def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: Tmux) -> None:
     screen = tmux.open("attach", env=own_lab.env)
     screen.sees("workers 2/2", "cpu1")
@@ -287,6 +295,7 @@ def test_without_a_terminal_it_says_so_and_points_to_run(gputui: Command) -> Non
     assert "terminal" in done.stderr and "--run" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", env={**gputui.env, "NO_COLOR": "1"})
     screen.sees("node-01", "gpu0", "SIMULATED")
@@ -297,6 +306,7 @@ def test_without_colour_there_is_none(gputui: Command, tmux: Tmux) -> None:
     assert used <= {"", "0", "1", "2", "7", "39", "49"}
 
 
+@pytest.mark.slow
 def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) -> None:
     screen = tmux.open("--demo", "2x2", "--ascii", env=gputui.env)
     screen.sees("node-01", "gpu0")
@@ -308,6 +318,7 @@ def test_in_ascii_the_terminal_gets_nothing_else(gputui: Command, tmux: Tmux) ->
     assert screen.text.isascii()
 
 
+@pytest.mark.slow
 def test_a_seed_makes_the_same_cluster_again(gputui: Command, tmux: Tmux) -> None:
     arguments = ("--demo", "2x2", "--seed", "7")
     screens = [tmux.open(*arguments, env=gputui.env, cells=(200, 50)) for _ in range(2)]

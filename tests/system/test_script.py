@@ -30,6 +30,7 @@ def written(path: Path, *lines: str) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -> None:
     script = written(
         gputui.folder / "mine.py",
@@ -51,12 +52,14 @@ def test_a_script_has_its_own_streams_arguments_and_exit_code(gputui: Command) -
     gputui.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_script_that_shuts_its_cluster_down_has_ended_well(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", "client.shutdown()", "print('after')")
     done = gputui(HERE, "--run", script)
     assert (done.returncode, done.stdout) == (0, "after\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_modules_beside_a_script_are_found_on_hosts_that_do_not_have_them(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:
@@ -76,6 +79,7 @@ def test_modules_beside_a_script_are_found_on_hosts_that_do_not_have_them(
     assert (done.returncode, done.stdout) == (0, "48.0\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_module_that_was_edited_is_new_in_the_next_run(lab: Command) -> None:
     folder = lab.folder / "edited"
     script = written(
@@ -103,6 +107,7 @@ def with_values(folder: Path, word: str) -> str:
     return script
 
 
+@pytest.mark.slow
 def test_two_scripts_with_modules_of_one_name_never_run_each_others(lab: Command) -> None:
     scripts = [with_values(lab.folder / word, word) for word in ("one", "other")]
     first = lab.start("--attach", "lab", "--run", scripts[0], stdin=subprocess.PIPE)
@@ -164,6 +169,7 @@ def test_an_error_shows_the_traceback_that_python_would_show(lab: Command) -> No
     assert "traceback | KeyError: 'no such key'" in log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("last_log_lines", "code", "said"),
     [
@@ -233,6 +239,7 @@ LASTS = (
 DEAF = ("import signal", "signal.signal(signal.SIGINT, signal.SIG_IGN)", *LASTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lines", "last_log_lines"),
     [pytest.param(LASTS, "cleaned up\n", marks=pytest.mark.long), (DEAF, "")],
@@ -297,6 +304,7 @@ def test_a_script_ends_with_its_command(lab: Command) -> None:
     wait_until(lambda: not Path(f"/proc/{script}").exists())
 
 
+@pytest.mark.slow
 def test_a_script_whose_cluster_is_stopped_is_told_and_goes_on(gputui: Command) -> None:
     assert gputui("up", HERE, "--name", "short").returncode == 0
     script = written(
@@ -328,6 +336,7 @@ WAITS = (
 )
 
 
+@pytest.mark.slow
 def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", *WAITS)
     process = gputui.start(HERE, "--run", script)

@@ -75,6 +75,7 @@ async def attached(path: str) -> Attached:
     return link.attached
 
 
+@pytest.mark.slow
 async def test_its_own_certificate_lets_a_client_in(cluster: Live) -> None:
     own = tls.security(cluster.attached.certificate_pem, cluster.attached.key_pem)
     async with Client(cluster.attached.address, security=own, asynchronous=True) as client:
@@ -106,6 +107,7 @@ def test_nothing_answers_http(cluster: Live, encrypted: bool) -> None:
         assert b"HTTP" not in answer(place, encrypted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True])
 def test_nothing_answers_http_on_a_network(
     wide_cluster: Live, namespace_hosts: Namespaces, encrypted: bool

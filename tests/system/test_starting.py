@@ -117,6 +117,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_of_a_killed_starter_keeps_no_cluster_alive(gputui: Command) -> None:
     starter = subprocess.Popen(
         [sys.executable, "-c", FORKS.format(host=HOST)],

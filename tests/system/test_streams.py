@@ -26,6 +26,7 @@ def in_a_shell(lab: Command, line: str, *arguments: str) -> "subprocess.Complete
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [(*MEAN, "--json"), ("presets",)])
 def test_a_full_standard_output_is_exit_1_in_words(lab: Command, arguments: tuple[str]) -> None:
     done = in_a_shell(lab, '"$@" > /dev/full', *arguments)
@@ -61,6 +62,7 @@ def test_a_working_directory_that_is_gone_is_said_to_be_so(lab: Command) -> None
     assert "cd to another one" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_state_folder_that_cannot_be_made_keeps_nothing_from_running(gputui: Command) -> None:
     gputui.env["XDG_STATE_HOME"] = "/proc/gputui"
     done = gputui("localhost gpus=none workers=1", "--run", "mean", "-p", "rows=1000", "--quiet")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from gputui.cluster import HeadConnection
 from tests.clusters import LiveCluster
 from tests.sshd import SshHosts
@@ -10,6 +12,7 @@ from tests.system.conftest import Command
 ONE = "gpus=none workers=1 nthreads=1 memory=256MiB"
 
 
+@pytest.mark.slow
 async def test_two_clusters_on_one_hosts_file_name_each_other_once_and_end_by_themselves(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:

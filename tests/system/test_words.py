@@ -4,12 +4,15 @@ import json
 import re
 import urllib.request
 
+import pytest
+
 from tests.system.conftest import BOUND_S, Command
 from tests.system.lab import in_a_terminal, shown
 
 HERE = "localhost gpus=none workers=1 nthreads=1 memory=1GiB"
 
 
+@pytest.mark.slow
 def test_where_the_dashboard_is_served_is_told(gputui: Command) -> None:
     done = gputui("up", HERE, "--name", "my lab", "--dashboard", "0")
     assert "gputui attach 'my lab'; gputui down 'my lab'" in done.stderr

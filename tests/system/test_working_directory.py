@@ -60,6 +60,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_tasks_find_the_modules_of_the_script_that_starts_the_cluster(gputui: Command) -> None:
     (gputui.folder / "qa_beside.py").write_text(
         "import os\ndef where():\n    return os.environ.get('PYTHONSAFEPATH'), __file__\n"

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pyte
+import pytest
 
 from gputui.tui.driver import SHOWS_NOTHING
 from gputui.tui.rendering.cells import Cells
@@ -29,6 +30,7 @@ runpy.run_module("gputui", run_name="__main__")
 """
 
 
+@pytest.mark.slow
 def test_the_differ_reads_every_frame_and_shows_what_textual_alone_would(tmp_path: Path) -> None:
     written = tmp_path / "written"
     options = ("--demo", "2x4", "--seed", "1")

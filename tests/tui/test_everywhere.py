@@ -58,6 +58,7 @@ def test_a_dumb_terminal_is_told_in_a_line_to_use_run(tmp_path: Path) -> None:
     assert b"\x1b" not in said and said.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "variables",
     [{"LC_ALL": "C"}, {"LANG": "de_DE.ISO-8859-1"}, {"TERM": "linux"}],
@@ -73,6 +74,7 @@ def test_a_terminal_without_utf_8_gets_ascii_by_itself(
     assert screen.sent.isascii()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "depth"), [("xterm", 16), ("xterm-256color", 256)])
 def test_no_more_colours_are_sent_than_a_terminal_has(
     shown: Callable[[Mapping[str, str]], Recorded], term: str, depth: int

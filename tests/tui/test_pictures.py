@@ -8,6 +8,7 @@ from tests.pictures.scenes import SCENES, Scene, draw
 PINNED = "8.2.8"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(textual.__version__ != PINNED, reason=f"drawn under Textual {PINNED}")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name)
 async def test_a_picture_is_current(scene: Scene) -> None:

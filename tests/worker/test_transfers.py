@@ -115,6 +115,7 @@ def test_small_values_go_along(client: Client) -> None:
     assert moved(client, lambda: np.arange(10.0), is_mapped) is False
 
 
+@pytest.mark.slow
 def test_what_was_moved_counts_once(client: Client) -> None:
     """The owner keeps nothing once the reader has it, and the reader nothing for long."""
     owner, reader = workers(client)
@@ -172,6 +173,7 @@ def test_clients_get_results_as_ever(client: Client) -> None:
     np.testing.assert_array_equal(got, numbers())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1], ids=["owner", "reader"])
 def test_a_worker_killed_while_arrays_move_leaves_nothing_and_hangs_nobody(victim: int) -> None:
     hosts = HOSTS.replace("workers=2", "workers=3")
