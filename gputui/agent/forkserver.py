@@ -9,6 +9,8 @@ and removes what the agent can no longer remove.
 import atexit
 import contextlib
 import gc
+import io
+import itertools
 import os
 import selectors
 import shutil
@@ -43,7 +45,7 @@ IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
 
 EXIT_S = 2.0
-"""How long what tasks registered with `atexit` may take in a worker that ends."""
+"""How long threads, files and `atexit` functions of tasks may take in a worker that ends."""
 
 
 def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
@@ -212,16 +214,18 @@ class Forkserver:
 
 
 def _exit(status: int) -> NoReturn:
-    """End this process as Python does, with what is registered for its end, within a bound.
+    """End this process as Python does, within a bound: its threads, what is registered, its files.
 
-    Only modules are not taken down: threads of tasks may run in them still.
+    Only modules are not taken down: daemon threads of tasks may run in them still.
     """
     try:
         _flush()
         bound = threading.Timer(EXIT_S, os._exit, (status,))
         bound.daemon = True
         bound.start()
+        threading._shutdown()  # type: ignore[attr-defined] - as multiprocessing's children do
         atexit._run_exitfuncs()
+        _close_files()
         _flush()
     finally:
         os._exit(status)
@@ -231,6 +235,22 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+
+
+def _close_files() -> None:
+    """Close the files that tasks left open, so that all they wrote is in them.
+
+    A text's own buffer goes first, then what compresses, then what holds bytes.
+    """
+    layers: tuple[list[io.IOBase], ...] = ([], [], [])
+    for each in gc.get_objects():  # not those from before the fork: they are frozen
+        if issubclass(type(each), io.TextIOBase):
+            layers[0].append(each)
+        elif issubclass(type(each), io.BufferedIOBase):
+            layers[2 if type(each).__module__ == "_io" else 1].append(each)
+    for file in itertools.chain(*layers):
+        with contextlib.suppress(Exception):
+            file.close()
 
 
 def _ended_child() -> int | None:

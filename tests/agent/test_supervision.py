@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import gc
+import gzip
 import os
 import shutil
 import signal
@@ -342,4 +343,32 @@ async def test_what_tasks_registered_for_the_end_of_a_worker_runs_then_within_a_
     driver.send(StopWorkers((spec().name,), 10 * BOUND_S))
     assert (await driver.wait_for(WorkerExited)).kind == "stopped"
     assert (tmp_path / "ended").is_dir()
+    await driver.shut_down()
+
+
+async def test_what_tasks_wrote_is_in_their_files_after_the_end_of_a_worker(
+    driver: Driver, scheduler: Any, tmp_path: Path
+) -> None:
+    def leave_open() -> None:
+        import builtins
+        import gzip
+        import threading
+        import time
+
+        text, late = (tmp_path / "text").open("w"), (tmp_path / "late").open("w")
+        compressed = gzip.open(tmp_path / "gz", "wt")  # noqa: SIM115 - left open
+        builtins.left_open = [compressed, text, late]  # type: ignore[attr-defined]
+        for file in (text, compressed):
+            file.write("written")
+        threading.Thread(target=lambda: (time.sleep(0.5), late.write("written"))).start()
+
+    await driver.connect()
+    await start_worker(driver, scheduler)
+    async with client_of(scheduler) as client:
+        await client.submit(leave_open)
+    driver.send(StopWorkers((spec().name,), 10 * BOUND_S))
+    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
+    assert (tmp_path / "text").read_text() == "written"
+    assert gzip.decompress((tmp_path / "gz").read_bytes()) == b"written"
+    assert (tmp_path / "late").read_text() == "written"
     await driver.shut_down()
