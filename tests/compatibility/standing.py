@@ -1,47 +1,55 @@
-"""A pytest plugin: a standing cluster, on which other people's suites compute.
+"""A pytest plugin: a standing cluster of each kind, on which Dask's own suites compute.
 
-`pytest -p tests.compatibility.standing --pyargs dask.bag.tests`; COMPATIBILITY_CLUSTER names its
-kind. Dask's suites name the scheduler "sync" nearly everywhere; here that is the cluster, too, so
-that what they compute is computed there.
+`COMPATIBILITY_RESULTS=FILE pytest -p tests.compatibility.standing --pyargs dask.bag.tests` runs
+each test on a LocalCluster and on a GPUCluster, right after each other, so that a busy machine is
+as busy for both. Dask's suites name the scheduler "sync" nearly everywhere; here that is the
+cluster, too, so that what they compute is computed there.
 """
 
+import json
 import os
 import tempfile
-import zlib
+import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask.base
-import dask.distributed
 import pytest
 from distributed import Client, LocalCluster
+from distributed.client import _set_global_client
 
 from gputui import GPUCluster
 
 KINDS = ("LocalCluster", "GPUCluster")
-KIND = os.environ.get("COMPATIBILITY_CLUSTER", "GPUCluster")
 HOSTS = "localhost gpus=none"
 ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threading")
+
+ROUNDS = 64
+"""Round r has the tests r, r + 64, r + 128 … of every module."""
 
 CLOSES_ALL = ("test_p2p_as_delayed",)
 """Run by distributed's `gen_cluster`, which closes every cluster of the process at its end."""
 
 _session = ExitStack()
+_clients: dict[str, Client] = {}
+_minutes = float(os.environ.get("COMPATIBILITY_MINUTES", "inf"))
+_started = time.monotonic()
 
 
 @contextmanager
-def cluster(**keywords: Any) -> Iterator[Any]:
+def cluster(kind: str | None = None, **keywords: Any) -> Iterator[Any]:
     """Hold two workers with a thread each, unless the keywords say else."""
     with tempfile.TemporaryDirectory(prefix="gt-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         size = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": "2GiB"} | keywords
-        if KIND == "GPUCluster":
-            with own_cluster(**size) as held:
+        if (kind or os.environ.get("COMPATIBILITY_CLUSTER")) == "LocalCluster":
+            with LocalCluster(**size, dashboard_address="127.0.0.1:0") as held:
                 yield held
         else:
-            with LocalCluster(**size, dashboard_address="127.0.0.1:0") as held:
+            with own_cluster(**size) as held:
                 yield held
 
 
@@ -50,32 +58,94 @@ def own_cluster(*, processes: bool = True, **keywords: Any) -> GPUCluster:
     return GPUCluster(HOSTS, **keywords)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Have each test run on either kind."""
+    metafunc.fixturenames.append("standing_kind")
+    metafunc.parametrize("standing_kind", KINDS, indirect=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep COMPATIBILITY_MOST tests, the same ones each time, and none that uses a network."""
+    """Order the tests by rounds; drop those that are slow or use a network."""
     unfit = ("slow", "network")
-    usual = [item for item in items if not any(map(item.get_closest_marker, unfit))]
-    usual = [item for item in usual if item.name not in CLOSES_ALL]
-    by_chance = sorted(usual, key=lambda item: zlib.crc32(item.nodeid.encode()))
-    items[:] = by_chance[: int(os.environ["COMPATIBILITY_MOST"])]
+    seen: Counter[str] = Counter()
+    ordered: dict[str, tuple[int, list[pytest.Item]]] = {}
+    for item in items:
+        if any(map(item.get_closest_marker, unfit)) or item.name.startswith(CLOSES_ALL):
+            continue
+        module, name = item.nodeid.partition("::")[0], without_kind(item.nodeid)
+        if name not in ordered:
+            ordered[name] = (seen[module] % ROUNDS, [])
+            seen[module] += 1
+        ordered[name][1].append(item)
+    pairs = [pair for _, pair in sorted(ordered.values(), key=lambda each: each[0])]
+    for number, pair in enumerate(pairs):
+        pair.sort(key=lambda item: kind_of(item.nodeid), reverse=number % 2 == 0)
+    items[:] = [item for pair in pairs for item in pair]
+    _write({"tests": len(pairs), "rounds": Counter(number for number, _ in ordered.values())})
 
 
 def pytest_sessionstart() -> None:
-    """Start the cluster, or have a suite that starts a LocalCluster itself get one of its kind."""
-    if "COMPATIBILITY_TRANSITIONS" in os.environ:
-        client = Client(_session.enter_context(cluster()), set_as_default=True)
-        _session.callback(client.close)
-        _session.callback(_write_transitions, client)
-        dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
-    elif KIND == "GPUCluster":
-        dask.distributed.LocalCluster = own_cluster
+    """Start the clusters, or have a suite that starts a LocalCluster itself get one of ours."""
+    for kind in KINDS:
+        held = _session.enter_context(cluster(kind))
+        _clients[kind] = _session.enter_context(Client(held, set_as_default=False))
 
 
-def _write_transitions(client: Client) -> None:
-    """Write how much its scheduler did: a suite that never asks it shows nothing."""
-    counted = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
-    Path(os.environ["COMPATIBILITY_TRANSITIONS"]).write_text(str(counted))
+@pytest.fixture(autouse=True)
+def standing_kind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make a cluster's client Dask's default, and what computes without any."""
+    client = _clients[request.param]
+    assert client.status == "running"
+    _set_global_client(client)
+    dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
+    with client.as_current():
+        yield
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note how each part of a test went, at once: a suite may take hours."""
+    test, kind = without_kind(report.nodeid), kind_of(report.nodeid)
+    said = str(report.longrepr)[-2000:] if report.failed else ""
+    _write({"test": test, "kind": kind, "when": report.when, "outcome": report.outcome}
+           | {"elapsed_s": report.duration, "said": said})  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop between two tests when the time is over."""
+    another = nextitem is None or without_kind(nextitem.nodeid) != without_kind(item.nodeid)
+    if another and time.monotonic() - _started > 60 * _minutes:
+        item.session.shouldstop = "the time is over"
 
 
 def pytest_sessionfinish() -> None:
-    """Close it."""
+    """Note how much each scheduler did: a suite that never asks it shows nothing."""
+    for kind, client in _clients.items():
+        counted = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+        _write({"kind": kind, "transitions": counted})
     _session.close()
+
+
+def kind_of(test: str) -> str:
+    """Return on which kind of cluster a test runs.
+
+    >>> kind_of("test_bag.py::test_fold[GPUCluster-1]")
+    'GPUCluster'
+    """
+    return next(kind for kind in KINDS if kind in test.partition("[")[2])
+
+
+def without_kind(test: str) -> str:
+    """Return a test's name as it is without this plugin.
+
+    >>> without_kind("a.py::b[GPUCluster-1]"), without_kind("a.py::b[LocalCluster]")
+    ('a.py::b[1]', 'a.py::b')
+    """
+    function, _, case = test.partition("[")
+    rest = [part for part in case.removesuffix("]").split("-") if part not in KINDS]
+    return f"{function}[{'-'.join(rest)}]" if rest else function
+
+
+def _write(record: dict[str, Any]) -> None:
+    with Path(os.environ["COMPATIBILITY_RESULTS"]).open("a") as file:
+        file.write(f"{json.dumps(record)}\n")
