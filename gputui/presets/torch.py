@@ -15,6 +15,11 @@ from typing import Any
 from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
 
+KEPT_BYTES = 32 * 2**20
+"""The workspace of cuBLAS on Hopper; on CPUs, the largest freed blocks that malloc keeps."""
+
+TRAINING_BYTES = 4 * 2**20
+
 
 def compute(job: Job) -> Outcome:
     """Run one task on every worker, and compare what they learnt."""
@@ -80,9 +85,11 @@ def _rate(torch: Any, device: Any, size: int) -> float:
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    """A matrix and its product, in float32; what is trained is small."""
-    fits = math.isqrt(machine.smallest_bytes // 8)
-    return Memory(2 * 4 * values["size"] ** 2, f"use size ≤ {fits:,}")
+    """A matrix and its product, in float32, what libraries keep, and the training."""
+    other = KEPT_BYTES + TRAINING_BYTES
+    fits = math.isqrt(max(0, machine.smallest_bytes - other) // 8)
+    arrays = 2 * 4 * values["size"] ** 2
+    return Memory(arrays + min(arrays, KEPT_BYTES) + TRAINING_BYTES, f"use size ≤ {fits:,}")
 
 
 PRESET = Preset(

@@ -360,7 +360,8 @@ async def test_what_tasks_wrote_is_in_their_files_after_the_end_of_a_worker(
         builtins.left_open = [compressed, text, late]  # type: ignore[attr-defined]
         for file in (text, compressed):
             file.write("written")
-        threading.Thread(target=lambda: (time.sleep(0.5), late.write("written"))).start()
+        write_late = lambda: (time.sleep(0.5), late.write("written"))  # noqa: E731
+        threading.Thread(target=write_late, daemon=False).start()
 
     await driver.connect()
     await start_worker(driver, scheduler)
