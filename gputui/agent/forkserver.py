@@ -223,7 +223,7 @@ def _exit(status: int) -> NoReturn:
         bound = threading.Timer(EXIT_S, os._exit, (status,))
         bound.daemon = True
         bound.start()
-        threading._shutdown()  # type: ignore[attr-defined] - as multiprocessing's children do
+        threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         _close_files()
         _flush()

@@ -6,6 +6,8 @@ as busy for both. Dask's suites name the scheduler "sync" nearly everywhere; her
 cluster, too, so that what they compute is computed there.
 """
 
+import functools
+import inspect
 import json
 import os
 import tempfile
@@ -30,8 +32,8 @@ ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threadin
 ROUNDS = 64
 """Round r has the tests r, r + 64, r + 128 … of every module."""
 
-CLOSES_ALL = ("test_p2p_as_delayed",)
-"""Run by distributed's `gen_cluster`, which closes every cluster of the process at its end."""
+CLOSES_ALL = "gen_cluster"
+"""Of distributed's, in tests that start a cluster of their own, and at their end close all."""
 
 _session = ExitStack()
 _clients: dict[str, Client] = {}
@@ -70,7 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: Counter[str] = Counter()
     ordered: dict[str, tuple[int, list[pytest.Item]]] = {}
     for item in items:
-        if any(map(item.get_closest_marker, unfit)) or item.name.startswith(CLOSES_ALL):
+        source = _source(item.function)  # type: ignore[attr-defined]
+        if any(map(item.get_closest_marker, unfit)) or CLOSES_ALL in source:
             continue
         module, name = item.nodeid.partition("::")[0], without_kind(item.nodeid)
         if name not in ordered:
@@ -144,6 +147,9 @@ def without_kind(test: str) -> str:
     function, _, case = test.partition("[")
     rest = [part for part in case.removesuffix("]").split("-") if part not in KINDS]
     return f"{function}[{'-'.join(rest)}]" if rest else function
+
+
+_source = functools.cache(inspect.getsource)
 
 
 def _write(record: dict[str, Any]) -> None:
