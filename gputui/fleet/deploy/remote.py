@@ -9,6 +9,7 @@ interpreters, a line each; the script for the first that is there, and its order
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def parse_greeting(answer: bytes) -> dict[str, Any]:
     return greeting
 
 
+@cache
 def script(name: str) -> str:
     """Return the source of a script next to this module that runs on hosts."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")

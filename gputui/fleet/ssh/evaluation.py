@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 from dataclasses import dataclass
+from functools import cached_property
 
 from gputui.fleet.ssh.configuration import Here, SshConfiguration, parse
 from gputui.process.child import ending, run
@@ -47,18 +48,21 @@ class Evaluator:
     def __init__(self, file: str | None) -> None:
         self._file = file
 
+    @cached_property
+    def _here(self) -> Here:
+        return this_machine()
+
     async def evaluate(self, destination: Destination) -> SshConfiguration:
         """Return what the configuration says; raises ConfigurationError."""
-        here = this_machine()
         if not (ssh := shutil.which("ssh")):
             from gputui.fleet.ssh.fallback import read
 
-            return await asyncio.to_thread(read, self._file, destination, here)
+            return await asyncio.to_thread(read, self._file, destination, self._here)
         ended = await run([ssh, "-T", "-G", *destination.arguments(self._file)])
         if ended.status:
             said = "; ".join(ended.last_log_lines)
             raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
-        return understood(ended.output, destination.name, here)
+        return understood(ended.output, destination.name, self._here)
 
 
 Route = tuple[SshConfiguration, ...]

@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from pathlib import Path
 
 import asyncssh
@@ -108,9 +109,8 @@ class HostKeys:
         Certificates are asked for only where an authority is known for this server.
         """
         kinds = {entry.kind for entry in self.known if entry.marker is Marker.TRUSTED}
-        wanted = [
-            name for name in algorithms if self.has_authority or not name.endswith(CERTIFICATE)
-        ]
+        certificates = self.has_authority
+        wanted = [name for name in algorithms if certificates or not name.endswith(CERTIFICATE)]
         return tuple(sorted(wanted, key=lambda name: not _is_of(name, kinds)))
 
     def judge(self, key: asyncssh.SSHKey) -> KeyVerdict:
@@ -273,4 +273,11 @@ def _rsa_bits(blob: bytes) -> int:
 def _lines(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         with contextlib.suppress(OSError):
-            yield from Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+            status = Path(path).stat()
+            yield from _read(path, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=8)
+def _read(path: str, *_state: int) -> tuple[str, ...]:
+    """Return the lines of a file, which all hosts of a fleet have in common."""
+    return tuple(Path(path).read_text(encoding="utf-8", errors="replace").splitlines())

@@ -55,8 +55,11 @@ async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror.
 
     In a thread of its own: names that no server answers for hold up neither other hosts, as
-    they would in asyncio's few threads, nor the end of this process.
+    they would in asyncio's few threads, nor the end of this process. An address needs none.
     """
+    with contextlib.suppress(OSError, UnicodeError):
+        numeric = socket.AI_NUMERICHOST
+        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
     loop = asyncio.get_running_loop()
     resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
 
