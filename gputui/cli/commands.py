@@ -287,7 +287,11 @@ def bootstrap(
     index: str,
     host_pip_conf: bool,
 ) -> int:
-    """Make HOSTS ready: Python packages of the versions used here."""
+    """Make HOSTS ready: Python packages of the versions used here.
+
+    gputui itself is not installed there: each start sends what the hosts run of it, from this
+    installation or checkout.
+    """
     from gputui.cli.host_commands import bootstrap, lock_packages
 
     if write_lock:

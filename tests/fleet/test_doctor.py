@@ -3,6 +3,7 @@
 import getpass
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import gputui
 from gputui.errors import UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
@@ -169,6 +171,34 @@ async def test_bootstrap_says_what_a_host_lacks(
     )
     assert "no space left" in told
     assert outcome.reason == "the environment could not be made: see above"
+
+
+@pytest.mark.slow
+def test_a_checkout_makes_hosts_ready_and_is_what_runs_there(
+    start_asyncssh: Start, ssh_folder: SshHosts, tmp_path: Path
+) -> None:
+    start_asyncssh("ssh1", environ=home_with_uv(ssh_folder.folder))
+    checkout = tmp_path / "checkout"
+    shutil.copytree(Path(gputui.__file__).parent, checkout / "gputui")
+    facts = checkout / "gputui" / "agent" / "facts.py"
+    facts.write_text(facts.read_text().replace("watch.warnings()", '("of this checkout",)'))
+    ready = run_from(checkout, ssh_folder, "bootstrap", "ssh1", "--yes")
+    assert ready.stdout.startswith("ssh1: ready: "), ready.stderr
+    assert "gputui" not in ready.stderr.partition("installing with ")[2].replace("/gputui/env/", "")
+    examined = run_from(checkout, ssh_folder, "doctor", "ssh1")
+    assert "of this checkout" in examined.stdout, examined.stderr
+
+
+def run_from(checkout: Path, hosts: SshHosts, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the gputui of a checkout that is not installed."""
+    return subprocess.run(
+        [sys.executable, "-m", "gputui", *arguments],
+        cwd=checkout,
+        env={**os.environ, **hosts.environment},
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
 
 
 @pytest.mark.slow
