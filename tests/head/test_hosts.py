@@ -49,6 +49,7 @@ def over_ipv6(hosts: Namespaces, host: SshHost) -> str:
     return f"[{hosts.address6(host)}]:{host.port} {ONE_WORKER}"
 
 
+@pytest.mark.slow
 async def test_a_host_reached_over_ipv4_listens_on_ipv6_where_others_have_nothing_else(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:

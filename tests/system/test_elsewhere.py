@@ -179,6 +179,7 @@ def test_a_screen_elsewhere_asks_for_host_key_and_password_as_hosts_do(asking: C
         assert process.wait(BOUND_S) == 2
 
 
+@pytest.mark.slow
 def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
     asking: Command, login: AsyncsshServer
 ) -> None:
