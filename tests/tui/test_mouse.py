@@ -27,6 +27,19 @@ async def test_a_click_goes_to_a_row_and_another_one_opens_it() -> None:
         await sees(pilot, "fleet › h › h:gpu2")
 
 
+async def test_a_click_into_the_command_line_puts_the_cursor_on_the_letter_that_was_hit() -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "gpu3")
+        await pilot.press("colon", *"run svd")
+        await sees(pilot, ":run svd")
+        line = on.app.prompt.region
+        shown = seen(pilot).splitlines()[line.y]
+        await pilot.click(offset=(shown.index("svd"), line.y))
+        await until(pilot, lambda: on.app.prompt.cursor_position == len("run "))
+        assert on.app.prompt.cursor_screen_offset.x == shown.index("svd")
+
+
 @pytest.mark.parametrize(
     ("key", "view", "title"),
     [

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
+from textual.geometry import Region
 from textual.strip import Strip
 from textual.suggester import Suggester
 from textual.widgets import Input
@@ -55,7 +56,7 @@ class Prompt(Input):
     """One line of input, hidden until `ask`."""
 
     DEFAULT_CSS = """
-    Prompt { display: none; height: 1; border: none; padding: 0 1 0 0; }
+    Prompt { display: none; height: 1; border: none; padding: 0 1 !important; }
     Prompt:focus { border: none; }
     """
 
@@ -89,12 +90,13 @@ class Prompt(Input):
         self.cursor_position = len(value)
         self.screen.set_focus(self)  # at once: the keys behind the one that called are next
 
-    def render_line(self, y: int) -> Strip:
-        """Draw the line behind its mark."""
-        line = super().render_line(y)
-        mark = self._asking.mark[:1] if self._asking else ""
-        behind = line.crop(0, line.cell_length - len(mark))
-        return Strip.join([Strip([Segment(mark, self.rich_style)], len(mark)), behind])
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw the line, and its mark into the padding before it."""
+        strips = super().render_lines(crop)
+        if self._asking is not None and strips and crop.x == 0:
+            mark = Strip([Segment(self._asking.mark[:1], self.rich_style)], 1)
+            strips[0] = Strip.join([mark, strips[0].crop(1)])
+        return strips
 
     def _close(self) -> None:
         self._asking = None
