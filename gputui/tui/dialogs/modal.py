@@ -5,20 +5,20 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
 
-from rich.console import RenderableType
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.renderables.background_screen import BackgroundScreen
+from textual.geometry import Region
 from textual.screen import ModalScreen
+from textual.strip import Strip
 from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from gputui.tui.completion import Candidates, completed
-from gputui.tui.rendering.dimmed import Dimmed
+from gputui.tui.rendering.dimmed import dimmed
 
 Result = TypeVar("Result")
 
@@ -29,7 +29,8 @@ STANDS_S = 2.0
 class Modal(ModalScreen[Result]):
     """A framed box in the middle; its contents stand in one `Vertical`, of the kind's own size.
 
-    Keys that are typed before it stands are kept for it: `stands` says when it takes them.
+    It is seen before it is filled in; keys that are typed until then are kept for it: `stands`
+    says when it takes them.
     """
 
     DEFAULT_CSS = """
@@ -45,13 +46,32 @@ class Modal(ModalScreen[Result]):
         self._stands = asyncio.Event()
 
     def on_screen_resume(self) -> None:
-        """Take keys once something has the focus."""
-        self.call_after_refresh(self._stands.set)
+        """Fill it in once it is seen, and take keys then."""
+        self.call_after_refresh(self._begin)
 
-    def render(self) -> RenderableType:
-        """Return the page below, dimmed."""
-        page = super().render()
-        return Dimmed(page.screen, page.color) if isinstance(page, BackgroundScreen) else page
+    async def _begin(self) -> None:
+        if not self._stands.is_set():
+            await self.fill()
+            self._stands.set()
+
+    async def fill(self) -> None:
+        """Add what its first frame does not wait for."""
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw the page below, dimmed.
+
+        Line by line: Textual 8.2 hands every cell of it to Rich and splits what comes back.
+        """
+        screens = self.app.screen_stack
+        page = screens[screens.index(self) - 1]._compositor.render_strips()
+        lines = [*page, *[Strip.blank(0)] * (self.size.height - len(page))]  # it grows after this
+        color, filters = self.styles.background, (*self.get_line_filters(),)
+        return [
+            dimmed(line, color, filters)
+            .adjust_cell_length(self.size.width)
+            .crop(crop.x, crop.right)
+            for line in lines[crop.y : crop.bottom]
+        ]
 
     async def stands(self) -> None:
         """Wait until it takes keys, for a bound."""

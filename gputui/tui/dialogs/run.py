@@ -100,6 +100,8 @@ class RunDialog(Modal[StartRun | None]):
         if preset and preset not in self._names and ":" in preset:
             self._names = (preset, *self._names)  # one of a file, that a run is repeated of
         self._first = preset if preset in self._names else self._names[0]
+        self._shown = self._first
+        """The preset whose form is shown, or about to be."""
         self._forms = forms or {}
         self._form: Form | None = None
 
@@ -110,8 +112,7 @@ class RunDialog(Modal[StartRun | None]):
         with Vertical():
             with Horizontal():
                 yield options
-                with VerticalScroll(id="form", can_focus=False):
-                    yield from self._filled_in(self._first)
+                yield VerticalScroll(id="form", can_focus=False)
             yield Static(markup=False, id="hint")
             yield Static(markup=False, id="memory")
             yield Static(markup=False, id="command")
@@ -121,16 +122,19 @@ class RunDialog(Modal[StartRun | None]):
                 yield Button("cancel esc", name="leave", compact=True)
 
     def on_mount(self) -> None:
-        """Say what the form of the first preset comes to."""
+        """Put the focus on the list."""
         self.query_one("#presets", OptionList).focus()
-        self._show_outcome()
+
+    async def fill(self) -> None:
+        """Show the form of the first preset."""
+        await self._show_form(self._first)
 
     @on(OptionList.OptionHighlighted)
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         name = event.option.id or ""
         if event.option_index != event.option_list.highlighted:
             return  # it was highlighted before another one was
-        if self._form is None or self._form.preset.name != name:
+        if name != self._shown:
             await self._show_form(name)
 
     @on(OptionList.OptionSelected)
@@ -150,6 +154,7 @@ class RunDialog(Modal[StartRun | None]):
         options.highlighted = next(found, here)
 
     async def _show_form(self, name: str) -> None:
+        self._shown = name
         form = self.query_one("#form")
         await form.remove_children()
         await form.mount(*self._filled_in(name))

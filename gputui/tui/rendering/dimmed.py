@@ -1,29 +1,32 @@
 """The page below a dialog, dimmed: each style is tinted once, not each of thousands of cells."""
 
-from collections.abc import Iterable
 from functools import lru_cache
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
+from textual.filter import LineFilter
 from textual.renderables.background_screen import BackgroundScreen
+from textual.strip import Strip
 
 STYLES = 4096
 """How many are remembered: a large heat map has some hundreds."""
 
 
-class Dimmed(BackgroundScreen):
-    """Textual's own, which tints each segment; a dialog draws the page three times as it opens."""
+Filters = tuple[LineFilter, ...]
 
-    @classmethod
-    def process_segments(cls, segments: Iterable[Segment], color: Color) -> Iterable[Segment]:
-        """Yield the segments tinted, without their links and actions."""
-        for segment in segments:
-            text, style, control = segment
-            yield segment if control else Segment(text, _tinted(style or Style.null(), color))
+
+def dimmed(line: Strip, color: Color, filters: Filters = ()) -> Strip:
+    """Return a line tinted as Textual does it, without its links and actions."""
+    return Strip(
+        [Segment(text, _tinted(style or Style.null(), color, filters)) for text, style, _ in line],
+        line.cell_length,
+    )
 
 
 @lru_cache(STYLES)
-def _tinted(style: Style, color: Color) -> Style | None:
-    (segment,) = BackgroundScreen.process_segments([Segment(" ", style)], color)
-    return segment.style
+def _tinted(style: Style, color: Color, filters: Filters) -> Style | None:
+    segments = [*BackgroundScreen.process_segments([Segment(" ", style)], color)]
+    for each in filters:
+        segments = each.apply(segments, color)
+    return segments[0].style
