@@ -65,7 +65,7 @@ def test_transfer_times_every_pair(execute: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("partitions", [1, 3, 40])
+@pytest.mark.parametrize("partitions", [1, 3, 12])
 def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitions: int) -> None:
     result = execute("dataframe", rows=250_000, least=400, partitions=partitions).result
     tables = dataframe.Tables("pandas", seed=0, rows=250_000)
