@@ -11,7 +11,7 @@ STAGED_FROM_BYTES = 2**22
 """From which pinned buffers pay."""
 
 
-class Staging(Protocol):
+class Copier(Protocol):
     """Copies large arrays faster than CuPy does: a worker's own pinned buffers."""
 
     def to_host(self, pointer: int, size: int) -> Any:
@@ -21,10 +21,10 @@ class Staging(Protocol):
         """Copy a buffer to the device."""
 
 
-_staging: Staging | None = None
+_staging: Copier | None = None
 
 
-def register(staging: Staging | None = None) -> None:
+def register(staging: Copier | None = None) -> None:
     """Have Dask send and receive CuPy arrays so, from the first one in this process on."""
     global _staging
     from distributed.protocol.serialize import dask_deserialize, dask_serialize

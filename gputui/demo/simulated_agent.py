@@ -75,7 +75,7 @@ class SimulatedWorker:
     spilled_bytes: int = 0
 
 
-class Registry(Protocol):
+class WorkerRegistry(Protocol):
     """Where workers register: the simulated scheduler."""
 
     def register(self, agent: "SimulatedAgent", worker: SimulatedWorker) -> None:
@@ -107,7 +107,7 @@ class SimulatedAgent:
         *,
         seed: int = 0,
         pace: float = 0.0,
-        registry: Registry | None = None,
+        registry: WorkerRegistry | None = None,
     ) -> None:
         self.host, self.number, self.gpus = host, number, gpus
         self.rng = random.Random(f"{seed}:{host}")

@@ -28,7 +28,7 @@ from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.commands.command_registry import Calls, Registry
-from gputui.tui.commands.person import Login, Person, ended
+from gputui.tui.commands.person import AskingLogin, Person, ended
 from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.driver import CellDriver
@@ -76,7 +76,7 @@ class ScreenApp(App[int]):
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
         first: First | None = None,
-        login: Login | None = None,
+        login: AskingLogin | None = None,
         hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)

@@ -10,7 +10,7 @@ from gputui.errors import ExitCode
 from gputui.snapshot import RunStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
-from gputui.tui.commands.person import Login
+from gputui.tui.commands.person import AskingLogin
 from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
@@ -40,7 +40,7 @@ def run_screen(
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     first: First | None = None,
-    login: Login | None = None,
+    login: AskingLogin | None = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 

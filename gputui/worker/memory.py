@@ -74,7 +74,7 @@ def amount_bytes(amount: float | str, whole: int) -> int:
     return int(parse_bytes(amount))
 
 
-class Moved:
+class SpilledValue:
     """A value whose device arrays were copied to host memory."""
 
     def __init__(self, value: object) -> None:
@@ -129,7 +129,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
                 self._device.move_to_end(key)
                 return self._device[key][0]
             value = self._host[key]
-            if isinstance(value, Moved):
+            if isinstance(value, SpilledValue):
                 value = value.back()
                 self[key] = value
             return value
@@ -159,7 +159,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
             held = self._device.pop(oldest)
             try:
                 self.settle()
-                self._host[oldest] = Moved(held[0])
+                self._host[oldest] = SpilledValue(held[0])
             except BaseException:
                 self._device[oldest] = held
                 raise

@@ -14,7 +14,7 @@ from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.loans import Page
 from gputui.worker.transfers.location import Location
-from gputui.worker.transfers.shared_memory import Block, Blocks, Offer, Places, put
+from gputui.worker.transfers.shared_memory import MappedFile, MappedFiles, Offer, Places, put
 
 SIZE = 2**20
 BYTES = memoryview(np.random.default_rng(1).bytes(SIZE))
@@ -24,7 +24,7 @@ OTHERS = memoryview(np.random.default_rng(2).bytes(SIZE))
 @pytest.fixture(autouse=True)
 def _nothing_of_other_tests() -> None:
     """Give up what tests in this process had mapped before."""
-    shared_memory.blocks.drop(shared_memory.blocks.offered().values())
+    shared_memory.mapped_files.drop(shared_memory.mapped_files.offered().values())
 
 
 @pytest.fixture
@@ -33,54 +33,56 @@ def here() -> Location:
 
 
 @pytest.fixture
-def blocks() -> Blocks:
-    return Blocks()
+def mapped_files() -> MappedFiles:
+    return MappedFiles()
 
 
-def taken(blocks: Blocks, here: Location, buffer: memoryview = BYTES) -> memoryview:
+def taken(mapped_files: MappedFiles, here: Location, buffer: memoryview = BYTES) -> memoryview:
     """Return what a reader has of a buffer that went as a new file."""
     descriptor = put(buffer)
     try:
-        return blocks.map(here, descriptor, buffer.nbytes)
+        return mapped_files.map(here, descriptor, buffer.nbytes)
     finally:
         os.close(descriptor)
 
 
-def offers(found: dict[int, Block]) -> list[tuple[int, int, int]]:
+def offers(found: dict[int, MappedFile]) -> list[tuple[int, int, int]]:
     return [(each.descriptor or 0, each.offer.inode, each.size) for each in found.values()]
 
 
-def mapped_files() -> int:
+def mappings() -> int:
     return Path("/proc/self/maps").read_text().count("memfd:gputui-array")
 
 
-def test_the_file_of_a_dropped_array_takes_the_next_one(blocks: Blocks, here: Location) -> None:
-    view = taken(blocks, here)
+def test_the_file_of_a_dropped_array_takes_the_next_one(
+    mapped_files: MappedFiles, here: Location
+) -> None:
+    view = taken(mapped_files, here)
     assert view == BYTES
-    assert not blocks.offered()
+    assert not mapped_files.offered()
     del view
-    found = blocks.offered()
+    found = mapped_files.offered()
     place = Places.parse(here, offers(found)).put(OTHERS)
     assert place is not None
-    again = blocks.view(found.pop(place), SIZE)
+    again = mapped_files.view(found.pop(place), SIZE)
     assert again == OTHERS
-    assert not blocks.offered()
+    assert not mapped_files.offered()
     del again
-    blocks.drop(blocks.offered().values())
-    assert mapped_files() == 0
+    mapped_files.drop(mapped_files.offered().values())
+    assert mappings() == 0
 
 
 def test_an_array_goes_into_the_smallest_file_that_holds_it_and_no_much_larger_one(
-    blocks: Blocks, here: Location
+    mapped_files: MappedFiles, here: Location
 ) -> None:
     sizes = (SIZE // 2, SIZE * 5 // 4, SIZE * 9 // 8, 2 * SIZE)
-    views = [taken(blocks, here, memoryview(bytes(size))) for size in sizes]
+    views = [taken(mapped_files, here, memoryview(bytes(size))) for size in sizes]
     del views
-    found = blocks.offered()
+    found = mapped_files.offered()
     places = Places.parse(here, offers(found))
     used = [places.put(BYTES) for _ in range(3)]
     assert [place and found[place].size for place in used] == [sizes[2], sizes[1], None]
-    blocks.drop(found.values())
+    mapped_files.drop(found.values())
 
 
 def test_a_descriptor_that_is_another_file_now_is_not_written_into(
@@ -110,42 +112,42 @@ def test_offers_that_are_none_are_passed_over(here: Location, said: object) -> N
 
 
 def test_what_is_not_used_is_given_up(
-    blocks: Blocks, here: Location, monkeypatch: pytest.MonkeyPatch
+    mapped_files: MappedFiles, here: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    view = taken(blocks, here)
+    view = taken(mapped_files, here)
     del view
-    blocks.trim()
-    assert mapped_files() == 1
+    mapped_files.trim()
+    assert mappings() == 1
     monkeypatch.setattr(shared_memory, "KEPT_S", 0.0)
-    blocks.trim()
-    assert mapped_files() == 0
+    mapped_files.trim()
+    assert mappings() == 0
     assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_no_more_is_kept_than_the_worker_may(blocks: Blocks, here: Location) -> None:
-    blocks.most_bytes = SIZE
-    views = [taken(blocks, here) for _ in range(3)]
+def test_no_more_is_kept_than_the_worker_may(mapped_files: MappedFiles, here: Location) -> None:
+    mapped_files.most_bytes = SIZE
+    views = [taken(mapped_files, here) for _ in range(3)]
     del views
-    assert mapped_files() == 1
-    blocks.drop(blocks.offered().values())
+    assert mappings() == 1
+    mapped_files.drop(mapped_files.offered().values())
 
 
 def test_with_many_arrays_in_use_descriptors_are_not(
-    blocks: Blocks, here: Location, monkeypatch: pytest.MonkeyPatch
+    mapped_files: MappedFiles, here: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_memory, "MOST_DESCRIPTORS", 1)
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    views = [taken(blocks, here) for _ in range(3)]
+    views = [taken(mapped_files, here) for _ in range(3)]
     assert len(os.listdir("/proc/self/fd")) == before + 1  # noqa: PTH208
     assert all(view == BYTES for view in views)
     views.clear()
-    blocks.drop(blocks.offered().values())
-    assert mapped_files() == 0
+    mapped_files.drop(mapped_files.offered().values())
+    assert mappings() == 0
 
 
 def test_what_a_forked_child_has_mapped_takes_no_other_array(here: Location) -> None:
-    own = shared_memory.blocks
+    own = shared_memory.mapped_files
     view = taken(own, here)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
@@ -155,43 +157,43 @@ def test_what_a_forked_child_has_mapped_takes_no_other_array(here: Location) -> 
     os.waitpid(child, 0)
     del view
     assert not own.offered()
-    assert mapped_files() == 0
+    assert mappings() == 0
 
 
-def test_an_offer_says_where_its_file_is(blocks: Blocks, here: Location) -> None:
-    view = taken(blocks, here)
+def test_an_offer_says_where_its_file_is(mapped_files: MappedFiles, here: Location) -> None:
+    view = taken(mapped_files, here)
     del view
-    [block] = blocks.offered().values()
-    assert block.descriptor is not None
-    assert block.offer == Offer(block.descriptor, os.fstat(block.descriptor).st_ino, SIZE)
-    blocks.drop((block,))
+    [mapped] = mapped_files.offered().values()
+    assert mapped.descriptor is not None
+    assert mapped.offer == Offer(mapped.descriptor, os.fstat(mapped.descriptor).st_ino, SIZE)
+    mapped_files.drop((mapped,))
 
 
 def test_a_child_may_drop_arrays_though_another_thread_held_the_lock(
-    blocks: Blocks, here: Location
+    mapped_files: MappedFiles, here: Location
 ) -> None:
-    kept, used = taken(blocks, here), taken(blocks, here)
+    kept, used = taken(mapped_files, here), taken(mapped_files, here)
     del kept
-    with blocks._lock, warnings.catch_warnings():  # as one thread does while another trims
+    with mapped_files._lock, warnings.catch_warnings():  # as one thread does while another trims
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
         if pid == 0:
             signal.alarm(10)
-            blocks.forked_here()
-            thread = threading.Thread(target=lambda: blocks.give_back(()))
+            mapped_files.forked_here()
+            thread = threading.Thread(target=lambda: mapped_files.give_back(()))
             thread.start()
             thread.join()
-            os._exit(len(blocks.offered()) + (used[0] != BYTES[0]))
+            os._exit(len(mapped_files.offered()) + (used[0] != BYTES[0]))
     assert os.waitpid(pid, 0)[1] == 0
-    blocks.drop(blocks.offered().values())
+    mapped_files.drop(mapped_files.offered().values())
 
 
 def test_files_that_were_offered_in_vain_are_given_up(here: Location) -> None:
-    blocks = shared_memory.blocks
-    array = taken(blocks, here)
+    mapped_files = shared_memory.mapped_files
+    array = taken(mapped_files, here)
     del array
-    before = mapped_files()
+    before = mappings()
     comm: Any = object.__new__(WorkerComm)
-    comm._loan, comm._offered = None, blocks.offered()
+    comm._loan, comm._offered = None, mapped_files.offered()
     comm._release()
-    assert (comm._offered, mapped_files()) == (None, before - 1)
+    assert (comm._offered, mappings()) == (None, before - 1)

@@ -28,7 +28,7 @@ PUT_OFF_S = 30.0
 be known by now, from ssh-agent or from ssh in another terminal."""
 
 
-class Login(Protocol):
+class AskingLogin(Protocol):
     """The machine of a head elsewhere."""
 
     def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:

@@ -18,7 +18,7 @@ from gputui.tui.widgets.pane import Pane
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HostCells:
     """A host's cells."""
 
     host: str
@@ -29,7 +29,7 @@ class Block:
 class Arrangement:
     """Where the cells are: lines of blocks, each after its label, or the line after a range."""
 
-    lines: tuple[tuple[Block, ...], ...]
+    lines: tuple[tuple[HostCells, ...], ...]
     cell: int
     """Columns that a cell is wide."""
     gap: int
@@ -51,10 +51,10 @@ ROOMY = ((3, 1, True), (2, 1, True), (1, 1, True), (2, 1, False), (1, 1, False),
 """Cell, gap, and whether each host has a label: from the roomiest arrangement to the tightest."""
 
 
-def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
+def arrange(blocks: Sequence[HostCells], width: int, height: int) -> Arrangement:
     """Return the roomiest arrangement of blocks that fits; the last resort may not fit.
 
-    >>> blocks = [Block(f"n{i}", tuple("ab")) for i in range(6)]
+    >>> blocks = [HostCells(f"n{i}", tuple("ab")) for i in range(6)]
     >>> roomy = arrange(blocks, 24, 2)
     >>> len(roomy.lines), roomy.cell, roomy.gap, roomy.label
     (2, 1, 1, 2)
@@ -67,7 +67,7 @@ def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
         found = _in_lines(arrangement, blocks, width)
         if found is not None and len(found.lines) <= height:
             return found
-    hosts = [Block(block.host, (block.host,)) for block in blocks]
+    hosts = [HostCells(block.host, (block.host,)) for block in blocks]
     tightest = Arrangement((), 1, 0, by_host=True)
     for arrangement in (
         Arrangement((), 2, 1, range=_range_width(label), by_host=True),
@@ -93,7 +93,9 @@ def _range_width(label: int) -> int:
     return label + 5
 
 
-def _in_lines(arrangement: Arrangement, blocks: Sequence[Block], width: int) -> Arrangement | None:
+def _in_lines(
+    arrangement: Arrangement, blocks: Sequence[HostCells], width: int
+) -> Arrangement | None:
     """Return an arrangement with its lines; None where not one block fits into the width."""
     cells = max((len(block.keys) for block in blocks), default=1) or 1
     room = width - (arrangement.range + 1 if arrangement.range else 0)
@@ -113,10 +115,10 @@ def _in_lines(arrangement: Arrangement, blocks: Sequence[Block], width: int) -> 
     )
 
 
-def range_label(blocks: Sequence[Block], width: int) -> str:
+def range_label(blocks: Sequence[HostCells], width: int) -> str:
     """Return what stands before a line of several hosts.
 
-    >>> range_label([Block("node-001", ()), Block("node-002", ()), Block("node-014", ())], 14)
+    >>> range_label([HostCells(f"node-{number:03}", ()) for number in (1, 2, 14)], 14)
     'node-001–014  '
     """
     first, last = blocks[0].host, blocks[-1].host
@@ -127,7 +129,7 @@ def range_label(blocks: Sequence[Block], width: int) -> str:
     return fitted(fmt.safe(f"{first}–{last[common:]}"), width)
 
 
-Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
+Drawn = tuple[Sequence[HostCells], Callable[[str], Part], Line]
 """What is drawn: blocks, what each key's cell is, and the legend."""
 
 
@@ -161,7 +163,7 @@ class HeatPane(Pane):
         self._rows: list[Line] = []
         self.cursor: str | None = None
 
-    def draw(self, blocks: Sequence[Block], cell: Callable[[str], Part], legend: Line) -> None:
+    def draw(self, blocks: Sequence[HostCells], cell: Callable[[str], Part], legend: Line) -> None:
         """Show a cell for each key of the blocks."""
         self._shown = (blocks, cell, legend)
         width, height = self.size
@@ -177,7 +179,7 @@ class HeatPane(Pane):
         ]
         self.put(self._rows)
 
-    def lines_wanted(self, blocks: Sequence[Block], width: int, height: int) -> int:
+    def lines_wanted(self, blocks: Sequence[HostCells], width: int, height: int) -> int:
         """Return how many lines the cells and the legend take."""
         return min(height, len(arrange(blocks, width, height - 1).lines) + 1)
 

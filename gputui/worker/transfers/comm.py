@@ -34,9 +34,9 @@ from gputui.worker.transfers.shared_memory import (
     KEPT_BYTES,
     KEPT_S,
     KEPT_SHARE,
-    Block,
+    MappedFile,
     Places,
-    blocks,
+    mapped_files,
 )
 from gputui.worker.transfers.ways import Way, came
 
@@ -102,7 +102,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
     """As owner: the answer as Dask would send it."""
     _places: Places | None = None
     """As owner: what the reader offered."""
-    _offered: dict[int, Block] | None = None
+    _offered: dict[int, MappedFile] | None = None
     """As reader, as long as what comes next answers a get_data: what it offered."""
 
     def handshake_info(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             if msg.get("op") == "get_data":
                 came(Way.CONNECTION)
                 if self._near():
-                    self._offered = blocks.offered()
+                    self._offered = mapped_files.offered()
                     msg = {**msg, OFFERS: [astuple(b.offer) for b in self._offered.values()]}
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
@@ -188,19 +188,19 @@ class WorkerComm(TLS):  # type: ignore[misc]
         finally:
             self._release()
 
-    async def _read_lent(self, offered: dict[int, Block], deserializers: Any) -> Any:
+    async def _read_lent(self, offered: dict[int, MappedFile], deserializers: Any) -> Any:
         """Read an answer, and put together what was lent; ask again for what cannot be."""
         try:
             msg = await super().read(deserializers)
         except BaseException:
-            blocks.drop(offered.values())  # the owner may be writing into them still
+            mapped_files.drop(offered.values())  # the owner may be writing into them still
             raise
         data = msg.get("data") if isinstance(msg, dict) else None
         if not isinstance(data, dict) or not any(isinstance(v, Lent) for v in data.values()):
-            blocks.give_back(offered.values())
+            mapped_files.give_back(offered.values())
             return msg
         work = _threads.submit(_put_together, data, offered)
-        work.add_done_callback(lambda _: blocks.give_back(offered.values()))
+        work.add_done_callback(lambda _: mapped_files.give_back(offered.values()))
         try:
             taken = await asyncio.wrap_future(work)
         except Exception as error:
@@ -223,7 +223,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             loan.release()
         offered, self._offered = self._offered, None
         if offered:
-            blocks.drop(offered.values())
+            mapped_files.drop(offered.values())
 
 
 def _lend(
@@ -253,7 +253,7 @@ def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
         return value
 
 
-def _put_together(data: dict[Any, Any], offered: dict[int, Block]) -> dict[Any, Any]:
+def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[Any, Any]:
     return {
         key: unpack(value.packed, value.ticket, offered) if isinstance(value, Lent) else value
         for key, value in data.items()
@@ -286,11 +286,11 @@ def serve_readers(worker: Any) -> None:
     loop = asyncio.get_running_loop()
 
     def trim() -> None:
-        _threads.submit(blocks.trim)
+        _threads.submit(mapped_files.trim)
 
     worker.periodic_callbacks["gputui-trim"] = PeriodicCallback(trim, 1000 * KEPT_S / 2)
     limit = worker.memory_manager.memory_limit
-    blocks.most_bytes = limit // KEPT_SHARE if limit else KEPT_BYTES
+    mapped_files.most_bytes = limit // KEPT_SHARE if limit else KEPT_BYTES
     asking = Tasks(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:

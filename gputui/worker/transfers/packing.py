@@ -19,7 +19,7 @@ from gputui.worker.cuda import driver
 from gputui.worker.transfers import device_arrays, shared_memory
 from gputui.worker.transfers.cuda_ipc import Exporter, MappedBytes
 from gputui.worker.transfers.loans import Loan, Ticket, check_held
-from gputui.worker.transfers.shared_memory import Block, Places, blocks
+from gputui.worker.transfers.shared_memory import MappedFile, Places, mapped_files
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
@@ -129,7 +129,7 @@ def worth_lending(value: object) -> bool:
     return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
-def unpack(packed: Packed, ticket: Ticket, offered: dict[int, Block]) -> object:
+def unpack(packed: Packed, ticket: Ticket, offered: dict[int, MappedFile]) -> object:
     """Put a value together; raises OSError where its owner has released it.
 
     What the pickle itself raises is raised, too. Takes what was used out of `offered`.
@@ -141,13 +141,13 @@ def unpack(packed: Packed, ticket: Ticket, offered: dict[int, Block]) -> object:
     return value
 
 
-def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, Block]) -> Any:
+def _taken(part: SharedBuffer | Any, ticket: Ticket, offered: dict[int, MappedFile]) -> Any:
     if not isinstance(part, SharedBuffer):
         return part
     if part.offered:
-        view = blocks.view(offered.pop(part.descriptor), part.size)
+        view = mapped_files.view(offered.pop(part.descriptor), part.size)
     else:
-        view = blocks.map(ticket.owner, part.descriptor, part.size)
+        view = mapped_files.map(ticket.owner, part.descriptor, part.size)
     if part.checksum is not None and part.checksum != zlib.crc32(view):
         raise DamagedError(f"a host buffer of {part.size} bytes differs from what was lent")
     return view

@@ -56,7 +56,7 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Block:
+class MappedFile:
     """A file that this process has mapped."""
 
     descriptor: int | None
@@ -80,16 +80,16 @@ class Block:
             os.close(self.descriptor)
 
 
-class Blocks:
+class MappedFiles:
     """The files that this process reads arrays from, and those that it keeps for the next ones.
 
     An array may be dropped in any thread, and by the garbage collector in the middle of what is
-    done here: the lock is reentrant, and what is kept changes one block at a time.
+    done here: the lock is reentrant, and what is kept changes one file at a time.
     """
 
     def __init__(self) -> None:
         self.most_bytes = KEPT_BYTES
-        self._kept: deque[Block] = deque()
+        self._kept: deque[MappedFile] = deque()
         self._kept_bytes = 0
         self._descriptors = 0
         self._forks = 0
@@ -101,55 +101,55 @@ class Blocks:
         try:
             if os.fstat(opened).st_size != size:
                 raise OSError(f"process {owner.pid} has another file behind {descriptor}")
-            block = Block(opened, _mapped(opened, size), size)
+            mapped = MappedFile(opened, _mapped(opened, size), size)
         except BaseException:
             os.close(opened)
             raise
         with self._lock:
             if self._descriptors < MOST_DESCRIPTORS:
                 self._descriptors += 1
-                return self.view(block, size)
+                return self.view(mapped, size)
         os.close(opened)
-        block.descriptor = None
-        return self.view(block, size)
+        mapped.descriptor = None
+        return self.view(mapped, size)
 
-    def view(self, block: Block, size: int) -> memoryview:
-        """Return the start of a block as memory that keeps it from any other use while it lives."""
-        block.dropped_at, block.forks = None, self._forks
-        memory = (ctypes.c_ubyte * size).from_address(block.address)
-        weakref.finalize(memory, self.give_back, (block,)).atexit = False
+    def view(self, mapped: MappedFile, size: int) -> memoryview:
+        """Return the start of a file as memory that keeps it from any other use while it lives."""
+        mapped.dropped_at, mapped.forks = None, self._forks
+        memory = (ctypes.c_ubyte * size).from_address(mapped.address)
+        weakref.finalize(memory, self.give_back, (mapped,)).atexit = False
         came(Way.MEMORY_FILE)
         return memoryview(memory).cast("B")
 
-    def give_back(self, blocks: Collection[Block]) -> None:
-        """Keep blocks that are in no use, as far as there is room."""
-        for block in blocks:
+    def give_back(self, files: Collection[MappedFile]) -> None:
+        """Keep files that are in no use, as far as there is room."""
+        for mapped in files:
             with self._lock:
                 room = self.most_bytes - self._kept_bytes
-                alone = block.forks == self._forks
-                kept = alone and block.descriptor is not None and block.size <= room
+                alone = mapped.forks == self._forks
+                kept = alone and mapped.descriptor is not None and mapped.size <= room
                 if kept:
-                    block.dropped_at = block.dropped_at or time.monotonic()
-                    self._kept_bytes += block.size
-                    self._kept.append(block)
+                    mapped.dropped_at = mapped.dropped_at or time.monotonic()
+                    self._kept_bytes += mapped.size
+                    self._kept.append(mapped)
             if not kept:
-                self.drop((block,))
+                self.drop((mapped,))
 
-    def offered(self) -> dict[int, Block]:
+    def offered(self) -> dict[int, MappedFile]:
         """Return what owners may copy into, by descriptor; not kept until it is given back."""
-        found: list[Block] = []
+        found: list[MappedFile] = []
         with self._lock:
             while self._kept and len(found) < MOST_OFFERED:
                 found.append(self._kept.pop())
                 self._kept_bytes -= found[-1].size
-        return {block.offer.descriptor: block for block in found}
+        return {mapped.offer.descriptor: mapped for mapped in found}
 
-    def drop(self, blocks: Collection[Block]) -> None:
-        """Give blocks up."""
-        for block in blocks:
+    def drop(self, files: Collection[MappedFile]) -> None:
+        """Give files up."""
+        for mapped in files:
             with self._lock:
-                self._descriptors -= block.descriptor is not None
-            block.free()
+                self._descriptors -= mapped.descriptor is not None
+            mapped.free()
 
     def forked(self) -> None:
         """Let what is in use now take no other array: a child has it mapped, too."""
@@ -166,19 +166,19 @@ class Blocks:
         before, old = time.monotonic() - KEPT_S, []
         with self._lock:
             for _ in range(len(self._kept)):
-                block = self._kept.popleft()
-                if block.dropped_at and block.dropped_at > before:
-                    self._kept.append(block)
+                mapped = self._kept.popleft()
+                if mapped.dropped_at and mapped.dropped_at > before:
+                    self._kept.append(mapped)
                     continue
-                self._kept_bytes -= block.size
-                old.append(block)
+                self._kept_bytes -= mapped.size
+                old.append(mapped)
         self.drop(old)  # without the lock: the kernel takes 0.2 s for each GiB
 
 
-blocks = Blocks()
+mapped_files = MappedFiles()
 """This process's."""
 
-os.register_at_fork(before=blocks.forked, after_in_child=blocks.forked_here)
+os.register_at_fork(before=mapped_files.forked, after_in_child=mapped_files.forked_here)
 
 
 def put(buffer: memoryview) -> int:

@@ -16,7 +16,7 @@ from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS
 from gputui.tui.views.fleet.gpu_columns import COLUMNS, memory_share
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.heat import Block
+from gputui.tui.widgets.heat import HostCells
 
 
 def _of_device(name: str) -> Callable[[Slot], float | None]:
@@ -181,10 +181,10 @@ class Selection:
             if name not in self.folded:
                 yield from (slot.key for slot in slots)
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[HostCells]:
         """Return the cells of the heat zoom: a host's slots, or one for a host without any."""
         return [
-            Block(name, tuple(slot.key for slot in slots) or (name,))
+            HostCells(name, tuple(slot.key for slot in slots) or (name,))
             for name, slots in self.by_host.items()
         ]
 
