@@ -23,7 +23,7 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import RunStatus, Snapshot
+from gputui.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.changes import COMMANDS as CHANGES
@@ -191,8 +191,13 @@ class ScreenApp(App[int]):
             view.take(message)
 
     def _leave_launch(self, snapshot: Snapshot) -> None:
-        """Show the fleet once every host has come to an end of its start, if nobody chose."""
-        if self._launching and snapshot.hosts and all(host.state.final for host in snapshot.hosts):
+        """Show the fleet once every host has come to an end of its start, if nobody chose.
+
+        Where all have failed there is no fleet: the start view says why, whole.
+        """
+        states = [host.state for host in snapshot.hosts]
+        came_up = any(state is not HostState.FAILED for state in states)
+        if self._launching and came_up and all(state.final for state in states):
             self._launching = False
             if self.stage.wanted == "launch":
                 self.go_to("fleet")

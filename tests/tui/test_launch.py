@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gputui.protocol.frontend import RetryHosts, SnapshotTaken
 from gputui.snapshot import HostState, HostStatus, Snapshot
-from tests.tui.build import host, snapshot
+from tests.tui.build import device, host, snapshot
 from tests.tui.still import Still, seen, sees, sees_not, until
 
 
@@ -28,6 +28,14 @@ async def test_what_failed_comes_first_with_why_and_the_last_log_lines() -> None
     async with on.app.run_test(size=(120, 30)) as pilot:
         await sees(pilot, "1 of 3 hosts are up", "1 failed")
         await sees(pilot, "the host refused every key", "try: ssh-copy-id c", "Permission denied")
+
+
+async def test_the_start_view_stays_where_no_host_came_up() -> None:
+    on = Still(snapshot(refused("b")))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "0 of 1 hosts are up", "try: ssh-copy-id b")
+        on.link.put(SnapshotTaken(replace(snapshot(host("b", device())), sequence=2)))
+        await sees(pilot, "b:gpu0")
 
 
 async def test_the_cursor_goes_to_a_host_that_fails_until_it_is_moved() -> None:
