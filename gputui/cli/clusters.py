@@ -143,8 +143,8 @@ def down(name: str | None, everything: bool) -> int:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
     remote = None if everything else remote_head(name)
     if remote is not None:
-        asyncio.run(_stop_over(remote))
-        print(f"{name}: stopped")
+        stopped = asyncio.run(_stop_over(remote))
+        print(f"{remote.login}:{stopped}: stopped")
         return 0
     found = {cluster.name: cluster for cluster in running_clusters()}
     if not everything:
@@ -173,7 +173,8 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
     if name is None:
         raise UsageError(f"say which cluster; {listed}")
     if name not in running:
-        raise UsageError(f"no cluster is called {name!r}; {listed}")
+        elsewhere = f"one on the machine {name} is {name}:NAME"
+        raise UsageError(f"no cluster is called {name!r}; {listed}\n  {elsewhere}")
     return running[name]
 
 
@@ -185,11 +186,13 @@ async def stop_cluster(cluster: ConnectionFile) -> None:
         await stop_by_signal(cluster)
 
 
-async def _stop_over(head: str | Elsewhere) -> None:
+async def _stop_over(head: str | Elsewhere) -> str:
+    """Have a head stop its cluster, and return the cluster's name once it is gone."""
     connection = await HeadConnection.open(head, frontend="command")
     try:
         await connection.request(Stop(0))
         async for _ in connection.messages():
             continue
+        return connection.attached.name
     finally:
         await connection.close()

@@ -90,6 +90,8 @@ class RemoteHead:
     def __init__(self, remote: RemoteName, ask: Ask) -> None:
         self.name = remote.name
         """The cluster's; "" is the only one there."""
+        self.login = remote.login
+        """The machine, as it was named."""
         self._screen = False
         self._remote = remote
         self._host = remote.host
@@ -235,7 +237,7 @@ class RemoteHead:
         if name:
             raise UsageError(f"no cluster is called {name!r} on {where}; running there: {listed}")
         if len(running) > 1:
-            raise UsageError(f"say which cluster, {self._remote.login}:NAME; running: {listed}")
+            raise UsageError(f"say which cluster, {self.login}:NAME; running: {listed}")
         return next(iter(running.values()))
 
     async def _forwarded_socket(self, there: str) -> str:

@@ -51,7 +51,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         try:
             yield there
         finally:
-            stopped = gputui("down", there.name)
+            stopped = gputui("down", f"{host.name}:")
             with contextlib.suppress(AssertionError):
                 wait_until(lambda: not processes_of(cluster_id), GONE_S)
             left = processes_of(cluster_id)
