@@ -9,6 +9,7 @@ import pytest
 from gputui.fleet.ssh.configuration import Here, Strict, parse
 from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, this_machine
 from gputui.fleet.ssh.fallback import read
+from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
@@ -107,6 +108,16 @@ def test_an_option_that_cannot_be_honoured_is_named() -> None:
         "ProxyUseFdpass yes",
         "PKCS11Provider /lib/p.so",
     )
+
+
+def test_a_name_that_does_not_resolve_is_to_be_given_where_ssh_looks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = this_machine().home
+    monkeypatch.setenv("HOME", home)
+    assert resolving_hint().endswith("in ~/.ssh/config")
+    monkeypatch.setenv("HOME", "/elsewhere")
+    assert f"{home}/.ssh/config (ssh does not look at $HOME)" in resolving_hint()
 
 
 def test_paths_are_expanded_as_ssh_does() -> None:

@@ -127,6 +127,7 @@ async def test_a_password_is_asked_for_when_nothing_else_works(
     assert (await reaching.end(host)).state is S.READY
     questions = reaching.listeners["ssh1"].questions
     assert [(question.kind, question.secret) for question in questions] == [("password", True)] * 2
+    assert questions[1].text == f"Wrong. {questions[0].text}"
 
 
 async def test_an_encrypted_key_is_opened_with_its_passphrase_asked_for_once(

@@ -7,9 +7,10 @@ does; each file is read, and its passphrase asked for, once for all the hosts of
 import asyncio
 import base64
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -109,7 +110,8 @@ class Identities:
             return await opened.get(partial(self._ask, file, stages, tries))
 
     async def _ask(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
-        question = Question("passphrase", f"Passphrase of the key {file.path}", True)
+        text = f"Passphrase of the key {file.path}"
+        question = Question("passphrase", text, True)
         for _ in range(tries):
             answer = await stages.ask(question)
             if not answer:
@@ -119,6 +121,7 @@ class Identities:
                 self.problems.pop(file.path, None)
                 return key
             self.problems[file.path] = "its passphrase was wrong"
+            question = replace(question, text=f"Wrong. {text}")
         self.problems.setdefault(file.path, "no passphrase was given")
         raise ValueError(self.problems[file.path])
 
@@ -127,12 +130,16 @@ class Identities:
         found = []
         for path in paths:
             try:
-                changed = Path(path).stat().st_mtime
+                status = Path(path).stat()
                 known = self._files.get(path)
-                if known is None or known[0] != changed:
-                    known = self._files[path] = changed, read_key_file(path)
+                if known is None or known[0] != status.st_mtime:
+                    known = self._files[path] = status.st_mtime, read_key_file(path)
                     self.problems.pop(path, None)
-                found.append(known[1])
+                file = known[1]
+                if (file.private or file.encrypted) and _is_open_to_others(status):
+                    self.problems[path] = f"others may read it, so it is not used: chmod 600 {path}"
+                    file = replace(file, private=None, encrypted=b"")
+                found.append(file)
             except FileNotFoundError:
                 with contextlib.suppress(*NOT_A_KEY):
                     public = asyncssh.read_public_key(f"{path}.pub")
@@ -140,6 +147,11 @@ class Identities:
             except NOT_A_KEY as error:
                 self.problems[path] = getattr(error, "strerror", None) or str(error)
         return found
+
+
+def _is_open_to_others(status: os.stat_result) -> bool:
+    """Return whether ssh would not use a private key, its own user's. Source: authfile.c."""
+    return status.st_uid == os.getuid() and bool(status.st_mode & 0o077)
 
 
 def read_key_file(path: str) -> KeyFile:

@@ -31,6 +31,8 @@ class Login(asyncssh.SSHClient):
         self._identities = identities
         self._stages = stages
         self._tries = 0
+        self._answered: set[str] = set()
+        """The questions that were answered: one that comes again was answered wrong."""
         self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
         self._offered = False
         self._connection: asyncssh.SSHClientConnection | None = None
@@ -112,7 +114,9 @@ class Login(asyncssh.SSHClient):
         self._tries += 1
         if not self.passwords or self._tries > self._how.prompts:
             return None
-        answer = await self._stages.ask(Question("password", text, secret))
+        again = "Wrong. " if text in self._answered else ""
+        self._answered.add(text)
+        answer = await self._stages.ask(Question("password", f"{again}{text}", secret))
         if answer is None:
             self._tries = self._how.prompts
         return answer

@@ -1,21 +1,31 @@
 """The messages for what goes wrong while connecting to a host, each with its hint."""
 
 import errno
+import os
 import shlex
 import socket
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import asyncssh
 
 from gputui.fleet.ssh.configuration import SshConfiguration
+from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 
 Words = tuple[str, str]
 """(reason, hint)"""
 
-RESOLVING_HINT = "correct the name, or give its HostName in ~/.ssh/config"
 CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?"
+
+
+def resolving_hint() -> str:
+    """Return what to do about a name; ssh's home is that of the user's passwd entry."""
+    home = this_machine().home
+    moved = os.environ.get("HOME", home) != home
+    file = f"{home}/.ssh/config (ssh does not look at $HOME)" if moved else "~/.ssh/config"
+    return f"correct the name, or give its HostName in {file}"
 
 
 def was_dropped(error: Exception) -> bool:
@@ -47,13 +57,13 @@ def login(
     doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
     if configuration.authentication.host_based:
         doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
-    if configuration.authentication.gssapi:
-        doubts.append("GSSAPIAuthentication was tried only if the gssapi package is installed")
     said = "; ".join((_plain(error.reason), *doubts))
+    lacks_gssapi = configuration.authentication.gssapi and find_spec("gssapi") is None
+    kerberos = "; Kerberos needs: pip install gssapi" if lacks_gssapi else ""
     return (
         f"refused the login of {configuration.login_name}: {said}",
         f"{shlex.join(('ssh-copy-id', *again))}; "
-        "or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent",
+        f"or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent{kerberos}",
     )
 
 
@@ -70,7 +80,7 @@ def handshake(error: Exception, where: str) -> Words:
     match error:
         case socket.gaierror():
             name = where.rpartition(":")[0].strip("[]")
-            return f"{name} does not resolve: {error.strerror}", RESOLVING_HINT
+            return f"{name} does not resolve: {error.strerror}", resolving_hint()
         case asyncssh.ChannelOpenError():
             return f"the jump host cannot connect to {where}: {error.reason}", CONNECTING_HINT
         case asyncssh.KeyExchangeFailed():

@@ -31,7 +31,7 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     """Resolve the name and connect to the first of its addresses that answers."""
     name, port = configuration.hostname, configuration.port
     late = f"{name} was not resolved in time"
-    async with stages.enter(HostState.RESOLVING, late, refusals.RESOLVING_HINT):
+    async with stages.enter(HostState.RESOLVING, late, refusals.resolving_hint()):
         found = await _resolve(name, port, configuration.family)
         sources = [await _source(configuration, each[0]) for each in found]
     late = f"no answer from {configuration.where}"

@@ -456,6 +456,15 @@ ROWS = (
     ),
     Row("a file that is no key", "User alice\nIdentityFile /etc/hosts\nIdentityFile {keys}/one\n"),
     Row(
+        "a key that others can read",
+        "User alice\nIdentityFile {keys}/open\nIdentityFile {keys}/one\nIdentitiesOnly yes\n",
+    ),
+    Row(
+        "a key that others can read, alone",
+        "User alice\nIdentityFile {keys}/open\nIdentitiesOnly yes\n",
+        expect="login",
+    ),
+    Row(
         "a passphrase",
         "User alice\nIdentityFile {keys}/locked\nIdentitiesOnly yes\n",
         answers={"passphrase": "open"},

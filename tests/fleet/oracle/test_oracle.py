@@ -44,6 +44,7 @@ EVERY_TIME = {
     "KnownHostsCommand",
     "the agent's come first",
     "CertificateFile",
+    "a key that others can read",
     "a wrong passphrase, then the next key",
     "keyboard-interactive",
     "PermitLocalCommand",

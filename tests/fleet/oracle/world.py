@@ -143,6 +143,8 @@ class World:
             _keygen("-t", "ed25519", "-f", self.keys / name)
         _keygen("-t", "ed25519", "-N", "open", "-f", self.keys / "locked")
         (self.keys / "locked.pub").rename(self.folder / "locked.pub")
+        (self.keys / "open").write_bytes((self.keys / "two").read_bytes())
+        (self.keys / "open").chmod(0o644)
         (self.keys / "alice-key").symlink_to("two")
         for name in ("ca", "user-ca", "host-a", "host-b", "host-c", "host-p", "host-o"):
             _keygen("-t", "ed25519", "-f", self.folder / name)
