@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-from gputui.worker.memory import DeviceMemory, Moved, device_bytes
+from gputui.worker.memory import DeviceMemory, SpilledValue, device_bytes
 
 
 class OnDevice:
@@ -55,7 +55,7 @@ def test_what_was_not_used_for_longest_leaves_the_device_first(memory: DeviceMem
     assert memory["a"]
     memory["c"] = letters("c")
     assert memory.device_bytes == OnDevice.allocated == 80
-    assert isinstance(memory._host["b"], Moved)
+    assert isinstance(memory._host["b"], SpilledValue)
 
 
 def test_a_value_comes_back_to_the_device_when_it_is_used(memory: DeviceMemory) -> None:

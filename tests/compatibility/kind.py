@@ -6,5 +6,5 @@ import dask.distributed
 
 from tests.compatibility.standing import own_cluster
 
-if os.environ["COMPATIBILITY_CLUSTER"] == "GPUCluster":
+if os.environ.get("COMPATIBILITY_CLUSTER") == "GPUCluster":
     dask.distributed.LocalCluster = own_cluster
