@@ -48,6 +48,10 @@ HANDSHAKES_AT_ONCE = 32
 """Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
+JUMP_KEEPALIVE_S = 5.0
+JUMP_KEEPALIVES = 3
+"""Unanswered ones after which another connection to a jump host is made: TCP would hold on to one
+for a quarter of an hour, with all the hosts behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +275,7 @@ class Connector:
         last = route[-1]
         target = Target(Destination(last.name, last.user, last.port), last, self._file)
         made = await self._connect(target, via, stages)
+        made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
         return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
 
 
