@@ -34,6 +34,7 @@ from gputui.settings import load_settings
 
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connection import SshConnection
+    from gputui.fleet.ssh.connector import Connector
 
 Result = TypeVar("Result")
 
@@ -97,6 +98,8 @@ class RemoteHead:
         self._host = remote.host
         self._settings = load_settings()
         self._ask = ask
+        self._connector: Connector | None = None
+        """Kept, since it knows the passphrases that were given."""
         self._connection: SshConnection | None = None
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
@@ -190,8 +193,8 @@ class RemoteHead:
         stages = Stages(
             self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._ask
         )
-        connector = Connector(self._settings.ssh_config)
-        self._connection = await connector.connect(self._host, stages)
+        self._connector = self._connector or Connector(self._settings.ssh_config)
+        self._connection = await self._connector.connect(self._host, stages)
         self._keep_alive()
         return self._connection
 
@@ -208,6 +211,8 @@ class RemoteHead:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             await connection.close()
+        if self._connector is not None:
+            await self._connector.close()
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""

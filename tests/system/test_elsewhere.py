@@ -12,8 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import asyncssh
+import dask
 import pytest
 
+from gputui.errors import UsageError
+from gputui.fleet.stages import Question
+from gputui.remote.remote_head import RemoteHead, RemoteName
 from tests.processes import processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
@@ -214,6 +219,26 @@ def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
     finally:
         stopped = there("down", "lab")
     assert stopped.returncode == 0, stopped.stderr
+
+
+async def test_a_passphrase_is_asked_for_once_however_often_the_connection_is_lost(
+    asyncssh_hosts: SshHosts,
+) -> None:
+    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
+    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    asked: list[str] = []
+
+    async def ask(question: Question) -> str | None:
+        asked.append(question.kind)
+        return "open"
+
+    with dask.config.set({"gputui.ssh.config": str(asyncssh_hosts.config)}):
+        head = RemoteHead(RemoteName("ssh1", "no-such-cluster"), ask)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="cluster"):
+            await head.reach()
+        await head.close()  # as a lost connection
+    assert asked == ["passphrase"]
 
 
 def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
