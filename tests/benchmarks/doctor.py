@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.doctor [--hosts 100] [--repeats 3]
 
-All hosts are names of one sshd on this machine, which so plays them, too: wall time has their
-shells, interpreters and agents in it; CPU time is that of the client alone.
+All hosts are loopback addresses of one sshd on this machine, which so plays them, too: wall time
+has their shells, interpreters and agents in it; CPU time is that of the client alone.
 """
 
 import argparse
@@ -37,12 +37,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         ssh_hosts = SshHosts(Path(folder))
         ssh_hosts.make_keys()
-        host = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
+        host = SshHost("ssh1", "0.0.0.0", free_port(), getpass.getuser())
         ssh_hosts.start_sshd(host, settings="MaxStartups 1000\n")
         try:
             wait_for_ssh(ssh_hosts, host)
-            names = [f"host{number}" for number in range(arguments.hosts)]
-            ssh_hosts.describe(*(replace(host, name=name) for name in names))
+            numbers = range(1, arguments.hosts + 1)
+            ssh_hosts.describe(
+                *(replace(host, name=f"host{each}", address=f"127.0.1.{each}") for each in numbers)
+            )
             measure(ssh_hosts, arguments.repeats)
         finally:
             ssh_hosts.stop()
