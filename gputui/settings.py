@@ -98,7 +98,7 @@ def _is_limit(value: Any) -> bool:
 
     try:
         return value is None or parse_bytes(value) >= 1 or 0 < float(value) <= 1
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError):  # Dask takes what has no `replace` for a text
         return False
 
 

@@ -6,6 +6,7 @@ test_spec_cluster.py, dask-labextension's manager and dask-cuda's test_local_cud
 
 import asyncio
 import gc
+import inspect
 import multiprocessing
 import os
 import signal
@@ -21,11 +22,12 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client, Environ, performance_report, wait
+from distributed import Client, Environ, LocalCluster, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
 
 import gputui
 from gputui.cluster import GPUCluster, running_clusters
+from gputui.cluster.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
 from tests.processes import nothing_left
 
@@ -121,7 +123,9 @@ def test_a_performance_report_has_a_profile(standing: Standing, tmp_path: Path) 
 
     with performance_report(filename=str(tmp_path / "report.html")):
         standing[1].submit(work, pure=False).result(timeout=60)
-    assert "Worker Profile" in (tmp_path / "report.html").read_text()
+    report = (tmp_path / "report.html").read_text()
+    tabs = ("Summary", "Task Stream", "System", "Bandwidth", "Worker Profile", "Scheduler Profile")
+    assert [tab for tab in tabs if tab not in report] == []
     assert standing[1].profile()["count"] > 0
 
 
@@ -336,6 +340,52 @@ def test_keywords_that_mean_nothing_are_refused_with_what_to_write(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         GPUCluster(**keywords)
+
+
+LOCALCUDACLUSTERS = {
+    **dict.fromkeys(("CUDA_VISIBLE_DEVICES", "n_workers", "data", "local_directory"), None),
+    **dict.fromkeys(("shared_filesystem", "protocol", "enable_tcp_over_ucx"), None),
+    **dict.fromkeys(("enable_infiniband", "enable_nvlink", "enable_rdmacm"), None),
+    **dict.fromkeys(("rmm_pool_size", "rmm_maximum_pool_size", "rmm_release_threshold"), None),
+    **dict.fromkeys(("rmm_allocator_external_lib_list", "rmm_log_directory"), None),
+    **dict.fromkeys(("worker_class", "pre_import"), None),
+    **dict.fromkeys(("rmm_managed_memory", "rmm_async", "rmm_track_allocations"), False),
+    **dict.fromkeys(("log_spilling", "enable_cudf_spill", "jit_unspill"), False),
+    "threads_per_worker": 1,
+    "memory_limit": "auto",
+    "device_memory_limit": "default",
+    "cudf_spill_stats": 0,
+}
+"""Source: its signature in dask-cuda 26.10."""
+
+
+def test_every_keyword_of_other_clusters_is_known_and_its_default_taken() -> None:
+    theirs = inspect.signature(LocalCluster.__init__).parameters
+    dasks = {name: each.default for name, each in theirs.items() if each.default is not each.empty}
+    own = inspect.signature(GPUCluster.__init__).parameters
+    given = {k: v for k, v in (dasks | LOCALCUDACLUSTERS).items() if k not in own}
+    assert translate(given).defaults == ["nthreads=1"]
+    odd = object()
+    for name in given:
+        try:
+            translate({name: odd})
+        except UsageError as error:
+            assert "no such keyword" not in str(error)
+        except TypeError:
+            assert name not in REFUSED, "it is taken, and its value cannot be read"
+
+
+def test_options_of_workers_and_cudf_become_what_these_read() -> None:
+    meant = translate(
+        {"memory_target_fraction": False, "lifetime": "1 hour", "pre_import": "json,csv"}
+        | {"env": {"A": 1}, "enable_cudf_spill": True, "cudf_spill_stats": 1}
+    )
+    assert meant.dask == {
+        "distributed.worker.memory.target": False,
+        "distributed.worker.lifetime.duration": "1 hour",
+        "distributed.worker.preload": ["json", "csv"],
+        "distributed.nanny.environ": {"A": 1, "CUDF_SPILL": "on", "CUDF_SPILL_STATS": "1"},
+    }
 
 
 def test_devices_named_as_for_localcudacluster_are_those_of_this_machine() -> None:

@@ -19,6 +19,12 @@ POOL = (
     "where that is installed"
 )
 
+LISTENS = (
+    "the scheduler listens on loopback unless a host is another machine; "
+    "dask.config.set({'gputui.scheduler.host': …}) says where hosts reach this machine"
+)
+PLUGIN = "write a plugin: client.register_plugin(…)"
+
 REFUSED: Mapping[str, str] = {
     "protocol": f"it is always TLS, and {NVLINK}",
     "enable_nvlink": NVLINK,
@@ -27,30 +33,49 @@ REFUSED: Mapping[str, str] = {
     "enable_tcp_over_ucx": NVLINK,
     "processes": "workers are processes",
     "security": "every cluster makes certificates of its own",
-    "host": "the scheduler listens on loopback unless a host is another machine; "
-    "dask.config.set({'gputui.scheduler.host': …}) says where hosts reach this machine",
-    "interface": "dask.config.set({'gputui.scheduler.host': …}) says where hosts reach this one",
-    "worker_class": "write a worker plugin: client.register_plugin(…)",
+    "host": LISTENS,
+    "ip": LISTENS,
+    "interface": LISTENS,
+    "start": "await GPUCluster(asynchronous=True) where it is to start later",
+    "silence_logs": "a level of logging, such as 30",
+    "worker_class": PLUGIN,
+    "services": PLUGIN,
+    "worker_services": PLUGIN,
+    "service_kwargs": PLUGIN,
+    "blocked_handlers": "dask.config.set({'distributed.scheduler.blocked-handlers': […]})",
+    "scheduler_kwargs": "dask.config.set({'distributed.scheduler.…': …})",
+    "scheduler_sync_interval": "the scheduler gets the cluster's name once, and that stays",
     "worker_dashboard_address": "workers serve no HTTP",
-    "pre_import": "dask.config.set({'distributed.worker.preload': [module]})",
+    "nanny": "workers have an agent, which restarts them",
+    "death_timeout": "workers live on for GPUCluster(lease_s=…) without their head",
     "data": "a GPU worker keeps values on the device, then in host memory, then on disk",
+    "shared_filesystem": "each host has a scratch folder of its own: local_directory",
     "jit_unspill": "a GPU worker moves values off the device and back by itself",
+    "log_spilling": "the screen shows what each worker spilled",
     "rmm_maximum_pool_size": f"{POOL}; device_memory_limit bounds what tasks leave on the device",
     "rmm_managed_memory": f"{POOL}, and moves values to host memory and disk where it is full",
     "rmm_release_threshold": POOL,
-    "rmm_log_directory": "import rmm in a worker plugin: client.register_plugin(…)",
+    "rmm_log_directory": f"import rmm in a worker plugin; {PLUGIN}",
     "rmm_track_allocations": "RMM's statistics are on where it is installed",
+    "rmm_allocator_external_lib_list": "CuPy uses RMM where it is installed; for others "
+    "set it in a worker plugin: client.register_plugin(…)",
 }
-"""Keyword → what to do instead."""
+"""Keyword → what to do instead; None asks for nothing."""
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
-    "protocol": (None, "tls", "tls://"),
-    "processes": (True, None),
-    "silence_logs": (True, False, None, 10, 20, 30, 40, 50),
-    "enable_nvlink": (None, True),
-    "host": (None, "127.0.0.1", "localhost"),
-    **dict.fromkeys(("rmm_managed_memory", "jit_unspill"), (None, False)),
-    "rmm_maximum_pool_size": (None,),
+    "protocol": ("tls", "tls://"),
+    "processes": (True,),
+    "security": (True,),
+    "start": (True,),
+    "nanny": (True,),
+    "scheduler_sync_interval": (1,),
+    "silence_logs": (True, False, 10, 20, 30, 40, 50),
+    "enable_nvlink": (True,),
+    "host": ("127.0.0.1", "localhost"),
+    "rmm_track_allocations": (True, False),
+    "shared_filesystem": (True, False),
+    **dict.fromkeys(("enable_infiniband", "enable_rdmacm", "enable_tcp_over_ucx"), (False,)),
+    **dict.fromkeys(("rmm_managed_memory", "jit_unspill", "log_spilling"), (False,)),
 }
 """Values of keywords that ask for nothing else than what is."""
 
@@ -103,9 +128,10 @@ fastest way between workers by themselves
                 _TAKEN[name](translated, value)
         elif name in known:
             translated.settings[name] = value
-        elif value not in HARMLESS.get(name, ()):
-            meant = REFUSED.get(name) or _unknown(name, known)
-            problems.append(f"{name}={value!r}: {meant}")
+        elif name not in REFUSED:
+            problems.append(f"{name}={value!r}: {_unknown(name, known)}")
+        elif value is not None and value not in HARMLESS.get(name, ()):
+            problems.append(f"{name}={value!r}: {REFUSED[name]}")
     if problems:
         raise UsageError("\n".join(problems))
     return translated
@@ -132,7 +158,7 @@ def _setting(name: str) -> Callable[[Translated, Any], None]:
     def take(into: Translated, value: Any) -> None:
         from gputui.settings import parse_settings
 
-        if value != "auto":
+        if value not in ("auto", "default"):
             parse_settings({name: value})
             into.dask[f"gputui.{name}"] = value
 
@@ -148,6 +174,18 @@ def _option(text: str) -> Callable[[Translated, Any], None]:
     return lambda into, value: into.defaults.append(f"{text}={value}")
 
 
+def _dask(name: str) -> Callable[[Translated, Any], None]:
+    return lambda into, value: into.dask.update({name: value})
+
+
+def _environ(into: Translated, value: Mapping[str, Any]) -> None:
+    into.dask["distributed.nanny.environ"] = into.dask.get("distributed.nanny.environ", {}) | value
+
+
+def _cudf_spill(into: Translated, value: Any) -> None:
+    _environ(into, {"CUDF_SPILL": "on" if value else "off"})
+
+
 _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "threads_per_worker": _option("nthreads"),
     "nthreads": _option("nthreads"),
@@ -155,11 +193,25 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "device_memory_limit": _setting("device-memory-limit"),
     "rmm_pool_size": _setting("rmm-pool-size"),
     "rmm_async": _setting("rmm-async"),
+    "enable_cudf_spill": _cudf_spill,
+    "cudf_spill_stats": lambda into, value: _environ(into, {"CUDF_SPILL_STATS": str(value)}),
     "CUDA_VISIBLE_DEVICES": _devices,
     "dashboard_address": _dashboard,
     "local_directory": lambda into, value: into.dask.update(
         {"temporary-directory": str(Path(value).absolute())}
     ),
-    "env": lambda into, value: into.dask.update({"distributed.nanny.environ": dict(value)}),
-    "resources": lambda into, value: into.dask.update({"distributed.worker.resources": value}),
+    "env": lambda into, value: _environ(into, dict(value)),
+    "resources": _dask("distributed.worker.resources"),
+    "preload": _dask("distributed.worker.preload"),
+    "preload_argv": _dask("distributed.worker.preload-argv"),
+    "pre_import": lambda into, value: into.dask.update(
+        {"distributed.worker.preload": value.split(",") if isinstance(value, str) else [*value]}
+    ),
+    "lifetime": _dask("distributed.worker.lifetime.duration"),
+    "lifetime_stagger": _dask("distributed.worker.lifetime.stagger"),
+    "lifetime_restart": _dask("distributed.worker.lifetime.restart"),
+    **{
+        f"memory_{each}_fraction": _dask(f"distributed.worker.memory.{each}")
+        for each in ("target", "spill", "pause", "terminate")
+    },
 }

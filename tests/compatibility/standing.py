@@ -35,7 +35,7 @@ ROUNDS = 64
 CLOSES_ALL = "gen_cluster"
 """Of distributed's, in tests that start a cluster of their own, and at their end close all."""
 
-_session = ExitStack()
+_open: dict[str, ExitStack] = {}
 _clients: dict[str, Client] = {}
 _minutes = float(os.environ.get("COMPATIBILITY_MINUTES", "inf"))
 _started = time.monotonic()
@@ -87,18 +87,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     _write({"tests": len(pairs), "rounds": Counter(number for number, _ in ordered.values())})
 
 
-def pytest_sessionstart() -> None:
-    """Start the clusters, or have a suite that starts a LocalCluster itself get one of ours."""
-    for kind in KINDS:
-        held = _session.enter_context(cluster(kind))
-        _clients[kind] = _session.enter_context(Client(held, set_as_default=False))
+def client_of(kind: str) -> Client:
+    """Return the client of the standing cluster, which stands again if a test closed it."""
+    if kind in _clients and _clients[kind].status == "running":
+        return _clients[kind]
+    close(kind)
+    _open[kind] = stack = ExitStack()
+    held = stack.enter_context(cluster(kind))
+    _clients[kind] = stack.enter_context(Client(held, set_as_default=False))
+    _write({"kind": kind, "opened": time.monotonic() - _started})
+    return _clients[kind]
+
+
+def close(kind: str) -> None:
+    """Close a standing cluster; one that does not close is noted, and left."""
+    try:
+        _open.pop(kind, ExitStack()).close()
+    except Exception as error:
+        _write({"kind": kind, "not_closed": repr(error)})
 
 
 @pytest.fixture(autouse=True)
 def standing_kind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Make a cluster's client Dask's default, and what computes without any."""
-    client = _clients[request.param]
-    assert client.status == "running"
+    client = client_of(request.param)
     _set_global_client(client)
     dask.base.named_schedulers.update(dict.fromkeys(ON_THE_CLUSTER, client.get))
     with client.as_current():
@@ -123,10 +135,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def pytest_sessionfinish() -> None:
     """Note how much each scheduler did: a suite that never asks it shows nothing."""
-    for kind, client in _clients.items():
-        counted = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_counter)
+    for kind in KINDS:
+        counted = client_of(kind).run_on_scheduler(
+            lambda dask_scheduler: dask_scheduler.transition_counter
+        )
         _write({"kind": kind, "transitions": counted})
-    _session.close()
+        close(kind)
 
 
 def kind_of(test: str) -> str:
