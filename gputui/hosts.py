@@ -342,7 +342,7 @@ def _size(key: str, value: str) -> int:
     1610612736
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?", value.lower())
-    if not match or match[2] not in UNITS or float(match[1]) == 0:
+    if not match or match[2] not in UNITS or float(match[1]) * UNITS[match[2]] < 1:
         raise UsageError(f"{key}={value!r}: write a size such as 64GiB")
     return int(float(match[1]) * UNITS[match[2]])
 

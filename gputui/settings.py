@@ -4,6 +4,7 @@ The process that starts a cluster reads them for its head's `ConfigureHead`; fla
 the command line come over these.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,18 @@ KEYS = {
 }
 """Key below `gputui` → field and type."""
 
+BUSY = ("warn", "skip", "refuse")
+
+BOUNDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "lease_s": ("seconds above 0", lambda value: 0 < value < math.inf),
+    "stage_timeout_s": ("seconds above 0", lambda value: 0 < value < math.inf),
+    "idle_timeout_s": ("seconds, or nothing", lambda value: value is None or 0 <= value < math.inf),
+    "busy": (f"one of {', '.join(BUSY)}", lambda value: value in BUSY),
+    "scheduler_port": ("a port from 0 to 65535", lambda value: 0 <= value < 2**16),
+    "runs_kept": ("a number from 0", lambda value: value >= 0),
+}
+"""Field → what it may be."""
+
 WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "transfers": ("auto or bytes", lambda value: value in ("auto", "bytes")),
     "transfers-check": ("True or False", lambda value: value in (True, False)),
@@ -84,10 +97,13 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
             problems.append(f"setting gputui.{key}: unknown; settings are {', '.join(KEYS)}")
             continue
         field, kind = KEYS[key]
+        allowed, fits = BOUNDS.get(field, (kind.__name__, lambda value: True))
         try:
             values[field] = None if value is None else kind(value)
+            if not fits(values[field]):
+                raise ValueError
         except (TypeError, ValueError):
-            problems.append(f"setting gputui.{key}: {value!r} is not {kind.__name__}")
+            problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
     if problems:
         raise UsageError("\n".join(problems))
     return Settings(**values)

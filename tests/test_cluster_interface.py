@@ -24,6 +24,7 @@ import dask
 import pytest
 from distributed import Client, Environ, LocalCluster, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
+from distributed.system import MEMORY_LIMIT
 
 import gputui
 from gputui.cluster import GPUCluster, running_clusters
@@ -333,6 +334,19 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         ({"device_memory_limit": "much"}, "'much' is not bytes, or a share"),
         ({"device_memory_limit": 0}, "0 is not bytes, or a share"),
         ({"n_worker": 2}, r"n_worker=2: no such keyword \(did you mean"),
+        ({"n_workers": -1}, "n_workers=-1: write a whole number"),
+        ({"n_workers": "two"}, "n_workers='two': write a whole number"),
+        ({"workers": 1.5}, "workers=1.5: write a whole number"),
+        ({"min_workers": True}, "min_workers=True: write a whole number"),
+        ({"timeout": "soon"}, "timeout='soon': write seconds"),
+        ({"busy": "wait"}, "gputui.busy: 'wait' is not one of warn, skip, refuse"),
+        ({"lease_s": -1}, "gputui.lease: -1 is not seconds above 0"),
+        ({"stage_timeout_s": float("nan")}, "gputui.stage-timeout: nan is not seconds above 0"),
+        ({"scheduler_port": "x"}, "gputui.scheduler.port: 'x' is not a port"),
+        ({"dashboard_address": "x"}, "dashboard_address='x': write a port"),
+        ({"env": 5}, "env=5: write values by name"),
+        ({"resources": "GPU"}, "resources='GPU': write numbers by name"),
+        ({"memory_limit": "0.5"}, "memory='0.5': write a size"),
     ],
 )
 def test_keywords_that_mean_nothing_are_refused_with_what_to_write(
@@ -373,6 +387,11 @@ def test_every_keyword_of_other_clusters_is_known_and_its_default_taken() -> Non
             assert "no such keyword" not in str(error)
         except TypeError:
             assert name not in REFUSED, "it is taken, and its value cannot be read"
+
+
+def test_a_share_of_memory_is_one_of_this_machines_as_dask_takes_it() -> None:
+    taken = translate({"memory_limit": 0.5, "CUDA_VISIBLE_DEVICES": 1}).defaults
+    assert taken == [f"memory={int(MEMORY_LIMIT * 0.5)}", "gpus=1"]
 
 
 def test_options_of_workers_and_cudf_become_what_these_read() -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from gputui.cluster.keywords import translate
+from gputui.cluster.keywords import translate, whole_number
 from gputui.cluster.running import RunningCluster, seconds
 from gputui.cluster.sources import default_name, read_hosts
 from gputui.cluster.start import HeadProcess, check_enough, failures, spawn_head
@@ -61,6 +61,10 @@ class GPUCluster(RunningCluster):
         self.status = Status.closed  # until there is something to close
         text, source = read_hosts(hosts)
         parse_hosts(text, source or "hosts")
+        workers = whole_number("workers", workers)
+        n_workers = whole_number("n_workers", n_workers)
+        min_workers = whole_number("min_workers", min_workers) or 0
+        seconds(timeout)  # it can be read
         meant = translate(keywords)
         parse_hosts(meant.hosts(text), source or "hosts")
         known = {

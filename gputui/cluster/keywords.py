@@ -4,13 +4,15 @@ Those that mean something are taken; for the others the error says what to write
 """
 
 import json
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
 from gputui.protocol.starter import ConfigureHead
+from gputui.settings import KEYS, parse_settings
 
 NVLINK = "device arrays take the fastest way between workers by themselves"
 
@@ -121,13 +123,18 @@ fastest way between workers by themselves
     """
     translated = Translated()
     problems = []
-    known = {each.name for each in fields(ConfigureHead)} - {"version", "name", "hosts_text"}
+    known = {field: key for key, (field, _) in KEYS.items() if field in _OF_HEADS}
     for name, value in given.items():
         if name in _TAKEN:
             if value is not None:
                 _TAKEN[name](translated, value)
         elif name in known:
-            translated.settings[name] = value
+            try:
+                read = parse_settings({known[name]: value})
+            except UsageError as error:
+                problems.append(str(error))
+            else:
+                translated.settings[name] = getattr(read, name)
         elif name not in REFUSED:
             problems.append(f"{name}={value!r}: {_unknown(name, known)}")
         elif value is not None and value not in HARMLESS.get(name, ()):
@@ -137,7 +144,25 @@ fastest way between workers by themselves
     return translated
 
 
-def _unknown(name: str, known: set[str]) -> str:
+def whole_number(name: str, value: Any) -> int | None:
+    """Return a number of workers, NumPy's or Python's; raises UsageError for anything else.
+
+    >>> whole_number("n_workers", -1)
+    Traceback (most recent call last):
+    gputui.errors.UsageError: n_workers=-1: write a whole number from 0
+    """
+    try:
+        if value is None or (not isinstance(value, bool) and operator.index(value) >= 0):
+            return None if value is None else operator.index(value)
+    except TypeError:
+        pass
+    raise UsageError(f"{name}={value!r}: write a whole number from 0")
+
+
+_OF_HEADS = frozenset(each.name for each in fields(ConfigureHead))
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
     from gputui.presets.definition import close_names
 
     close = close_names(name, [*_TAKEN, *known, "hosts", "workers", "min_workers", "timeout"])
@@ -146,18 +171,21 @@ def _unknown(name: str, known: set[str]) -> str:
 
 def _devices(into: Translated, value: Any) -> None:
     listed = value.split(",") if isinstance(value, str) else value
+    listed = [listed] if isinstance(listed, int) else listed
     into.defaults.append("gpus=" + ",".join(str(each).strip() for each in listed))
 
 
 def _memory(into: Translated, value: Any) -> None:
+    if isinstance(value, float) and 0 < value <= 1:  # a share of this machine's, as Dask takes it
+        from distributed.system import MEMORY_LIMIT
+
+        value = int(value * MEMORY_LIMIT)
     if value != "auto":
         into.defaults.append(f"memory={value}".replace(" ", ""))
 
 
 def _setting(name: str) -> Callable[[Translated, Any], None]:
     def take(into: Translated, value: Any) -> None:
-        from gputui.settings import parse_settings
-
         if value not in ("auto", "default"):
             parse_settings({name: value})
             into.dask[f"gputui.{name}"] = value
@@ -167,6 +195,8 @@ def _setting(name: str) -> Callable[[Translated, Any], None]:
 
 def _dashboard(into: Translated, value: Any) -> None:
     port = str(value).rpartition(":")[2]
+    if not port.isdigit() or int(port) >= 2**16:
+        raise UsageError(f"dashboard_address={value!r}: write a port, such as ':8787'")
     into.settings["dashboard_address"] = f"127.0.0.1:{port}"
 
 
@@ -178,7 +208,15 @@ def _dask(name: str) -> Callable[[Translated, Any], None]:
     return lambda into, value: into.dask.update({name: value})
 
 
-def _environ(into: Translated, value: Mapping[str, Any]) -> None:
+def _resources(into: Translated, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"resources={value!r}: write numbers by name, such as {{'GPU': 1}}")
+    into.dask["distributed.worker.resources"] = dict(value)
+
+
+def _environ(into: Translated, value: Any) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"env={value!r}: write values by name, such as {{'NCCL_DEBUG': 'INFO'}}")
     into.dask["distributed.nanny.environ"] = into.dask.get("distributed.nanny.environ", {}) | value
 
 
@@ -200,8 +238,8 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "local_directory": lambda into, value: into.dask.update(
         {"temporary-directory": str(Path(value).absolute())}
     ),
-    "env": lambda into, value: _environ(into, dict(value)),
-    "resources": _dask("distributed.worker.resources"),
+    "env": _environ,
+    "resources": _resources,
     "preload": _dask("distributed.worker.preload"),
     "preload_argv": _dask("distributed.worker.preload-argv"),
     "pre_import": lambda into, value: into.dask.update(

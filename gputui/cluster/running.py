@@ -29,7 +29,7 @@ from gputui.cluster.adaptive import Adaptive
 from gputui.cluster.head_connection import GONE, Elsewhere, HeadConnection, security
 from gputui.cluster.start import check_enough
 from gputui.dask_settings import devices_preferred
-from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
+from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
 from gputui.protocol.frontend import (
     AwaitWorkers,
     EventHappened,
@@ -346,8 +346,11 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
 
 def seconds(text: float | str | None) -> float | None:
-    """Return a time given as Dask takes it: seconds, "15s"; None is none."""
-    return None if text is None else float(parse_timedelta(text, default="s"))
+    """Return a time given as Dask takes it: seconds, "15s"; None is none. Raises UsageError."""
+    try:
+        return None if text is None else float(parse_timedelta(text, default="s"))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise UsageError(f"timeout={text!r}: write seconds, or a time such as '15s'") from None
 
 
 def _up(info: dict[str, Any]) -> set[str]:
