@@ -32,8 +32,8 @@ ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threadin
 ROUNDS = 64
 """Round r has the tests r, r + 64, r + 128 … of every module."""
 
-CLOSES_ALL = "gen_cluster"
-"""Of distributed's, in tests that start a cluster of their own, and at their end close all."""
+CLOSES_ALL = ("gen_cluster", "distributed.utils_test")
+"""A decorator, and where fixtures are from, that at a test's end close every cluster there is."""
 
 _open: dict[str, ExitStack] = {}
 _clients: dict[str, Client] = {}
@@ -72,8 +72,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen: Counter[str] = Counter()
     ordered: dict[str, tuple[int, list[pytest.Item]]] = {}
     for item in items:
-        source = _source(item.function)  # type: ignore[attr-defined]
-        if any(map(item.get_closest_marker, unfit)) or CLOSES_ALL in source:
+        if any(map(item.get_closest_marker, unfit)) or _closes_all(item):
             continue
         module, name = item.nodeid.partition("::")[0], without_kind(item.nodeid)
         if name not in ordered:
@@ -164,6 +163,14 @@ def without_kind(test: str) -> str:
 
 
 _source = functools.cache(inspect.getsource)
+
+
+def _closes_all(item: Any) -> bool:
+    decorator, module = CLOSES_ALL
+    fixtures = [each for some in item._fixtureinfo.name2fixturedefs.values() for each in some]
+    return decorator in _source(item.function) or any(
+        each.func.__module__ == module for each in fixtures
+    )
 
 
 def _write(record: dict[str, Any]) -> None:
