@@ -22,7 +22,7 @@ LARGEST_INT = 2**63
 LARGEST_FLOAT = 1e100
 """Finite in any sum and product that is taken of it."""
 LONG, LONG_WHOLE = b"0" * 19, re.compile(rb"(?<![.0])0{19}")
-EXPONENT, LARGE_EXPONENT = b"e000", re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
+LARGE_EXPONENT = re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
 """A line whose digits, as zeros, show neither has no larger integer, and no infinite float: `1e999`
 is one to `json`, and what is encoded of it nobody takes. UUIDs are full of `e123`, but only what a
 number ends with follows it in a number; and a long fraction makes nothing large."""
@@ -88,10 +88,7 @@ def _may_be_large(line: bytes) -> bool:
     False
     """
     zeros = line.translate(DIGITS_AS_ZEROS, b"+")
-    place = zeros.find(EXPONENT)
-    while place >= 0 and not LARGE_EXPONENT.match(zeros, place):
-        place = zeros.find(EXPONENT, place + 1)
-    return place >= 0 or (LONG in zeros and LONG_WHOLE.search(zeros) is not None)
+    return bool(LARGE_EXPONENT.search(zeros) or (LONG in zeros and LONG_WHOLE.search(zeros)))
 
 
 def _bounded_int(digits: str) -> int:

@@ -189,7 +189,7 @@ def shares(percents: Iterable[float | None]) -> list[float | None]:
 
 def _dots(fraction: float) -> int:
     """Return how many dots high a value is: at least one, so that nothing looks like missing."""
-    return max(1, math.ceil(min(1.0, max(0.0, fraction)) * 4))
+    return 1 + (fraction > 0.25) + (fraction > 0.5) + (fraction > 0.75)
 
 
 def to_ascii(text: str) -> str:
