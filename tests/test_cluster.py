@@ -137,7 +137,7 @@ def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
     path.write_text("gpu-a\n")
     assert read_hosts(str(path)) == ("gpu-a\n", str(path))
     assert read_hosts(["gpu-a", "gpu-b"]) == ("gpu-a\ngpu-b", "")
-    with pytest.raises(UsageError, match=r"none\.txt: there is no such file"):
+    with pytest.raises(UsageError, match=r"none\.txt: no such file"):
         read_hosts("none.txt")
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="not a text in UTF-8"):
@@ -170,6 +170,6 @@ def test_modules_are_sent_from_folders_only(runtime: Path) -> None:
     with (
         GPUCluster(TWO_WORKERS) as cluster,
         Client(cluster) as client,
-        pytest.raises(UsageError, match="nowhere: there is no such folder"),
+        pytest.raises(UsageError, match="nowhere: no such folder"),
     ):
         gputui.send_modules(client, runtime / "nowhere")

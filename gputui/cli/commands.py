@@ -30,8 +30,8 @@ class CommandOrHosts(click.Group):
         first = args[0] if args else ""
         if first in MEANT and not Path(first).exists():
             raise UsageError(
-                f"there is no command '{first}'; perhaps {MEANT[first]} "
-                "(a host of that name has to be written into a file)"
+                f"no command '{first}'; did you mean {MEANT[first]}? "
+                "(to use a host of that name, write it into a hosts file)"
             )
         if first not in self.commands and first not in ("--help", "-h", "--version"):
             args = ["open", *args]
@@ -130,29 +130,33 @@ def starting_options(command: Any) -> Any:
     default=1,
     show_default=True,
     metavar="N",
-    help="With fewer, exit 3.",
+    help="Fail with fewer workers (exit 3).",
 )
 @click.option(
     "--backend",
     type=click.Choice(["auto", "cupy", "numpy"]),
     default="auto",
     show_default=True,
-    help="Where arrays live.",
+    help="Array library of the workers.",
 )
 @click.option(
     "--attach",
     metavar="NAME",
-    help="Use a cluster that runs, here or at USER@LOGIN:NAME, and leave it running.",
+    help="Use a running cluster, here or at USER@LOGIN:NAME, and leave it running.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
-@click.option("--figure", metavar="FILE.png", help="Draw the result; - draws it here.")
-@click.option("--demo", metavar="HOSTSxGPUS", help="The screen on simulated hosts, such as 125x8.")
-@click.option("--seed", type=int, default=0, help="Of the demo.")
-@click.option("--readonly", is_flag=True, help="A screen that changes nothing.")
-@click.option("--theme", help="The screen's theme.")
+@click.option(
+    "--figure", metavar="FILE.png", help="Plot the result into a file; - plots it in this terminal."
+)
+@click.option(
+    "--demo", metavar="HOSTSxGPUS", help="Open the screen on simulated hosts, such as 125x8."
+)
+@click.option("--seed", type=int, default=0, help="Random seed of the demo.")
+@click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
+@click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
 @click.pass_obj
 def open_(script_arguments: tuple[str, ...], /, **options: Any) -> int:
@@ -189,11 +193,11 @@ def up(**options: Any) -> int:
 
 @gputui.command()
 @click.argument("name", required=False)
-@click.option("--readonly", is_flag=True, help="A screen that changes nothing.")
-@click.option("--theme", help="The screen's theme.")
+@click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
+@click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
 def attach(**options: Any) -> int:
-    """Open the screen on a cluster that runs."""
+    """Open the screen on a running cluster."""
     from gputui.cli.open import attach_screen
 
     return attach_screen(**options)
@@ -201,9 +205,9 @@ def attach(**options: Any) -> int:
 
 @gputui.command()
 @click.argument("where", required=False, metavar="[USER@LOGIN]")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def ls(where: str | None, as_json: bool) -> int:
-    """List the clusters that run, on this machine or another one."""
+    """List running clusters, on this machine or another one."""
     from gputui.cli.clusters import ls
 
     return ls(where, as_json)
@@ -221,9 +225,9 @@ def down(name: str | None, everything: bool) -> int:
 
 @gputui.command()
 @click.argument("words", nargs=-1, metavar="[NAME | new NAME]")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 def presets(words: tuple[str, ...], as_json: bool) -> int:
-    """List what can be run, or the parameters of one, or write a new one."""
+    """List presets, show the parameters of one, or write a new one."""
     from gputui.cli.preset_listing import presets
 
     return presets(words, as_json)
@@ -240,10 +244,10 @@ class CommandOrRun(click.Group):
 
 
 @gputui.group(cls=CommandOrRun, invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
-    """List what was run; `gputui runs ID` shows one."""
+    """List earlier runs; `gputui runs ID` shows one."""
     from gputui.cli.recorded_runs import list_runs
 
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
@@ -251,10 +255,10 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 
 @runs.command("show")
 @click.argument("id_", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print one object.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
-    """Show one run; ID may be its beginning or its end, or `last`."""
+    """Show one run; ID may be the start or the end of an id, or `last`."""
     from gputui.cli.recorded_runs import show_run
 
     assert ctx.parent
@@ -264,7 +268,7 @@ def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
 @gputui.command()
 @click.argument("hosts", required=False)
 def doctor(hosts: str | None) -> int:
-    """Say what is wrong with HOSTS."""
+    """Check HOSTS: what is wrong, and how to fix it."""
     from gputui.cli.host_commands import doctor
 
     return doctor(hosts)
@@ -272,12 +276,18 @@ def doctor(hosts: str | None) -> int:
 
 @gputui.command()
 @click.argument("hosts", required=False, metavar="HOSTS")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--lock", metavar="FILE", help="A requirements file with hashes, and only that.")
-@click.option("--write-lock", metavar="FILE", help="Write such a file of the versions used here.")
-@click.option("--wheels", metavar="FOLDER", help="Wheels of this machine, sent to the hosts.")
-@click.option("--index", metavar="URL", default="", help="The index to install from.")
-@click.option("--host-pip-conf", is_flag=True, help="Let the hosts' own pip settings count.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--lock", metavar="FILE", help="Install exactly what this requirements file with hashes lists."
+)
+@click.option(
+    "--write-lock", metavar="FILE", help="Write such a file, of the versions used here, and stop."
+)
+@click.option(
+    "--wheels", metavar="FOLDER", help="Folder of wheels on this machine to send to the hosts."
+)
+@click.option("--index", metavar="URL", default="", help="Package index to install from.")
+@click.option("--host-pip-conf", is_flag=True, help="Use the hosts' own pip settings, too.")
 def bootstrap(
     hosts: str | None,
     yes: bool,
@@ -287,7 +297,7 @@ def bootstrap(
     index: str,
     host_pip_conf: bool,
 ) -> int:
-    """Make HOSTS ready: Python packages of the versions used here.
+    """Install on HOSTS the Python packages that workers need, in the versions used here.
 
     gputui itself is not installed there: each start sends what the hosts run of it, from this
     installation or checkout.

@@ -99,7 +99,7 @@ def bootstrap(
     )
     click.echo(describe(given, settings, source), err=True)
     if not (yes or sys.stdin.isatty()):
-        raise UsageError("bootstrap changes hosts, and there is no terminal to ask: add --yes")
+        raise UsageError("bootstrap changes hosts, and cannot ask without a terminal: add --yes")
     if not (yes or click.confirm("Go on?", err=True)):
         click.echo("gputui: nothing was changed", err=True)
         return int(ExitCode.INTERRUPTED)

@@ -93,7 +93,7 @@ def _script(
             f"gputui --run {path} -- {next(iter(given.values()))}"
         )
     if not path.is_file():
-        raise UsageError(f"--run {path}: there is no such file")
+        raise UsageError(f"--run {path}: no such file")
     if _is_preset(path):
         raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
     open_cluster = _open_cluster(options)

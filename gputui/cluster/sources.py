@@ -53,7 +53,7 @@ def _read(path: Path) -> tuple[str, str]:
         with path.expanduser().open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"{path}: there is no such file") from None
+        raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a directory; name a file with one host a line") from None
     except OSError as error:

@@ -85,7 +85,7 @@ def _from_file(name: str) -> Preset:
     """Return the preset that `./file.py:thing` names; `PRESET` where no thing is named."""
     path, attribute = _split(name)
     if not path.is_file():
-        raise PresetError(f"{path}: there is no such file")
+        raise PresetError(f"{path}: no such file")
     things = vars(_import_file(path.resolve()))
     if attribute not in things:
         found = [key for key, value in things.items() if isinstance(value, Preset)]

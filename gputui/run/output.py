@@ -127,7 +127,7 @@ def _file(option: str, given: str) -> Path:
     if path.is_dir():
         raise UsageError(f"{option} {given}: is a directory; name a file")
     if not path.parent.is_dir():
-        raise UsageError(f"{option} {given}: there is no directory {path.parent}")
+        raise UsageError(f"{option} {given}: no such folder: {path.parent}")
     return _writable(option, given, path, path if path.exists() else path.parent)
 
 

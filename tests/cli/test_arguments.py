@@ -54,7 +54,7 @@ def test_an_empty_argument_is_no_folder() -> None:
 
 
 def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no such file"):
+    with pytest.raises(UsageError, match="no such file"):
         read_hosts("no-such-file.txt")
     with pytest.raises(UsageError, match="is a directory"):
         read_hosts(str(tmp_path))

@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_take_arrays_is_refused(tmp_path: Path, place: str,
 
 @pytest.mark.parametrize("option", ["report", "figure"])
 def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, option: str) -> None:
-    for place, says in (("", "is a directory"), ("none/x", "there is no directory")):
+    for place, says in (("", "is a directory"), ("none/x", "no such folder")):
         given = {"save": None, "report": None, "figure": None, option: str(tmp_path / place)}
         with pytest.raises(UsageError, match=f"--{option} .*{says}"):
             checked(**given, draw=figure_text)

@@ -77,7 +77,7 @@ def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str
 
 
 def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(PresetError, match="there is no such file"):
+    with pytest.raises(PresetError, match="no such file"):
         presets.get(f"{tmp_path}/none.py:thing")
 
 

@@ -378,7 +378,7 @@ def test_a_preset_that_is_run_as_a_script_is_answered_with_how_to_run_it(gputui:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("nowhere.py",), "there is no such file"),
+        (("nowhere.py",), "no such file"),
         (("mine.py", "-p", "rows=3"), "gputui --run mine.py -- 3"),
         (("mine.py", "--save", "out"), "a script writes its own files"),
     ],

@@ -26,7 +26,7 @@ class Started:
 
     def _begin(self, kind: str, text: str) -> OpenConnection:
         if text.endswith("wrong.txt"):
-            raise UsageError("wrong.txt: there is no such file")
+            raise UsageError("wrong.txt: no such file")
         self.begun.append((kind, text))
 
         async def open_connection() -> DemoConnection:
@@ -72,7 +72,7 @@ async def test_a_hosts_file_is_typed_with_tab_and_a_wrong_one_is_asked_for_again
         await pilot.press("j", "enter")
         await sees(pilot, "Which hosts file?")
         await pilot.press(*"wrong.txt", "enter")
-        await sees(pilot, "there is no such file", "a hosts file")
+        await sees(pilot, "no such file", "a hosts file")
         await pilot.press("j", "enter")
         await sees(pilot, "Which hosts file?")
         await pilot.press("c", "tab")

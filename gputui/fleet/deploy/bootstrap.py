@@ -69,7 +69,7 @@ def read_source(
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{lock}: {getattr(error, 'strerror', None) or error}") from error
     if wheels and not found:
-        raise UsageError(f"{wheels}: there is no wheel (.whl) in this folder")
+        raise UsageError(f"{wheels}: no wheel (.whl) in this folder")
     for name in NEEDED[:2] if text else ():
         pinned = re.search(rf"^{name}==([^\s;\\]+)", text, re.MULTILINE)
         if not pinned or pinned[1] != installed_here().get(name):

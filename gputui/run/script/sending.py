@@ -118,7 +118,7 @@ def send_modules(client: Client, folder: str | Path) -> Any:
 async def send(client: Client, folder: Path) -> None:
     """Give the modules in a folder to a cluster; those in use here are the last to be left out."""
     if not folder.is_dir():
-        raise UsageError(f"{folder}: there is no such folder")
+        raise UsageError(f"{folder}: no such folder")
     modules = modules_in(folder.absolute(), first=sys.modules.keys())
     if modules.left_out:
         text = f"{modules.left_out:,} modules in {folder} are too large to be sent along"
