@@ -23,8 +23,6 @@ from gputui.tui.dialogs.form import Estimate, Fit, Form, headless_command
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.rendering import format as fmt
 
-BACKENDS = ("auto", "cupy", "numpy")
-
 
 class ParameterRow(Horizontal):
     """One parameter: its name, what is typed, its unit or what is wrong, and what it is for."""
