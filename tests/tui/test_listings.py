@@ -54,6 +54,16 @@ async def test_workers_show_process_pinning_and_why_they_died() -> None:
         await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
 
 
+async def test_room_that_workers_leave_goes_to_what_the_gpu_of_one_does() -> None:
+    for size in ((100, 40), (200, 50)):
+        async with Still(cluster()).app.run_test(size=size) as pilot:
+            await sees(pilot, "gpu0")
+            await pilot.press("2")
+            await sees(pilot, "RSS/LIMIT", "UTIL", "POWER", "worker h:gpu0", "pid 41")
+            await pilot.press("j")
+            await sees(pilot, "worker h:gpu1", "killed (signal 9)")
+
+
 async def test_workers_are_filtered_sorted_and_turned_around() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(120, 24)) as pilot:

@@ -7,17 +7,21 @@ from gputui.slots import PLACES, state_of_worker, wrong_device
 from gputui.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
+from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.detail import worker_lines
+from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, worker_lines
 from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.rendering.marks import worker_state
+from gputui.tui.views.device_view import detail_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.table import Table
+from gputui.tui.widgets.table import HEADING, Table
 
 UUID_CELLS = 12
 """`GPU-` and eight digits: enough to tell any two devices of a cluster apart."""
+LOG_LINES = 4
+"""Of a worker's log, that graphs leave room for."""
 
 
 def _device(worker: WorkerStatus) -> str:
@@ -112,9 +116,23 @@ class WorkersView(Listing[WorkerStatus]):
         return value.name
 
     def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
-        """Return the worker whole, whatever columns there is room for."""
+        """Return the worker whole, and what its GPU did and it printed where room is left."""
         lines = worker_lines(value)
-        return lines if not value.reason else [*lines[:-1], *wrapped(value.reason, width, "bad")]
+        if value.reason:
+            return [*lines[:-1], *wrapped(value.reason, width, "bad")]
+        free = self.size.height - HEADING - len(self._values) - 1
+        room = height if self.has_class("wide") else free
+        watched = self.screen_app.watched
+        slot = next((slot for slot in watched.slots if value in slot.workers), None)
+        if slot is None or slot.device is None or room < len(lines) + LEAST_LINES:
+            return lines
+        self.screen_app.head.follow_logs()
+        detail = detail_of(watched, slot, Span.MINUTES_2)
+        graphs = graph_lines(
+            slot.device, watched.history, detail.span, width, room - len(lines) - LOG_LINES
+        )
+        below = worker_lines(value, detail.since_s)
+        return [*graphs, *beneath(below, detail.log, width, room - len(graphs))]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the device of the worker that was chosen."""
