@@ -1,9 +1,14 @@
 """Alarms: raised when a condition lasts, cleared when it is over for a while."""
 
+import pytest
+
 from gputui.alarms import AlarmKind, Alarms
 from gputui.readings import DeviceProcess, Owner
 from gputui.slots import slots_of
 from gputui.snapshot import HostState, Snapshot
+from gputui.tui.rendering.frame import status_line
+from gputui.tui.rendering.lines import whole_fields
+from gputui.tui.watched import Watched
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 
 
@@ -69,3 +74,14 @@ def test_a_worker_on_another_gpu_than_it_was_pinned_to_is_an_alarm() -> None:
 def test_of_a_silent_host_only_the_silence_is_told() -> None:
     silent = host("h", device(ecc_errors=3), state=HostState.SILENT)
     assert kinds(Alarms(), snapshot(silent)) == [AlarmKind.SILENT]
+
+
+@pytest.mark.parametrize(("width", "first"), [(60, "lab"), (80, "gputui lab")])
+def test_a_narrow_status_line_gives_up_counts_before_alarms(width: int, first: str) -> None:
+    hosts = [host(f"h{number}", device(ecc_errors=1)) for number in range(200)]
+    watched = Watched()
+    watched.take(snapshot(*hosts, simulated=width == 60, adaptive=(1, 2000)))
+    line = whole_fields(status_line(watched, width, paused=False, readonly=False), width)
+    text = "".join(part for part, _ in line)
+    assert text.startswith(first)
+    assert "!200 alarms" in text

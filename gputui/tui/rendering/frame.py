@@ -14,8 +14,11 @@ from gputui.tui.totals import KEPT, Total
 from gputui.tui.watched import Watched
 
 
-def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
-    """Return the line that says whose cluster this is, how it is, and its alarms."""
+def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -> Line:
+    """Return the line that says whose cluster this is, how it is, and its alarms.
+
+    Where it is narrow, the program's name and then the counts give way, and not the alarms.
+    """
     snapshot = watched.snapshot
     if snapshot is None:
         return (("gputui", "title"), ("  waiting for the cluster", "dim"))
@@ -26,8 +29,11 @@ def status_line(watched: Watched, *, paused: bool, readonly: bool) -> Line:
     parts += [(" read-only", "dim")] if readonly else []
     parts += _state(snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
-    parts.append((f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts))))
-    return [*parts, *_workers(snapshot), *_calls(watched), *_tasks(snapshot)]
+    hosts = (f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts)))
+    then = [hosts, *_workers(snapshot)], _calls(watched)
+    if sum(len(text) for text, _ in (*parts, *then[0], *then[1])) > width:
+        parts, then = parts[1:], then[::-1]
+    return [*parts, *then[0], *then[1], *_tasks(snapshot)]
 
 
 TOTALS_FROM = 20

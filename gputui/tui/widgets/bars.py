@@ -91,8 +91,8 @@ class TopBars(Vertical):
         """Draw the status, unless the cluster is lost."""
         if self._lost:
             return
-        line = frame.status_line(watched, paused=paused, readonly=readonly)
         width, height = self.app.size
+        line = frame.status_line(watched, width, paused=paused, readonly=readonly)
         self._status.put([whole_fields(line, width)])
         tall = height >= frame.TOTALS_FROM and watched.snapshot is not None
         if self._totals.display != tall:
