@@ -390,6 +390,8 @@ class ScreenApp(App[int]):
             if bound is not None and await self.run_action(bound.binding.action, bound.node):
                 return
         await super().on_event(event)
+        if isinstance(event, events.Key) and event.key in ("enter", "escape"):
+            await self.prompt.closes()
 
     async def on_keys_pressed(self, event: Keys.Pressed) -> None:
         """Call the command of a key that was clicked."""

@@ -36,6 +36,17 @@ async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
         await sees(pilot, "0 GPUs", "/xq")
 
 
+@pytest.mark.parametrize("leave", ["escape", "enter"])
+async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        for key, character in ((":", ":"), ("s", "s"), (leave, None), ("2", "2")):
+            on.app.post_message(Key({":": "colon"}.get(key, key), character))
+        await sees(pilot, "RSS/LIMIT")
+        assert not on.app.prompt.active
+
+
 async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:

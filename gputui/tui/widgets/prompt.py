@@ -4,6 +4,8 @@
 and down go through what was typed before.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +21,9 @@ from gputui.tui.rendering.format import safe
 
 LONGEST = 500
 """Characters; a paste of more is cut."""
+
+CLOSES_S = 2.0
+"""For how long keys are kept for what comes into focus after the line."""
 
 Take = Callable[[str], Awaitable[None] | None]
 
@@ -67,6 +72,7 @@ class Prompt(Input):
         self._round: list[str] = []
         """Lines that `tab` goes through."""
         self._return_to: Callable[[], None] | None = None
+        self._line_closed = asyncio.Event()
 
     @property
     def active(self) -> bool:
@@ -82,6 +88,7 @@ class Prompt(Input):
     ) -> None:
         """Show the line with this value; `lines` were typed before."""
         self._asking, self._return_to = asking, return_to
+        self._line_closed.clear()
         self.placeholder = asking.mark.partition(" ")[2]
         self.suggester = FirstCandidate(asking.candidates)
         self._past, self._round = Past(lines), []
@@ -98,8 +105,16 @@ class Prompt(Input):
             strips[0] = Strip.join([mark, strips[0].crop(1)])
         return strips
 
+    async def closes(self) -> None:
+        """Wait, for a bound, until a key that closes the line has done so: the next is not its."""
+        if self.active and self.screen.focused is self:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSES_S):
+                    await self._line_closed.wait()
+
     def _close(self) -> None:
         self._asking = None
+        self._line_closed.set()
         self.display = False
         if self._return_to is not None:
             self._return_to()
@@ -120,6 +135,8 @@ class Prompt(Input):
             self._close()
             if asking.cancelled is not None:
                 asking.cancelled()
+        elif event.key == "enter":  # as a binding it would wait for the app, which waits for it
+            await self.action_submit()
         elif event.key == "tab":
             self._complete(asking)
         elif event.key in ("up", "down"):
