@@ -34,19 +34,26 @@ async def diagnose(
     """Return the findings on every host, in the order of the hosts."""
     settings = replace(settings, cluster_id=f"doctor-{secrets.token_hex(4)}")
     shared = shared or AgentOpener(settings)
-    homes: dict[str, str] = {}
+    hosts, opened = tuple(hosts), dict[str, OpenedAgent]()
     try:
         found = await asyncio.gather(
-            *(_diagnose_one(host, settings, shared, ask, homes) for host in hosts)
+            *(_diagnose_one(host, settings, shared, ask, opened) for host in hosts)
         )
     finally:
         await shared.close()
-    by_host = (*found, tuple(findings.shared_homes(homes)))
-    return tuple(finding for one in by_host for finding in one)
+    came_up = {host.name: opened[host.name] for host in hosts if host.name in opened}
+    homes = {name: each.places.get("home", "") for name, each in came_up.items()}
+    addresses = {name: each.far_address for name, each in came_up.items()}
+    together = (*findings.families(addresses), *findings.shared_homes(homes))
+    return (*(finding for one in found for finding in one), *together)
 
 
 async def _diagnose_one(
-    host: Host, settings: FleetSettings, shared: AgentOpener, ask: Ask, homes: dict[str, str]
+    host: Host,
+    settings: FleetSettings,
+    shared: AgentOpener,
+    ask: Ask,
+    came_up: dict[str, OpenedAgent],
 ) -> tuple[Finding, ...]:
     """Return the findings on one host, up to the one that keeps it from the rest."""
     stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
@@ -54,7 +61,7 @@ async def _diagnose_one(
         opened = await open_channel(host, settings, shared, stages)
     except HostError as error:
         return tuple(findings.unreached(host, error))
-    homes[host.name] = opened.places.get("home", "")
+    came_up[host.name] = opened
     try:
         found = await _examine(host, settings, opened)
         return (*found, *findings.sessions(host, stages.dropped))

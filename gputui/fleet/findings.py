@@ -7,7 +7,7 @@ from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
-from gputui.fleet.addresses import bracketed
+from gputui.fleet.addresses import bracketed, is_loopback, same_family
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.hosts import Host
@@ -157,6 +157,21 @@ def shared_homes(homes: Mapping[str, str]) -> Iterator[Finding]:
         if others:
             text = f"shared with {', '.join(others)}: bootstrap makes it ready once"
             yield Finding(first, "home", Verdict.GOOD, text)
+
+
+def families(addresses: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the hosts that are reached over another version of IP than the first one.
+
+    >>> found = families({"a": "10.0.0.7", "b": "fd00::7", "c": "10.0.0.8"})
+    >>> [(each.host, each.text) for each in found]
+    [('b', 'reached at fd00::7, and a at 10.0.0.7: either must reach the other')]
+    """
+    outward = {name: each for name, each in addresses.items() if not is_loopback(each)}
+    for name, address in outward.items():
+        first, where = next(iter(outward.items()))
+        if not same_family(address, where):
+            text = f"reached at {address}, and {first} at {where}: either must reach the other"
+            yield Finding(name, "address", Verdict.DOUBTFUL, text, checks.FAMILY_HINT)
 
 
 def port(host: Host, reached: Reached) -> Finding:

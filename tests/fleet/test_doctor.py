@@ -26,7 +26,15 @@ from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.hosts import Host
 from tests.fleet.test_ssh import free_port
-from tests.sshd import SSHD, AsyncsshServer, SshHost, SshHosts, unavailable, wait_for_ssh
+from tests.sshd import (
+    SSHD,
+    AsyncsshServer,
+    Namespaces,
+    SshHost,
+    SshHosts,
+    unavailable,
+    wait_for_ssh,
+)
 
 Start = Callable[..., AsyncsshServer]
 
@@ -75,6 +83,21 @@ async def test_doctor_names_folders_that_will_not_do_and_homes_that_are_shared(
     assert text.startswith(f"{home}/.cache/gputui: ") and f"kept in {long}/gputui-" in text
     homes = [one.text for one in found if one.check == "home"]
     assert len(homes) == 1 and homes[0].startswith("shared with ssh")
+
+
+async def test_doctor_says_which_hosts_are_reached_over_another_version_of_ip(
+    namespace_hosts: Namespaces, standin_pack: Pack
+) -> None:
+    settings = FleetSettings("test", ssh_config=str(namespace_hosts.config))
+    first, second, third = namespace_hosts.hosts
+    six = Host(namespace_hosts.address6(second), gpus=(), port=second.port)
+    hosts = [Host("localhost"), Host(first.name, gpus=()), six, Host(third.name, gpus=())]
+    shared = AgentOpener(settings, lambda: standin_pack)
+    found = await diagnose(hosts, settings, nobody, shared)
+    doubts = [each for each in found if each.check == "address"]
+    assert [(each.host, each.verdict) for each in doubts] == [(six.name, Verdict.DOUBTFUL)]
+    assert f"{first.name} at {first.address}" in doubts[0].text
+    assert "AddressFamily" in doubts[0].hint
 
 
 async def test_doctor_says_that_a_server_drops_connections(
