@@ -20,7 +20,7 @@ from pathlib import Path
 import asyncssh
 
 from gputui.fleet.ssh.configuration import SSH_PORT, HostKeyPolicy, SshConfiguration, Strict
-from gputui.fleet.ssh.known_hosts import Entry, Marker, entries, hashed, known_name
+from gputui.fleet.ssh.known_hosts import Entry, Line, Marker, entries, hashed, known_name, parse
 
 KRL_MAGIC = b"SSHKRL\n\0"
 CERTIFICATE = "-cert-v01@openssh.com"
@@ -83,7 +83,7 @@ class HostKeys:
         policy, alias = configuration.host_keys, configuration.host_keys.alias
         host = configuration.hostname.lower()
         name = alias or known_name(host, configuration.port)
-        lines = [*more, *_lines((*policy.user_files, *policy.system_files))]
+        lines = [*parse(more), *_lines((*policy.user_files, *policy.system_files))]
         bare = () if alias or configuration.port == SSH_PORT else tuple(entries(lines, host))
         data = Path(policy.revoked).read_bytes() if policy.revoked else b""
         is_list = data.startswith(KRL_MAGIC)
@@ -200,7 +200,7 @@ class HostKeys:
     def take(self, lines: Iterable[str]) -> bool:
         """Add lines of KnownHostsCommand; returns whether they have the offered key."""
         assert self.offered
-        self.known = (*self.known, *entries(lines, self.name))
+        self.known = (*self.known, *entries(parse(lines), self.name))
         return self._judge(self.offered.public_data) is KeyVerdict.KNOWN
 
     def accept(self) -> None:
@@ -255,7 +255,7 @@ def _is_of(algorithm: str, kinds: Iterable[str]) -> bool:
 def _revoked(data: bytes) -> frozenset[bytes]:
     """Return the keys of a RevokedHostKeys file with a public key on each line."""
     lines = data.decode("utf-8", "replace").splitlines()
-    return frozenset(entry.blob for entry in entries((f"* {line}" for line in lines), "x"))
+    return frozenset(entry.blob for entry in entries(parse(f"* {line}" for line in lines), "x"))
 
 
 def _rsa_bits(blob: bytes) -> int:
@@ -270,7 +270,7 @@ def _rsa_bits(blob: bytes) -> int:
     return int.from_bytes(parts[2], "big").bit_length()
 
 
-def _lines(paths: Iterable[str]) -> Iterator[str]:
+def _lines(paths: Iterable[str]) -> Iterator[Line]:
     for path in paths:
         with contextlib.suppress(OSError):
             status = Path(path).stat()
@@ -278,6 +278,6 @@ def _lines(paths: Iterable[str]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=8)
-def _read(path: str, *_state: int) -> tuple[str, ...]:
+def _read(path: str, *_state: int) -> tuple[Line, ...]:
     """Return the lines of a file, which all hosts of a fleet have in common."""
-    return tuple(Path(path).read_text(encoding="utf-8", errors="replace").splitlines())
+    return parse(Path(path).read_text(encoding="utf-8", errors="replace").splitlines())

@@ -29,16 +29,20 @@ class Entry:
     """The public key as SSH sends it."""
 
 
-def entries(lines: Iterable[str], name: str) -> Iterator[Entry]:
-    """Yield what lines have for a server, by its name as `known_name` writes it.
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line, taken apart: all hosts of a fleet are looked up in the same ones."""
 
-    Lines that cannot be read are passed over, as ssh does.
+    marker: Marker
+    patterns: str
+    """Which servers it is about."""
+    kind: str
+    encoded: str
 
-    >>> key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"
-    >>> [entry.marker for entry in entries([f"gpu-*,!gpu-c {key}", f"@revoked * {key}"], "gpu-a")]
-    [<Marker.TRUSTED: ''>, <Marker.REVOKED: '@revoked'>]
-    """
-    name = name.lower()
+
+def parse(lines: Iterable[str]) -> tuple[Line, ...]:
+    """Return the lines that can be read; others are passed over, as ssh does."""
+    found = []
     for line in lines:
         words = line.split()
         marker = Marker.TRUSTED
@@ -47,11 +51,23 @@ def entries(lines: Iterable[str], name: str) -> Iterator[Entry]:
                 marker = Marker(words.pop(0))
             except ValueError:
                 continue
-        if len(words) < 3 or words[0].startswith("#") or not _is_about(words[0], name):
-            continue
-        with_blob = _decoded(words[2])
-        if with_blob:
-            yield Entry(marker, words[1], with_blob)
+        if len(words) >= 3 and not words[0].startswith("#"):
+            found.append(Line(marker, *words[:3]))
+    return tuple(found)
+
+
+def entries(lines: Iterable[Line], name: str) -> Iterator[Entry]:
+    """Yield what lines have for a server, by its name as `known_name` writes it.
+
+    >>> key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"
+    >>> lines = parse([f"gpu-*,!gpu-c {key}", f"@revoked * {key}", "@unknown * x y"])
+    >>> [entry.marker for entry in entries(lines, "gpu-a")]
+    [<Marker.TRUSTED: ''>, <Marker.REVOKED: '@revoked'>]
+    """
+    name = name.lower()
+    for line in lines:
+        if _is_about(line.patterns, name) and (blob := _decoded(line.encoded)):
+            yield Entry(line.marker, line.kind, blob)
 
 
 def known_name(host: str, port: int) -> str:
@@ -78,6 +94,8 @@ def _is_about(patterns: str, name: str) -> bool:
     if patterns.startswith("|"):
         salt = _decoded(patterns.split("|")[2]) if patterns.count("|") == 3 else b""
         return bool(salt) and hmac.compare_digest(hashed(name, salt), patterns)
+    if not any(each in patterns for each in "*?!"):
+        return name in patterns.lower().split(",")
     found = False
     for pattern in patterns.lower().split(","):
         if _matches(pattern.removeprefix("!"), name):
