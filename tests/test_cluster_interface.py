@@ -145,7 +145,10 @@ def test_the_state_of_a_cluster_can_be_dumped(standing: Standing, tmp_path: Path
 
 
 def test_waiting_for_more_than_can_come_is_an_error_with_numbers(standing: Standing) -> None:
-    with pytest.raises(ClusterError, match="2 of at least 3 workers came up"):
+    with pytest.raises(ClusterError, match="2 of at least 3 workers came up") as caught:
+        standing[0].wait_for_workers(3)
+    assert not isinstance(caught.value, TimeoutError)
+    with pytest.raises(TimeoutError, match="2 of at least 3 workers came up"):
         standing[0].wait_for_workers(3, timeout=60)
     with pytest.raises(ValueError, match="positive integer"):
         standing[0].wait_for_workers(0)

@@ -153,8 +153,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
         """Wait until so many workers are up.
 
-        Raises ClusterError, with every reason, when no more will come; one that is a TimeoutError
-        after `timeout`, in seconds or as "15s".
+        Raises ClusterError, with every reason, when no more will come, or after `timeout`, in
+        seconds or as "15s". With a timeout it is a TimeoutError, as Dask's is.
         """
         return super().wait_for_workers(n_workers, timeout)
 
@@ -294,6 +294,10 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             raise ClusterTimeoutError(
                 f"{up} of {n_workers} workers were up after {timeout}"
             ) from None
+        except ClusterError as error:
+            if timeout is None or isinstance(error, HeadError):
+                raise
+            raise ClusterTimeoutError(str(error)) from None
 
     async def _until_up(self, n_workers: int) -> None:
         """Return when the scheduler has so many that stay; the head knows which, and what comes."""
