@@ -24,8 +24,8 @@ from distributed import Client, LocalCluster
 from distributed.client import _set_global_client
 
 from gputui import GPUCluster
+from tests.compatibility.kinds import KINDS, kind_of, without_kind
 
-KINDS = ("LocalCluster", "GPUCluster")
 HOSTS = "localhost gpus=none"
 ON_THE_CLUSTER = ("sync", "synchronous", "single-threaded", "threads", "threading")
 
@@ -140,26 +140,6 @@ def pytest_sessionfinish() -> None:
         )
         _write({"kind": kind, "transitions": counted})
         close(kind)
-
-
-def kind_of(test: str) -> str:
-    """Return on which kind of cluster a test runs.
-
-    >>> kind_of("test_bag.py::test_fold[GPUCluster-1]")
-    'GPUCluster'
-    """
-    return next(kind for kind in KINDS if kind in test.partition("[")[2])
-
-
-def without_kind(test: str) -> str:
-    """Return a test's name as it is without this plugin.
-
-    >>> without_kind("a.py::b[GPUCluster-1]"), without_kind("a.py::b[LocalCluster]")
-    ('a.py::b[1]', 'a.py::b')
-    """
-    function, _, case = test.partition("[")
-    rest = [part for part in case.removesuffix("]").split("-") if part not in KINDS]
-    return f"{function}[{'-'.join(rest)}]" if rest else function
 
 
 _source = functools.cache(inspect.getsource)

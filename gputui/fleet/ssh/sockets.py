@@ -51,15 +51,23 @@ def is_loopback(sock: socket.socket | None) -> bool:
     return ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback
 
 
+def _numeric(name: str, port: int, family: int) -> list[AddressInfo]:
+    """Return what an address stands for, without asking any server; [] for a name."""
+    numeric = socket.AI_NUMERICHOST
+    try:
+        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
+    except (OSError, UnicodeError):
+        return []
+
+
 async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror.
 
     In a thread of its own: names that no server answers for hold up neither other hosts, as
     they would in asyncio's few threads, nor the end of this process. An address needs none.
     """
-    with contextlib.suppress(OSError, UnicodeError):
-        numeric = socket.AI_NUMERICHOST
-        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
+    if numeric := _numeric(name, port, family):
+        return numeric
     loop = asyncio.get_running_loop()
     resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
 
