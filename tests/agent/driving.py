@@ -101,6 +101,7 @@ class Driver:
         """End the agent, and wait until nothing is left of it."""
         self.send(Shutdown(2.0))
         await self.end_of_stream()
+        await self.relay.wait()
         await self.nothing_left()
 
     def cut(self) -> None:
