@@ -410,6 +410,11 @@ def test_options_of_workers_and_cudf_become_what_these_read() -> None:
     }
 
 
+def test_what_is_loaded_before_tasks_is_the_sum_of_both_keywords() -> None:
+    meant = translate({"preload": "setup.py", "pre_import": "json,csv"})
+    assert meant.dask == {"distributed.worker.preload": ["setup.py", "json", "csv"]}
+
+
 def test_devices_named_as_for_localcudacluster_are_those_of_this_machine() -> None:
     with pytest.raises(ClusterError, match="no GPU 7"):
         GPUCluster(CUDA_VISIBLE_DEVICES=[7], min_workers=1)

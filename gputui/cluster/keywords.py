@@ -208,6 +208,12 @@ def _dask(name: str) -> Callable[[Translated, Any], None]:
     return lambda into, value: into.dask.update({name: value})
 
 
+def _load(into: Translated, modules: Iterable[str]) -> None:
+    """Have workers load these, after those that another keyword names."""
+    earlier = into.dask.get("distributed.worker.preload", [])
+    into.dask["distributed.worker.preload"] = [*earlier, *modules]
+
+
 def _resources(into: Translated, value: Any) -> None:
     if not isinstance(value, Mapping):
         raise UsageError(f"resources={value!r}: write numbers by name, such as {{'GPU': 1}}")
@@ -240,10 +246,10 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     ),
     "env": _environ,
     "resources": _resources,
-    "preload": _dask("distributed.worker.preload"),
+    "preload": lambda into, value: _load(into, [value] if isinstance(value, str) else value),
     "preload_argv": _dask("distributed.worker.preload-argv"),
-    "pre_import": lambda into, value: into.dask.update(
-        {"distributed.worker.preload": value.split(",") if isinstance(value, str) else [*value]}
+    "pre_import": lambda into, value: _load(
+        into, value.split(",") if isinstance(value, str) else value
     ),
     "lifetime": _dask("distributed.worker.lifetime.duration"),
     "lifetime_stagger": _dask("distributed.worker.lifetime.stagger"),
