@@ -36,7 +36,7 @@ class Tables:
     """Orders, and the customers that they are from."""
 
     library: str
-    """cudf or pandas."""
+    """cudf, pandas or polars."""
     seed: int
     rows: int
     """Of the orders."""

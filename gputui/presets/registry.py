@@ -28,6 +28,7 @@ BUILT_IN = (
     "transfer",
     "torch",
     "dataframe",
+    "polars",
     "gridsearch",
 )
 """In the order in which they are listed; `random-sum` lives in `random_sum.py`."""

@@ -16,7 +16,7 @@ from typing import Any
 DEVICE_SHARE = 0.85
 """Of the device memory that is free: what a run may plan with; the rest is for fragments."""
 
-LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas")
+LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas", "polars")
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,27 +129,31 @@ def test_the_estimate_of_compare_is_what_a_core_takes_times_the_cores() -> None:
     assert 0.9 * peak <= found <= 2 * peak, peak
 
 
-@pytest.mark.parametrize("size", [1_024, 2_048, 3_072])
-def test_the_estimate_of_torch_is_what_its_process_takes(size: int) -> None:
-    """torch's allocations are its own: a process that has used it before shows them."""
-    pytest.importorskip("torch")
+@pytest.mark.parametrize(
+    ("name", "call", "given"),
+    [("torch", "train('numpy', {}, 1, 0)", {"size": size}) for size in (1_024, 2_048, 3_072)]
+    + [("polars", "answer('numpy', Tables('polars', 0, {0}), 0, (0, {0}))", {"rows": 10**6})],
+)
+def test_an_estimate_is_what_the_process_takes(name: str, call: str, given: dict[str, int]) -> None:
+    """torch's and polars' allocations are their own: a process that has used them shows them."""
+    pytest.importorskip(name)
     code = f"""
 from pathlib import Path
-from gputui.presets.torch import train
+from gputui.presets.{name} import *
 
 def kibibytes(field):
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{{field}}:")[2].split()[0])
 
-train("numpy", 64, 1, 0)
+{call.format(64)}
 Path("/proc/self/clear_refs").write_text("5")  # its peak from here on, see proc(5)
 before = kibibytes("VmRSS")
-train("numpy", {size}, 1, 0)
+{call.format(*given.values())}
 print(kibibytes("VmHWM") - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     peak = int(done.stdout) * 1024
-    estimate = presets.get("torch").estimate
+    estimate = presets.get(name).estimate
     assert estimate
-    found = estimate({"size": size}, Machine("numpy", 1, 1, ROOM)).peak_bytes
+    found = estimate(given, Machine("numpy", 1, 1, ROOM)).peak_bytes
     assert 0.9 * peak <= found <= 2 * peak, peak

@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from gputui.errors import ClusterError, RunError
-from gputui.presets import dataframe, gridsearch, matmul, random_streams
+from gputui.presets import dataframe, gridsearch, matmul, polars, random_streams
 
 
 def test_smoke_adds_on_every_worker(execute: Any) -> None:
@@ -74,6 +74,18 @@ def test_dataframe_is_what_pandas_finds_in_any_partitions(execute: Any, partitio
     expected = joined.groupby("region")["amount"].agg(["sum", "count"])
     found = pd.DataFrame(result["regions"]).set_index("region")
     np.testing.assert_array_equal(found.to_numpy(), expected.to_numpy())
+
+
+@pytest.mark.parametrize("rows", [1, 250_000])
+def test_polars_is_what_pandas_finds(execute: Any, rows: int) -> None:
+    result = execute("polars", rows=rows, least=0).result
+    orders = dataframe.Tables("pandas", seed=0, rows=rows).orders((0, rows))
+    regions = (orders.customer % polars.SHOPS % len(dataframe.REGIONS)).map(
+        dict(enumerate(dataframe.REGIONS))
+    )
+    expected = orders.groupby(regions)["amount"].agg(total="sum", count="count")
+    found = pd.DataFrame(result["regions"]).set_index("region")
+    pd.testing.assert_frame_equal(found, expected, check_names=False, check_like=True)
 
 
 def test_orders_are_spread_evenly_and_every_customer_has_one_region() -> None:
