@@ -1,8 +1,9 @@
 """Device arrays spilled to host memory and brought back, next to the card's own pinned rate.
 
-    python -m tests.benchmarks.spilling [--gib 64]
+    python -m tests.benchmarks.spilling [--gib 64] [--cudf]
 
-One worker fills its GPU with arrays of 1 GiB, moves all of them off it, and uses each again.
+One worker fills its GPU with CuPy arrays, or cuDF frames, of 1 GiB, moves all of them off it, and
+uses each again.
 """
 
 import argparse
@@ -24,14 +25,16 @@ def main() -> None:
     """Print the rates of each round, and what share they are of the card's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gib", type=int, default=64)
-    count = parser.parse_args().gib
+    parser.add_argument("--cudf", action="store_true")
+    options = parser.parse_args()
+    count, make = options.gib, frame if options.cudf else filled
     hosts = f"localhost gpus=0 memory={2 * count + 16}GiB"
     with GPUCluster(hosts, device_memory_limit=1.0) as cluster, Client(cluster) as client:
         card = client.submit(measure, "cupy", GIB).result()
         own = {way: card[f"pinned_to_{there}_bytes_per_s"] for way, there in WAYS.items()}
         print({way: f"{rate / 1e9:.1f} GB/s" for way, rate in own.items()}, "from pinned memory")
         for _ in range(ROUNDS):
-            kept = [client.submit(filled, each, pure=False) for each in range(count)]
+            kept = [client.submit(make, each, pure=False) for each in range(count)]
             wait(kept)
             keys = [each.key for each in kept]
             for way, work in (("out", spill), ("back", use)):
@@ -52,9 +55,18 @@ def filled(value: int) -> Any:
     return cupy.full(GIB // 8, float(value))
 
 
-def is_filled(array: Any, value: int) -> bool:
+def frame(value: int) -> Any:
+    """Return a frame of a GiB of a number, in two columns."""
+    import cudf
+    import cupy
+
+    return cudf.DataFrame({name: cupy.full(GIB // 16, float(value)) for name in "ab"})
+
+
+def is_filled(value: Any, number: int) -> bool:
     """Return whether every number is the one that it was made of."""
-    return bool((array == value).all())
+    same = value == number
+    return bool(same.to_cupy().all() if hasattr(same, "to_cupy") else same.all())
 
 
 def spill(keys: list[Any], dask_worker: Any) -> float:

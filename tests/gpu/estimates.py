@@ -1,0 +1,123 @@
+"""What presets say that they take of a device, and what they took: `python -m tests.gpu.estimates`.
+
+Each runs on one GPU and on two, in a cluster of its own, once to have everything compiled and once
+more from an empty pool. The peak is what the pool then holds: it gives nothing back by itself. What
+a library takes beside the pool (cuBLAS's and cuSOLVER's own) no estimate knows; `NVML` shows it.
+The bar is that of the tests on CPUs: 0.9 to 2 times the peak. Exit status 1 where one is missed.
+"""
+
+import sys
+from typing import Any
+
+from distributed import Client
+
+from gputui import GPUCluster, presets
+from gputui.presets import Machine
+from gputui.run import execution
+
+GIB = 2**30
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("svd", {"rows": 2_000_000, "cols": 1000}),
+    ("svd", {"rows": 2_000_000, "cols": 1000, "vectors": True}),
+    ("svd", {"rows": 2_000_000, "cols": 500, "check": True}),
+    ("svd", {"rows": 2_000_000, "cols": 500, "method": "tsqr"}),
+    ("svd", {"rows": 2_000_000, "cols": 500, "method": "randomized"}),
+    ("random-sum", {"size": 100_000}),
+    ("mean", {"rows": 4_000, "cols": 500_000}),
+    ("mean", {"rows": 4_000, "cols": 500_000, "axis": "0"}),
+    ("mean", {"rows": 4_000, "cols": 500_000, "axis": "1", "reduction": "var"}),
+    ("matmul", {"size": 16_384}),
+    ("matmul", {"size": 16_384, "dtype": "float32"}),
+    ("convert", {"mebibytes": 512}),
+    ("transfer", {"mebibytes": 512}),
+    ("torch", {"size": 4_096}),
+    ("smoke", {"size": 200_000_000}),
+    ("dataframe", {"rows": 50_000_000}),
+    ("polars", {"rows": 50_000_000}),
+    ("gridsearch", {"rows": 1_000_000, "cols": 100}),
+]
+
+
+def main() -> None:
+    """Print a row for each case, and how many are out of bounds."""
+    names, missed = sys.argv[1:], 0
+    print(
+        "| preset | parameters | GPUs | peak | estimate | of the peak |\n|---|---|---|---|---|---|"
+    )
+    for gpus in ("0", "0,1"):
+        count = len(gpus.split(","))
+        with GPUCluster(f"localhost gpus={gpus}") as cluster, Client(cluster) as client:
+            client.wait_for_workers(count)
+            for name, given in CASES:
+                if (names and name not in names) or (name == "transfer" and count == 1):
+                    continue
+                try:
+                    peak, estimate = tried(client, name, given, count)
+                except Exception as error:
+                    words = str(error).splitlines()[0][:80]
+                    print(f"| {name} | {shown(given)} | {count} | – | – | {words} |", flush=True)
+                    continue
+                share = estimate / max(peak, 1)
+                missed += not 0.9 <= share <= 2
+                print(f"| {name} | {shown(given)} | {count} |", end=" ")
+                print(
+                    f"{peak / GIB:.2f} GiB | {estimate / GIB:.2f} GiB | {share:.2f} |", flush=True
+                )
+    print(f"{missed} out of bounds")
+    sys.exit(bool(missed))
+
+
+def shown(given: dict[str, Any]) -> str:
+    """Return parameters as one writes them.
+
+    >>> shown({"rows": 5, "axis": "0"})
+    'rows=5 axis=0'
+    """
+    return " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def tried(client: Client, name: str, given: dict[str, Any], workers: int) -> tuple[int, int]:
+    """Return the largest peak of a device, and the estimate of it."""
+    preset = presets.get(name)
+    assert preset.estimate
+    execution.execute(client, preset, given, backend="cupy")
+    client.run(empty)
+    before = client.run(held)
+    execution.execute(client, preset, given, backend="cupy")
+    after = client.run(held)
+    smallest = min(room for _, room in before.values())
+    machine = Machine("cupy", workers=workers, threads=workers, smallest_bytes=smallest)
+    values = presets.parse(preset, given).complete("cupy")
+    peak = max(after[each][0] - before[each][0] for each in after)
+    return peak, preset.estimate(values, machine).peak_bytes
+
+
+def empty() -> None:
+    """Give back what the pools hold and nobody uses."""
+    import gc
+
+    import cupy
+
+    gc.collect()
+    cupy.get_default_memory_pool().free_all_blocks()
+    if torch := sys.modules.get("torch"):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def held() -> tuple[int, int]:
+    """Return the bytes that pools of this process have held, and what the device has free."""
+    import cupy
+
+    total = cupy.get_default_memory_pool().total_bytes()
+    if torch := sys.modules.get("torch"):
+        total += torch.cuda.max_memory_reserved()
+    if rmm := sys.modules.get("rmm"):
+        counted = rmm.mr.get_current_device_resource()
+        if isinstance(counted, rmm.mr.StatisticsResourceAdaptor):
+            total = counted.allocation_counts.peak_bytes
+    return total, cupy.cuda.Device().mem_info[0]
+
+
+if __name__ == "__main__":
+    main()
