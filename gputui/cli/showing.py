@@ -142,6 +142,7 @@ def show(
     login: "RemoteHead | None" = None,
 ) -> int:
     """Show a cluster until the screen is closed; raises UsageError for an unknown theme."""
+    look_rarely()  # imports leave nothing behind that is worth looking for
     from gputui.tui.rendering.palette import check_theme
     from gputui.tui.screen import run_screen
 

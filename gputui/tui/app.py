@@ -1,38 +1,28 @@
 """The screen's frame: a connection's messages in, the present view drawn, keys and commands out.
 
 The app keeps nothing of its own: `watched` is what the head said. Drawing is bounded to a few
-frames a second, and stands still while paused; the taking in goes on.
+frames a second, and stands still while paused; the taking in goes on. What the first frame does not
+need (messages, dialogs, the commands that change a cluster) is imported once it stands.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 from textual import events
 from textual.app import App, ComposeResult
 from textual.driver import Driver
+from textual.screen import ModalScreen
 
 from gputui.errors import ExitCode, GputuiError
-from gputui.protocol.frontend import (
-    Asked,
-    EventHappened,
-    HistoryTaken,
-    SnapshotTaken,
-    Stopped,
-    ToFrontend,
-)
-from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
-from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.commands.command_registry import Calls, Registry
-from gputui.tui.commands.person import AskingLogin, Person, ended
 from gputui.tui.commands.run_commands import COMMANDS as RUNS
-from gputui.tui.dialogs.modal import Modal, Result
 from gputui.tui.driver import CellDriver
-from gputui.tui.first_minute import First, choose
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless
@@ -43,6 +33,12 @@ from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.prompt import Prompt
 from gputui.tui.widgets.table import Table
+
+if TYPE_CHECKING:
+    from gputui.protocol.frontend import ToFrontend
+    from gputui.tui.commands.person import AskingLogin, Person
+    from gputui.tui.dialogs.modal import Modal, Result
+    from gputui.tui.first_minute import First
 
 SHORTEST_FRAME_S = 0.2
 SMALLEST = (60, 15)
@@ -75,8 +71,8 @@ class ScreenApp(App[int]):
         remembered: Remembered | None = None,
         start_again: Callable[[], None] | None = None,
         earlier_runs: Callable[[], tuple[RunStatus, ...]] = tuple,
-        first: First | None = None,
-        login: AskingLogin | None = None,
+        first: "First | None" = None,
+        login: "AskingLogin | None" = None,
         hints: bool = False,
     ) -> None:
         super().__init__(ansi_color=True if colourless() else None)
@@ -95,12 +91,11 @@ class ScreenApp(App[int]):
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.watched = Watched()
-        self.registry = Registry((*RUNS, *COMMANDS, *CHANGES))
+        self.registry = Registry((*RUNS, *COMMANDS))
         self.calls = Calls(self)
         self.last_words = ""
         """What the terminal is to say once the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
-        self.person = Person(self)
         self.stage = ViewSwitcher(self.registry)
         self.prompt = Prompt()
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
@@ -111,6 +106,13 @@ class ScreenApp(App[int]):
         self._top, self._bottom = TopBars(), BottomBars()
         self._summary = Pane(id="summary")
         self._summary.can_focus = False
+
+    @cached_property
+    def person(self) -> "Person":
+        """The person at the screen."""
+        from gputui.tui.commands.person import Person
+
+        return Person(self)
 
     def get_driver_class(self) -> type[Driver]:
         """Return what sends the terminal only the cells that changed."""
@@ -137,6 +139,9 @@ class ScreenApp(App[int]):
 
     def _begin(self) -> None:
         """Do what the first frame need not wait for."""
+        from gputui.tui.commands.changes import COMMANDS
+
+        self.registry.add(COMMANDS)
         if self._login is not None:
             self._login.ask_on_screen(self.person.answer_login)
         self.run_worker(self._open(), name="connection", exit_on_error=True)
@@ -147,6 +152,8 @@ class ScreenApp(App[int]):
     async def _open(self) -> None:
         """Have a person choose a cluster where none was named, and listen to it."""
         if self._first is not None:
+            from gputui.tui.first_minute import choose
+
             opener = await choose(self, self._first)
             if opener is None:
                 self.exit(ExitCode.DONE)
@@ -167,25 +174,27 @@ class ScreenApp(App[int]):
         self.person.forget()
         self.warn("")
 
-    def take(self, message: ToFrontend) -> None:
+    def take(self, message: "ToFrontend") -> None:
         """Take in what the head says."""
+        from gputui.protocol import frontend, shared
+
         match message:
-            case SnapshotTaken(snapshot):
+            case frontend.SnapshotTaken(snapshot):
                 if self.watched.take(snapshot):
                     self._leave_launch(snapshot)
                     self.redraw()
                 return
-            case EventHappened(event):
+            case frontend.EventHappened(event):
                 self.watched.events.append(event)
-            case LogLines():
+            case shared.LogLines():
                 self.watched.logs.add(message)
                 self.redraw()
-            case HistoryTaken():
+            case frontend.HistoryTaken():
                 self.watched.history.begin(message)
-            case Asked():
+            case frontend.Asked():
                 self.watched.ask(message)
                 self.person.hear(message)
-            case Stopped(reason, failed):
+            case frontend.Stopped(reason, failed):
                 self._end(reason, failed=failed)
         for view in self.stage:
             view.take(message)
@@ -205,6 +214,8 @@ class ScreenApp(App[int]):
                 self._top.hint("c runs a preset on it   ? lists all keys   q quits")
 
     def _end(self, reason: str, *, failed: bool) -> None:
+        from gputui.tui.commands.person import ended
+
         name, events = self.watched.name, self.watched.events
         last = events[-1] if events else None
         unreached = last is not None and last.kind == "stopping" and last.severity != "info"
@@ -242,7 +253,8 @@ class ScreenApp(App[int]):
         else:
             view.show(self.watched)
         self.draw_crumbs()
-        self.person.show_question()
+        if self.watched.questions:
+            self.person.show_question()
 
     @property
     def _is_small(self) -> bool:
@@ -364,7 +376,7 @@ class ScreenApp(App[int]):
 
     # Commands
 
-    async def ask(self, modal: Modal[Result]) -> Result:
+    async def ask(self, modal: "Modal[Result]") -> "Result":
         """Open a dialog at once, and return what it ends with; for use in a worker."""
         opened = self.push_screen(modal, wait_for_dismiss=True)
         return await asyncio.shield(opened)
@@ -381,8 +393,8 @@ class ScreenApp(App[int]):
         hands keys to the queue of the widget in focus: what they do comes later.)
         """
         top = self.screen_stack[-1] if self.screen_stack else None
-        if isinstance(event, events.Key) and isinstance(top, Modal):
-            await top.stands()
+        if isinstance(event, events.Key) and isinstance(top, ModalScreen):
+            await cast("Modal[Any]", top).stands()
         elif isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
             if await self.calls.press(event.key):
                 return

@@ -9,17 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gputui.errors import GputuiError, HeadError
-from gputui.process.procfs import read_text
-from gputui.protocol.frontend import (
-    FromFrontend,
-    Reply,
-    Request,
-    Stopped,
-    SubscribeLogs,
-)
 
 if TYPE_CHECKING:
     from gputui.cluster import HeadConnection
+    from gputui.protocol.frontend import FromFrontend, Reply, Request
     from gputui.tui.app import ScreenApp
 
 
@@ -94,6 +87,8 @@ class Attachment:
             self.look()
 
     async def _take_from(self, connection: "HeadConnection") -> None:
+        from gputui.protocol.frontend import Stopped, SubscribeLogs
+
         self._name, self._pid = connection.attached.name, connection.attached.pid
         self._where, self._problem = connection.where, ""
         self._heard_at = self._app.clock()
@@ -153,19 +148,21 @@ class Attachment:
             self._app.warn(f"starting {self._name} again …")
             self._starting.set()
 
-    async def request(self, message: Request) -> Reply:
+    async def request(self, message: "Request") -> "Reply":
         """Have the head carry out a request; raises HeadError when it cannot."""
         if self.connection is None:
             raise HeadError("the head does not answer")
         return await self.connection.request(message)
 
-    def send(self, message: FromFrontend) -> None:
+    def send(self, message: "FromFrontend") -> None:
         """Send a message that asks for no answer; lost where there is no head."""
         if self.connection is not None:
             self._app.run_worker(self.connection.send(message))
 
     def follow_logs(self) -> None:
         """Have the head send what workers print, from now on and from any head met later."""
+        from gputui.protocol.frontend import SubscribeLogs
+
         if not self._wants_logs:
             self._wants_logs = True
             self.send(SubscribeLogs(True))
@@ -173,6 +170,8 @@ class Attachment:
 
 def _process_state(pid: int) -> str:
     """Return a process's state as ps shows it, "" where it has ended."""
+    from gputui.process.procfs import read_text
+
     try:
         state = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
     except (OSError, IndexError):

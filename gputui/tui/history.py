@@ -12,11 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from typing import TYPE_CHECKING
 
-from gputui.protocol.frontend import HistoryTaken
 from gputui.readings import DeviceReading
 from gputui.series import METRICS, MISSING, SCALES, of_device, unpack
 from gputui.series import values as unpacked
+
+if TYPE_CHECKING:
+    from gputui.protocol.frontend import HistoryTaken
 
 FINE_KEPT = 240
 COARSE_READINGS = 10
@@ -105,12 +108,12 @@ class History:
         """The same as it came, until somebody wants to see it."""
         self._graphs: dict[tuple[str, Metric, Span, int], tuple[int, list[float | None]]] = {}
 
-    def begin(self, taken: HistoryTaken) -> None:
+    def begin(self, taken: "HistoryTaken") -> None:
         """Take in what the head kept of a host."""
         self._unopened |= dict.fromkeys(taken.keys, taken)
         self._graphs.clear()
 
-    def _open(self, taken: HistoryTaken) -> None:
+    def _open(self, taken: "HistoryTaken") -> None:
         """Unpack what the head kept of a host's GPUs."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
         fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gputui.folders import write_whole
-
 DEMO_FILE = "demo.json"
 
 
@@ -60,6 +58,8 @@ def _texts(known: Mapping[object, object]) -> dict[str, str]:
 
 def save(path: Path, preferences: Preferences) -> None:
     """Remember these in place of what was there; raises OSError."""
+    from gputui.folders import write_whole
+
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_whole(path, json.dumps(asdict(preferences)).encode())
 

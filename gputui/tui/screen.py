@@ -10,13 +10,13 @@ from gputui.errors import ExitCode
 from gputui.snapshot import RunStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
-from gputui.tui.commands.person import AskingLogin
-from gputui.tui.first_minute import First
 from gputui.tui.preferences import Remembered, location
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
 
 if TYPE_CHECKING:
+    from gputui.tui.commands.person import AskingLogin
+    from gputui.tui.first_minute import First
     from gputui.tui.run_story import RecordedRuns
 
 
@@ -39,8 +39,8 @@ def run_screen(
     ascii: bool = False,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
-    first: First | None = None,
-    login: AskingLogin | None = None,
+    first: "First | None" = None,
+    login: "AskingLogin | None" = None,
 ) -> int:
     """Show the screen until it is left, and return the exit code.
 

@@ -6,9 +6,9 @@ another head is met. A snapshot older than the newest is not taken.
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gputui.alarms import Alarms
-from gputui.protocol.frontend import Asked
 from gputui.slots import Slot, slots_of
 from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
@@ -16,6 +16,9 @@ from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import TaskStream
 from gputui.tui.totals import Throughput, Totals
 from gputui.tui.widgets.logbook import LogBook
+
+if TYPE_CHECKING:
+    from gputui.protocol.frontend import Asked
 
 EVENTS_KEPT = 5_000
 SHORTEST_STEP_S = 0.8
@@ -28,7 +31,7 @@ class Watched:
 
     snapshot: Snapshot | None = None
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
-    questions: dict[int, Asked] = field(default_factory=dict)
+    questions: "dict[int, Asked]" = field(default_factory=dict)
     """Open questions to a person, by number."""
     history: History = field(default_factory=History)
     """What each GPU did in the last hour."""
@@ -103,7 +106,7 @@ class Watched:
         everyone = self.snapshot.workers if self.snapshot else ()
         return placed + [worker for worker in everyone if worker.name not in names]
 
-    def ask(self, question: Asked) -> None:
+    def ask(self, question: "Asked") -> None:
         """Keep a question, or forget one that was withdrawn."""
         if question.withdrawn:
             self.questions.pop(question.question, None)

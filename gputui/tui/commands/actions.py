@@ -1,4 +1,4 @@
-"""The commands that are to be had in every view, called with the app."""
+"""The commands that are to be had in every view, called with the app; they import their dialogs."""
 
 import signal
 import time
@@ -11,9 +11,6 @@ from textual.content import Content
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.commands.run_commands import preset_commands
 from gputui.tui.completion import any_file, of_filter_line, of_line, remembered, themes, workers
-from gputui.tui.dialogs.finder import Finder
-from gputui.tui.dialogs.help import Help
-from gputui.tui.dialogs.modal import Chooser
 from gputui.tui.filter import no_such
 from gputui.tui.rendering.format import age, safe
 from gputui.tui.rendering.lines import fitted
@@ -38,6 +35,8 @@ async def _quit(app: "ScreenApp") -> None:
 
 
 async def _alarms(app: "ScreenApp") -> None:
+    from gputui.tui.dialogs.modal import Chooser
+
     now = app.watched.snapshot.taken_at if app.watched.snapshot else 0.0
     items = [
         (
@@ -126,6 +125,8 @@ async def _back(app: "ScreenApp") -> None:
 
 
 async def _find(app: "ScreenApp") -> None:
+    from gputui.tui.dialogs.finder import Finder
+
     commands = [*app.registry, *preset_commands()]
     chosen = await app.ask(Finder(commands, app.calls.why_not))
     if chosen is None:
@@ -137,6 +138,8 @@ async def _find(app: "ScreenApp") -> None:
 
 
 async def _help(app: "ScreenApp") -> None:
+    from gputui.tui.dialogs.help import Help
+
     if (view := app.view) is not None:
         await app.ask(Help(tuple(app.registry), view.NAME, view.FILTER))
 

@@ -1,6 +1,7 @@
 """The command that starts runs: from a form, or at once with all that it takes typed after it.
 
-Presets are imported where they are used: the first frame does not wait for them.
+Presets, messages and dialogs are imported where they are used: the first frame does not wait for
+them.
 """
 
 import shlex
@@ -8,21 +9,22 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError, PresetError
-from gputui.protocol.frontend import Done, StartRun
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import runs
 
 if TYPE_CHECKING:
+    from gputui.protocol.frontend import StartRun
     from gputui.tui.app import ScreenApp
 
 
-def parse_run(argument: str) -> StartRun:
+def parse_run(argument: str) -> "StartRun":
     """Return the run that `svd rows=20000` asks for; raises HeadError with what is wrong.
 
     >>> parse_run("svd rows=20000 cols=100").parameters
     (('rows', '20000'), ('cols', '100'))
     """
     from gputui import presets
+    from gputui.protocol.frontend import StartRun
 
     try:
         name, *words = shlex.split(argument)
@@ -36,8 +38,10 @@ def parse_run(argument: str) -> StartRun:
     return StartRun(0, presets.located(name), tuple(parameters.items()))
 
 
-async def start_run(app: "ScreenApp", request: StartRun) -> None:
+async def start_run(app: "ScreenApp", request: "StartRun") -> None:
     """Have the head start a run, remember its form, and go where it is seen."""
+    from gputui.protocol.frontend import Done
+
     done = await app.head.request(request)
     app.prefer(forms={**app.remembered.now.forms, request.preset: dict(request.parameters)})
     key = done.text if isinstance(done, Done) else ""

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.protocol.frontend import RetryHosts
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
@@ -183,6 +182,8 @@ class StartView(Listing[StartRow]):
 
     async def retry(self) -> None:
         """Try the host under the cursor again."""
+        from gputui.protocol.frontend import RetryHosts
+
         for name in self.targets():
             await self.screen_app.head.request(RetryHosts(0, (name,)))
             self.screen_app.say(f"retrying {name}")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.widget import Widget
 
-from gputui.protocol.frontend import ToFrontend
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields, FilterError
 from gputui.tui.rendering.lines import Line
 from gputui.tui.watched import Watched
 
 if TYPE_CHECKING:
+    from gputui.protocol.frontend import ToFrontend
     from gputui.tui.app import ScreenApp
 
 
@@ -45,7 +45,7 @@ class View(Widget):
     def show(self, watched: Watched) -> None:
         """Draw what is known now; called when it is in sight and something is new."""
 
-    def take(self, message: ToFrontend) -> None:
+    def take(self, message: "ToFrontend") -> None:
         """Take an unasked message (`LogLines`, `EventHappened`, …), in sight or not."""
 
     def crumbs(self) -> Line:

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from gputui.protocol.shared import LogLines
+if TYPE_CHECKING:
+    from gputui.protocol.shared import LogLines
+
 
 LINES_KEPT = 20_000
 LINES_LET_GO = 1_000
@@ -139,7 +142,7 @@ class LogBook:
         """The number that the next line will have."""
         return self.first + len(self._lines)
 
-    def add(self, message: LogLines) -> None:
+    def add(self, message: "LogLines") -> None:
         """Keep the lines of a message, and say so where lines before them were left out."""
         if message.dropped:
             text = f"[{message.dropped:,} lines were left out: they came too fast]"
