@@ -54,7 +54,7 @@ def main() -> None:
                 try:
                     peak, estimate = tried(client, name, given, count)
                 except Exception as error:
-                    words = str(error).splitlines()[0][:80]
+                    words = f"{type(error).__name__}: {error}".splitlines()[0][:90]
                     print(f"| {name} | {shown(given)} | {count} | – | – | {words} |", flush=True)
                     continue
                 share = estimate / max(peak, 1)
@@ -100,6 +100,8 @@ def empty() -> None:
 
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()
+    if counted := counted_by_rmm():
+        counted.push_counters()
     if torch := sys.modules.get("torch"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -112,11 +114,16 @@ def held() -> tuple[int, int]:
     total = cupy.get_default_memory_pool().total_bytes()
     if torch := sys.modules.get("torch"):
         total += torch.cuda.max_memory_reserved()
-    if rmm := sys.modules.get("rmm"):
-        counted = rmm.mr.get_current_device_resource()
-        if isinstance(counted, rmm.mr.StatisticsResourceAdaptor):
-            total = counted.allocation_counts.peak_bytes
+    if counted := counted_by_rmm():
+        total += counted.allocation_counts.peak_bytes
     return total, cupy.cuda.Device().mem_info[0]
+
+
+def counted_by_rmm() -> Any:
+    """Return RMM's resource that counts, where this worker uses it."""
+    rmm = sys.modules.get("rmm")
+    resource = rmm.mr.get_current_device_resource() if rmm else None
+    return resource if hasattr(resource, "allocation_counts") else None
 
 
 if __name__ == "__main__":
