@@ -1,11 +1,13 @@
 """Fixtures that all tests may use, and turns between tests that run at the same time."""
 
 import fcntl
+import gc
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from gputui.process.garbage import look_rarely
 from tests.sshd import (  # noqa: F401
     asyncssh_hosts,
     namespace_hosts,
@@ -18,7 +20,11 @@ LONGEST_FIRST = ("tests/system", "tests/head", "tests/test_cluster", "tests/pres
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have pytest-xdist hand out modules in their order, not by how many tests they have."""
+    """Have pytest-xdist hand out modules in their order, not by how many tests they have.
+
+    No garbage is looked for while tests are imported, which drops little.
+    """
+    gc.disable()
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
@@ -26,6 +32,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what starts clusters: no long module is left for the end."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage rarely: a tenth of the time of tests of the screen."""
+    look_rarely()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
