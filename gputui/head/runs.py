@@ -84,6 +84,7 @@ class Runs:
         self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, RunChild] = {}
         self._attending: dict[str, asyncio.Task[None]] = {}
+        self._cancelled: set[str] = set()
         self._tasks = Tasks(self._attending_failed)
 
     @property
@@ -157,6 +158,7 @@ class Runs:
         if id in self._reporters:
             self._reporters[id].send(Cancelled(id))
         elif id in self._children:
+            self._cancelled.add(id)
             self._children[id].send_signal(signal.SIGINT)
         if id in self._children:
             await self._children[id].end(CANCEL_S, ask=None)
@@ -169,10 +171,16 @@ class Runs:
         await asyncio.gather(*attending, return_exceptions=True)
 
     async def _attend(self, id: str, child: RunChild) -> None:
-        """End a run with its command, with the last line of that as the reason."""
+        """End a run with its command, with the last line of that as the reason.
+
+        One that was cancelled before its command could report has not failed.
+        """
         await child.wait()
         self._children.pop(id, None)
         self._attending.pop(id, None)
+        if id in self._cancelled:
+            self._cancelled.remove(id)
+            self._end(id, RunState.CANCELLED, "cancelled before it began")
         words = [line for line in child.last_log_lines if line.strip()]
         self._lose(id, words[-1].strip() if words else f"its command {child.reason}")
 
@@ -182,9 +190,13 @@ class Runs:
 
     def _lose(self, id: str, why: str) -> None:
         """End a run that did not say how it ended."""
+        self._end(id, RunState.LOST, why)
+
+    def _end(self, id: str, state: RunState, why: str) -> None:
+        """End a run that is under way."""
         run = self._runs.get(id)
         if run is not None and not run.state.ended:
-            self._put(replace(run, state=RunState.LOST, ended_at=time.time(), summary=why))
+            self._put(replace(run, state=state, ended_at=time.time(), summary=why))
 
     def _put(self, run: RunStatus) -> None:
         """Record a run, with an event when it starts or ends."""

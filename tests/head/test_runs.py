@@ -48,6 +48,11 @@ async def ended(cluster: LiveCluster, id: str) -> RunStatus:
     return found[0]
 
 
+def state_of(cluster: LiveCluster, id: str) -> RunState | None:
+    assert cluster.snapshot
+    return next((run.state for run in cluster.snapshot.runs if run.id == id), None)
+
+
 def attached(cluster: LiveCluster) -> list[int]:
     assert cluster.snapshot
     return [session.pid for session in cluster.snapshot.sessions]
@@ -87,11 +92,21 @@ async def test_a_cancelled_run_ends_and_its_workers_stay(
 ) -> None:
     (tmp_path / "mine.py").write_text(PRESETS)
     id = await started(standing, f"{tmp_path}/mine.py:endless")
+    await standing.until(lambda: state_of(standing, id) is RunState.RUNNING)
     await standing.until(lambda: any(worker.executing for worker in standing.workers.values()))
     await standing.until(lambda: attached(standing) == [os.getpid()])
     await standing.request(CancelRun(0, id))
     assert (await ended(standing, id)).state is RunState.CANCELLED
     assert records.find(id).state is RunState.CANCELLED
+
+
+async def test_a_run_that_is_cancelled_before_its_command_hears_of_it_is_not_lost(
+    standing: LiveCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(PRESETS)
+    id = await started(standing, f"{tmp_path}/mine.py:endless")
+    await standing.request(CancelRun(0, id))
+    assert (await ended(standing, id)).state is RunState.CANCELLED
 
 
 @pytest.mark.slow

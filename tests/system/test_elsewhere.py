@@ -56,7 +56,7 @@ def there(openssh_hosts: SshHosts, tmp_path_factory: pytest.TempPathFactory) -> 
         try:
             yield there
         finally:
-            stopped = gputui("down", f"{host.name}:")
+            stopped = gputui("down", there.name)
             with contextlib.suppress(AssertionError):
                 wait_until(lambda: not processes_of(cluster_id), GONE_S)
             left = processes_of(cluster_id)
@@ -249,7 +249,9 @@ def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
 
 
 def test_clusters_elsewhere_are_listed(there: There) -> None:
-    (row,) = json.loads(there.gputui("ls", there.login, "--json").stdout)
+    rows = json.loads(there.gputui("ls", there.login, "--json").stdout)
+    pid = there.connection_file["pid"]  # a user's own clusters on this machine are listed, too
+    (row,) = [row for row in rows if row["pid"] == pid]
     assert (row["name"], row["workers"], row["hosts"]) == ("lab", 2, 1)
     listed = there.gputui("ls", there.name)
     assert listed.stdout.splitlines()[1].split()[:2] == ["lab", "2"], listed.stderr
