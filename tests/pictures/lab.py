@@ -221,17 +221,13 @@ class Lab:
             read_at=at,
             devices=devices,
         )
-        if self.hosts > 3 and number % 40 == 3:
-            return (
-                replace(
-                    host,
-                    state=HostState.SILENT,
-                    state_since=START + 60,
-                    read_at=min(at, START + 60),
-                    reason="no word from its agent" if second > 60 else "",
-                )
-                if second > 60
-                else host
+        if self.hosts > 3 and number % 40 == 3 and second > 60:
+            return replace(
+                host,
+                state=HostState.SILENT,
+                state_since=START + 60,
+                read_at=START + 60,
+                reason=f"no message for {second - 60} s",
             )
         return host
 
@@ -301,6 +297,10 @@ class Lab:
             spilled_bytes=2 * GIB if gpu % 37 == 17 else 0,
             current_task=PREFIXES[int(4.9 * noise(gpu, second // 5))],
         )
+        if host.state is HostState.SILENT:
+            silent_s = second - 60.0
+            reason = f"no heartbeat for {silent_s:.0f} s"
+            return replace(worker, state=WorkerState.SILENT, silent_for_s=silent_s, reason=reason)
         if self.trouble(gpu) == "idle":
             return replace(
                 worker,
@@ -312,7 +312,14 @@ class Lab:
             )
         if self.trouble(gpu) == "stopped" and second > 40:
             silent_s = second - 40.0
-            return replace(worker, state=WorkerState.SILENT, silent_for_s=silent_s, stopped=True)
+            return replace(
+                worker,
+                state=WorkerState.SILENT,
+                silent_for_s=silent_s,
+                stopped=True,
+                reason=f"its process is stopped: kill -CONT {worker.pid} on {host.name} "
+                "lets it go on",
+            )
         if self.trouble(gpu) == "crashed":
             return replace(
                 worker,
@@ -437,7 +444,7 @@ def events() -> tuple[Event, ...]:
     """Return what happened before."""
     told = (
         (Severity.INFO, "cluster", "started", "lab: 4 hosts, 32 GPUs"),
-        (Severity.INFO, "node-1", "connected", "8 × NVIDIA H100 80GB HBM3"),
+        (Severity.INFO, "node-1", "ready", "10.0.0.11"),
         (Severity.WARNING, "node-1:gpu5", "throttled", "thermal slowdown at 88 °C"),
         (Severity.INFO, "r2", "done", "svd: 40 singular values, residual 3.1e-14"),
         (
@@ -452,7 +459,7 @@ def events() -> tuple[Event, ...]:
             "failed",
             "OutOfMemoryError: worker node-3:gpu3 ran out of GPU memory",
         ),
-        (Severity.WARNING, "node-4", "silent", "no word from its agent for 10 s"),
+        (Severity.WARNING, "node-4", "silent", "no message for 10 s"),
     )
     return tuple(
         Event(number, START - 900 + 120 * number, severity, subject, kind, text)

@@ -105,6 +105,14 @@ async def test_a_choice_that_cannot_be_kept_holds_for_now(tmp_path: Path) -> Non
         await sees(pilot, "HOST MEM", "for this session only")
 
 
+async def test_the_line_below_names_what_the_cursor_is_on_a_host_or_a_gpu() -> None:
+    on = Still(two_hosts())
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "gpu zoom  a ● ready  4 GPUs on 2 hosts")
+        await pilot.press("j")
+        await sees(pilot, "gpu zoom  a:gpu0 idle")
+
+
 async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
     on = Still(on_cpus())
     async with on.app.run_test(size=(80, 24)) as pilot:
@@ -126,7 +134,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         for name, cpu in (("a", 7.0), ("b", None), ("c", 40.0))
     ]
     on = Still(snapshot(*hosts))
-    names = "[abc] +● ready"
+    names = "[abc] {2,}● ready"
     async with on.app.run_test(size=(100, 24)) as pilot:
         await sees(pilot, "gpu0")
         await pilot.press("Z", *":sort cpu", "enter")

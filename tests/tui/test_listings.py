@@ -54,6 +54,23 @@ async def test_workers_show_process_pinning_and_why_they_died() -> None:
         await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
 
 
+async def test_what_is_known_of_a_silent_worker_is_dim() -> None:
+    workers = (
+        worker(0, state=WorkerState.BUSY, cpu_percent=91.0),
+        worker(1, state=WorkerState.SILENT, cpu_percent=92.0, silent_for_s=70.0),
+    )
+    on = Still(snapshot(host("h", device(0), device(1)), workers=workers))
+    async with on.app.run_test(size=(120, 24)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "● busy", "◌ silent 1m")
+        roles = {
+            key: dict(on.app.stage.visited("workers").table._draw(key))
+            for key in ("h:gpu0", "h:gpu1")
+        }
+        assert roles["h:gpu0"]["   91"] == ""
+        assert roles["h:gpu1"]["   92"] == "dim"
+
+
 async def test_room_that_workers_leave_goes_to_what_the_gpu_of_one_does() -> None:
     for size in ((100, 40), (200, 50)):
         async with Still(cluster()).app.run_test(size=size) as pilot:

@@ -14,6 +14,8 @@ from gputui.plain_text import safe
 Part = tuple[str, str]
 """A text and the role it is written in; "" is plain text."""
 Line = Sequence[Part]
+KEEPS_ROLE = ("warn", "bad", "accent")
+"""Roles that a row of old readings keeps; the rest of it is dim."""
 
 
 def merged(parts: Iterable[Part]) -> list[Part]:
@@ -29,6 +31,20 @@ def merged(parts: Iterable[Part]) -> list[Part]:
         else:
             result.append((text, role))
     return result
+
+
+def faded(line: Line) -> list[Part]:
+    """Return a row of readings that are old ones: dim, and without the edges of its bars.
+
+    >>> faded([("97 ", ""), ("silent 1m", "warn")])
+    [('97 ', 'dim'), ('silent 1m', 'warn')]
+    """
+    return [
+        (" " * len(text), "")
+        if role.startswith("edge")
+        else (text, role if role in KEEPS_ROLE else "dim")
+        for text, role in line
+    ]
 
 
 def whole_fields(line: Iterable[Part], width: int) -> list[Part]:

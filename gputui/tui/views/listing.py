@@ -16,7 +16,7 @@ from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.order import Order
 from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, row
-from gputui.tui.rendering.lines import Line, Part
+from gputui.tui.rendering.lines import Line, Part, faded
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
@@ -69,6 +69,10 @@ class Listing(View, Generic[T]):
         """Return what is known of the value under the cursor, for so much room."""
         return []
 
+    def is_old(self, value: T) -> bool:
+        """Return whether what is known of a value are its last good readings."""
+        return False
+
     def compose(self) -> ComposeResult:
         """Lay out the table, and what is known of the value under its cursor."""
         yield self.table
@@ -84,13 +88,17 @@ class Listing(View, Generic[T]):
         self._values = {self.key(value): value for value in self._order.sorted(values)}
         self._leave_room()
         width = self.table.scrollable_content_region.width
-        self._shown = shown = fitting(self.COLUMNS, width)
+        self._shown = fitting(self.COLUMNS, width)
         self.table.show(
-            self._order.heading(shown),
+            self._order.heading(self._shown),
             list(self._values),
-            lambda key: row(shown, self._values[key]),
+            self._row,
         )
         self._show_about()
+
+    def _row(self, key: str) -> Line:
+        line = row(self._shown, value := self._values[key])
+        return faded(line) if self.is_old(value) else line
 
     def _leave_room(self) -> None:
         """Let the table take no more lines than it has, so that the rest can be used."""

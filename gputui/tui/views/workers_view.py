@@ -115,6 +115,10 @@ class WorkersView(Listing[WorkerStatus]):
         """Return a worker's name."""
         return value.name
 
+    def is_old(self, value: WorkerStatus) -> bool:
+        """Return whether a worker does not answer."""
+        return value.state is WorkerState.SILENT
+
     def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
         """Return the worker whole, and what its GPU did and it printed where room is left."""
         lines = worker_lines(value)

@@ -167,8 +167,8 @@ class FleetView(View):
 
     def crumbs(self) -> Line:
         """Say how close this is, what is shown, what is marked, and the alarms."""
-        zoom, slot, selection = self.zoom, self.selected, self.selection
-        at = selection.described(slot.key if slot and zoom is Zoom.GPU else self.cursor)
+        zoom, selection = self.zoom, self.selection
+        at = selection.described(self.cursor)
         name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
         line = [(f"{name} zoom", "dim"), *at, selection.size, *selection.crumbs()]
         if sum(len(text) for text, _ in line) > self.screen_app.size.width:

@@ -12,7 +12,7 @@ from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Cell, Column, fitting, row
 from gputui.tui.rendering.gauges import spark
-from gputui.tui.rendering.lines import Line, Part, fitted
+from gputui.tui.rendering.lines import Line, Part, faded, fitted
 from gputui.tui.rendering.marks import slot_state
 from gputui.tui.views.fleet.gpu_columns import HISTORY, OF_WORKERS, STATE, TASK
 from gputui.tui.views.fleet.heat_cells import HeatLook
@@ -21,8 +21,6 @@ from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.watched import Watched
 
 NAME_MOST = 24
-KEEPS_ROLE = ("warn", "bad", "accent")
-"""Roles that a row of old readings keeps; the rest of it is dim."""
 
 
 class GpuRows:
@@ -75,7 +73,7 @@ class GpuRows:
         if slot is None:
             return self._host(key)
         parts = [*self._name_of(slot), *row(self.columns, slot)]
-        return [_faded(part) for part in parts] if slot.dead else parts
+        return faded(parts) if slot.dead else parts
 
     def _state(self, slot: Slot, width: int) -> Line:
         text, role = slot_state(slot, self._selection.now)
@@ -123,10 +121,3 @@ class GpuRows:
             slot.device.uuid, Metric.UTILIZATION, Span.MINUTES_2, 2 * width
         )
         return [spark(fmt.shares(steps), width)]
-
-
-def _faded(part: Part) -> Part:
-    text, role = part
-    if role.startswith("edge"):
-        return (" " * len(text), "")
-    return part if role in KEEPS_ROLE else (text, "dim")

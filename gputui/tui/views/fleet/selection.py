@@ -13,7 +13,7 @@ from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part
-from gputui.tui.rendering.marks import MARKS
+from gputui.tui.rendering.marks import MARKS, host_state
 from gputui.tui.views.fleet.gpu_columns import COLUMNS, memory_share
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HostCells
@@ -204,10 +204,13 @@ class Selection:
         return not self.slots or any(slot.device is not None for slot in self.slots.values())
 
     def described(self, key: str | None) -> Line:
-        """Return what a cell of the heat zoom stands for, in words."""
-        slot = self.slots.get(key or "")
+        """Return what is under the cursor in words: a slot, or a host."""
+        slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
+        if host is not None:
+            state, role = host_state(host, self.now)
+            return [(f"  {fmt.safe(host.name)}", "title"), (f" {state}", role)]
         if slot is None:
-            return [(f"  {fmt.safe(key)}", "title")] if key else []
+            return []
         device = slot.device
         parts: list[Part] = [
             (f"  {fmt.safe(slot.key)}", "title"),
