@@ -13,7 +13,8 @@ from typing import Any
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.backends import array_module
 from gputui.presets.job import Job
-from gputui.presets.worker_facts import device_uuid, pinned_uuid
+from gputui.presets.worker_facts import pinned_uuid
+from gputui.worker.cuda import driver
 
 
 def compute(job: Job) -> Outcome:
@@ -34,7 +35,7 @@ def add(backend: str, size: int) -> dict[str, Any]:
     xp = array_module(backend)
     a, b = xp.arange(size, dtype="int64"), xp.full(size, 2, dtype="int64")
     is_right = int((a + b).sum()) == size * (size - 1) // 2 + 2 * size
-    device = device_uuid() if backend == "cupy" else None
+    device = driver.uuid() if backend == "cupy" else None
     pinned = pinned_uuid() if backend == "cupy" else None
     return {
         "device": device,

@@ -11,7 +11,8 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+
+from gputui.worker.cuda import driver
 
 DEVICE_SHARE = 0.85
 """Of the device memory that is free: what a run may plan with; the rest is for fragments."""
@@ -65,20 +66,13 @@ def _why_no_gpu() -> str:
     return f"the CUDA driver shows no GPU (error {code}{hidden})"
 
 
-def device_uuid() -> str:
-    """Return the UUID of the device that this process computes on, as NVML writes it."""
-    digits = _properties()["uuid"].hex()
-    pieces = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32])
-    kind = "MIG" if (pinned_uuid() or "").startswith("MIG-") else "GPU"
-    return f"{kind}-{'-'.join(pieces)}"
-
-
 @cache
-def _properties() -> dict[str, Any]:
-    """Return CUDA's properties of this process's device: 20 ms where several ask at once."""
+def _device_name() -> str:
+    """Return what CUDA calls this process's device: 20 ms where several ask at once."""
     import cupy
 
-    return dict(cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id))
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    return str(properties["name"].decode())
 
 
 def pinned_uuid() -> str | None:
@@ -95,7 +89,7 @@ def _device() -> tuple[str, str, int]:
     room = free + pool.free_bytes() + _free_in_rmm()
     if pool.get_limit():
         room = min(room, pool.get_limit() - pool.used_bytes())
-    return device_uuid(), _properties()["name"].decode(), int(room * DEVICE_SHARE)
+    return driver.uuid(), _device_name(), int(room * DEVICE_SHARE)
 
 
 def _free_in_rmm() -> int:

@@ -66,7 +66,10 @@ def take_turn(descriptor: int, bound_s: float) -> bool:
 
 
 def _uuid(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """Return the UUID as NVML writes it; v2 gives a MIG instance its own."""
+    """Return a device's UUID as NVML writes it; v2 gives a MIG instance its own.
+
+    CuPy's `getDeviceProperties` ends it at the first byte that is 0: one GPU in sixteen has one.
+    """
     data = (ctypes.c_ubyte * 16)()
     _call(driver, "cuDeviceGetUuid_v2", ctypes.byref(data), device)
     pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
@@ -112,6 +115,12 @@ class Driver:
         _call(self._library, "cuStreamCreate", ctypes.byref(stream), NON_BLOCKING_STREAM)
         _call(self._library, "cuEventCreate", ctypes.byref(event), DISABLE_TIMING)
         self._thread.stream, self._thread.event = stream, event
+
+    def uuid(self) -> str:
+        """Return the UUID of this process's device, as NVML writes it."""
+        device = ctypes.c_int()
+        self._do("cuDeviceGet", ctypes.byref(device), 0)
+        return _uuid(self._library, device)
 
     def allocation(self, pointer: int) -> tuple[int, int]:
         """Return the start of the allocation that a pointer is in, and its buffer id."""

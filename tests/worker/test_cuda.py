@@ -1,0 +1,28 @@
+"""What the driver's functions give, as Python sees it: on a library in C's place."""
+
+import ctypes
+from typing import Any
+
+from gputui.worker.cuda import Driver
+
+
+class Library:
+    """Functions of the CUDA driver that succeed, for a device with this UUID."""
+
+    def __init__(self, uuid: bytes) -> None:
+        self._uuid = uuid
+
+    def cuDeviceGetUuid_v2(self, data: Any, device: Any) -> int:  # noqa: N802
+        ctypes.memmove(data, self._uuid, len(self._uuid))
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            raise AttributeError(name)
+        return lambda *arguments: 0
+
+
+def test_a_uuid_with_a_byte_that_is_zero_is_whole() -> None:
+    driver = Driver()
+    driver.__dict__["_library"] = Library(bytes.fromhex("eb2bf7441eb99ec80011223344556600"))
+    assert driver.uuid() == "GPU-eb2bf744-1eb9-9ec8-0011-223344556600"
