@@ -120,8 +120,9 @@ def _rate(size: int, call: Callable[[], object], wait: Callable[[], object]) -> 
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    fits = machine.smallest_bytes // 3 // 2**20
-    return Memory(3 * values["mebibytes"] * 2**20, f"use mebibytes ≤ {fits:,}")
+    buffers = 1 if machine.backend == "cupy" else 3
+    fits = machine.smallest_bytes // buffers // 2**20
+    return Memory(buffers * values["mebibytes"] * 2**20, f"use mebibytes ≤ {fits:,}")
 
 
 PRESET = Preset(

@@ -20,8 +20,8 @@ from gputui.presets.job import Job
 
 SHOPS = 1_000
 PIECE_ROWS = 10_000_000
-PEAK_BYTES_A_ROW = {"numpy": 40, "cupy": 64}
-"""In host memory, or on the device: what a query holds of its piece at the peak."""
+PEAK_BYTES_A_ROW = 40
+"""What drawing or a query holds of its piece at the peak: in host memory, or on the device."""
 
 Answer = tuple[dict[int, tuple[float, int]], float]
 """Total and count by region, and the seconds of the query."""
@@ -101,7 +101,7 @@ def _pieces(values: Mapping[str, Any], machine: Machine) -> int:
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     piece = math.ceil(values["rows"] / _pieces(values, machine))
-    return Memory(PEAK_BYTES_A_ROW[machine.backend] * piece, "use fewer rows")
+    return Memory(PEAK_BYTES_A_ROW * piece, "use fewer rows")
 
 
 PRESET = Preset(

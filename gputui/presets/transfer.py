@@ -20,6 +20,8 @@ from gputui.presets.random_streams import draw
 SMALL, MEDIUM = 2**16, 2**24
 """Bytes of the buffers that show the latency, and what a usual chunk reaches."""
 REPEATS = 3
+COPIES = 2
+"""Of the largest buffer on a worker: what it made, and what it got."""
 """After a first one, which opens what stays open."""
 
 
@@ -117,7 +119,8 @@ def way(there: str | None) -> tuple[str, float | None]:
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    return Memory(values["mebibytes"] * 2**20, f"use mebibytes ≤ {machine.smallest_bytes >> 20:,}")
+    fits = machine.smallest_bytes >> 21
+    return Memory(COPIES * values["mebibytes"] * 2**20, f"use mebibytes ≤ {fits:,}")
 
 
 PRESET = Preset(

@@ -85,7 +85,7 @@ def use(keys: list[Any], dask_worker: Any) -> float:
     for key in keys:
         dask_worker.data[key]
     elapsed_s = time.perf_counter() - started
-    assert dask_worker.data.device_bytes == len(keys) * GIB
+    assert dask_worker.data.device_bytes >= len(keys) * GIB
     return elapsed_s
 
 

@@ -7,6 +7,7 @@ The bar is that of the tests on CPUs: 0.9 to 2 times the peak. Exit status 1 whe
 """
 
 import sys
+import time
 from typing import Any
 
 from distributed import Client
@@ -16,6 +17,9 @@ from gputui.presets import Machine
 from gputui.run import execution
 
 GIB = 2**30
+LITTLE = 2**25
+"""What no device lacks: less needs no estimate."""
+BOUND_S = 20.0
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("svd", {"rows": 2_000_000, "cols": 1000}),
     ("svd", {"rows": 2_000_000, "cols": 1000, "vectors": True}),
@@ -58,7 +62,7 @@ def main() -> None:
                     print(f"| {name} | {shown(given)} | {count} | – | – | {words} |", flush=True)
                     continue
                 share = estimate / max(peak, 1)
-                missed += not 0.9 <= share <= 2
+                missed += max(peak, estimate) > LITTLE and not 0.9 <= share <= 2
                 print(f"| {name} | {shown(given)} | {count} |", end=" ")
                 print(
                     f"{peak / GIB:.2f} GiB | {estimate / GIB:.2f} GiB | {share:.2f} |", flush=True
@@ -81,6 +85,7 @@ def tried(client: Client, name: str, given: dict[str, Any], workers: int) -> tup
     preset = presets.get(name)
     assert preset.estimate
     execution.execute(client, preset, given, backend="cupy")
+    until_nothing_is_held(client)
     client.run(empty)
     before = client.run(held)
     execution.execute(client, preset, given, backend="cupy")
@@ -90,6 +95,15 @@ def tried(client: Client, name: str, given: dict[str, Any], workers: int) -> tup
     values = presets.parse(preset, given).complete("cupy")
     peak = max(after[each][0] - before[each][0] for each in after)
     return peak, preset.estimate(values, machine).peak_bytes
+
+
+def until_nothing_is_held(client: Client) -> None:
+    """Wait until the workers hold no results of the last run."""
+    end = time.monotonic() + BOUND_S
+    while any(client.has_what().values()) or any(client.processing().values()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    time.sleep(0.2)  # what a worker was told to forget is freed a moment later
 
 
 def empty() -> None:

@@ -52,19 +52,27 @@ def main() -> None:
 
 def cuml_kmeans(client: Client) -> str:
     """Find the centres that points were scattered around."""
-    import dask.array as da
     import numpy as np
     from cuml.dask.cluster import KMeans
 
     centres = 10.0 * np.eye(CENTRES, COLUMNS)
-    points = da.map_blocks(
-        scattered, da.arange(ROWS, chunks=ROWS // 8), centres, new_axis=1, dtype="f4"
-    ).persist()
+    points = scattered_around(centres)
     model = KMeans(client=client, n_clusters=CENTRES, random_state=0, n_init=4).fit(points)
     found = np.asarray(on_host(model.cluster_centers_))
     apart = np.linalg.norm(found[:, None] - centres[None], axis=2).min(axis=0).max()
     assert apart < 0.1, apart
     return f"every centre found, {apart:.3f} from where it is"
+
+
+def scattered_around(centres: Any) -> Any:
+    """Return points of the devices as a Dask array of (rows, columns)."""
+    import dask.array as da
+
+    numbers = da.arange(ROWS, chunks=ROWS // 8)
+    chunks = (*numbers.chunks, (COLUMNS,))
+    return da.map_blocks(
+        scattered, numbers, centres, new_axis=1, chunks=chunks, dtype="f4"
+    ).persist()
 
 
 def scattered(numbers: Any, centres: Any) -> Any:
@@ -84,13 +92,10 @@ def on_host(array: Any) -> Any:
 
 def xgboost_on_devices(client: Client) -> str:
     """Learn a function of two columns out of many."""
-    import dask.array as da
     import numpy as np
-    import xgboost
+    import xgboost.dask
 
-    centres = np.zeros((1, COLUMNS))
-    chunks = da.arange(ROWS, chunks=ROWS // 8)
-    x = da.map_blocks(scattered, chunks, centres, new_axis=1, dtype="f4").persist()
+    x = scattered_around(np.zeros((1, COLUMNS)))
     y = (x[:, 0] * x[:, 1] > 0).astype("f4").persist()
     data = xgboost.dask.DaskQuantileDMatrix(client, x, y)
     options = {"device": "cuda", "tree_method": "hist", "objective": "binary:logistic"}
