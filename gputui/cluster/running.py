@@ -18,7 +18,7 @@ from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Self
 
 from dask.utils import parse_bytes, parse_timedelta
-from distributed.client import default_client
+from distributed.client import Client, default_client
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.objects import SchedulerInfo
@@ -324,6 +324,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     async def _close_once(self) -> None:
         self._adaptive = None  # its loop is the head's
+        self._end_senders()
         try:
             await super()._close()
         finally:
@@ -333,6 +334,17 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 await self._let_go()
             finally:
                 self.status = Status.closed
+
+    def _end_senders(self) -> None:
+        """End what clients that are closed have left to send with.
+
+        A client whose scheduler hung up first leaves it waiting for 10 ms (distributed 2026.8). A
+        loop that ends just then drops its timeout, which asyncio writes about to stderr.
+        """
+        for client in list(Client._instances):
+            ours = client.cluster is self and client.status == "closed"
+            if ours and client.scheduler_comm is not None and client.loop is self.loop:
+                client.scheduler_comm.abort()
 
     async def _let_go(self) -> None:
         if self._dropped is not None:
