@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -44,8 +44,14 @@ AgentChannel = PacketChannel[FromForkserver, ToForkserver]
 IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
 
-EXIT_S = 2.0
-"""How long threads, files and `atexit` functions of tasks may take in a worker that ends."""
+THREADS_S = 1.0
+"""How long threads of tasks may hold up a worker that ends."""
+
+ATEXIT_S = 0.5
+"""How long `atexit` functions of tasks may take after that."""
+
+FILES_S = 0.5
+"""How long the files that tasks left open may take to be written out in the end."""
 
 
 def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
@@ -214,21 +220,40 @@ class Forkserver:
 
 
 def _exit(status: int) -> NoReturn:
-    """End this process as Python does, within a bound: its threads, what is registered, its files.
+    """End this process as Python does: its threads, what is registered, its files.
 
-    Only modules are not taken down: daemon threads of tasks may run in them still.
+    Each has a bound of its own, so that none takes the time of the next. Only modules are not
+    taken down: daemon threads of tasks may run in them still.
     """
     try:
         _flush()
-        bound = threading.Timer(EXIT_S, os._exit, (status,))
-        bound.daemon = True
-        bound.start()
-        threading._shutdown()  # type: ignore[attr-defined]
+        waiting = threading.Thread(target=threading._shutdown, daemon=True)  # type: ignore[attr-defined]
+        waiting.start()
+        waiting.join(THREADS_S)
+        _after(ATEXIT_S, _write_files_and_exit, status)
         atexit._run_exitfuncs()
-        _close_files()
-        _flush()
+        _write_files_and_exit(status)
     finally:
         os._exit(status)
+
+
+def _write_files_and_exit(status: int) -> NoReturn:
+    """Write out the files that tasks left open, and end this process; once, in one thread."""
+    _last_step.acquire()
+    _after(FILES_S, os._exit, status)
+    _close_files()
+    _flush()
+    os._exit(status)
+
+
+_last_step = threading.Lock()
+
+
+def _after(seconds: float, call: Callable[[int], NoReturn], status: int) -> None:
+    """Call a function with the exit status in so many seconds, in a thread."""
+    timer = threading.Timer(seconds, call, (status,))
+    timer.daemon = True
+    timer.start()
 
 
 def _flush() -> None:

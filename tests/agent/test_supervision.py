@@ -331,22 +331,7 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
     assert worker.next_start(end) is None and worker.crash_loop
 
 
-@pytest.mark.slow
-async def test_what_tasks_registered_for_the_end_of_a_worker_runs_then_within_a_bound(
-    driver: Driver, scheduler: Any, tmp_path: Path
-) -> None:
-    await driver.connect()
-    await start_worker(driver, scheduler)
-    async with client_of(scheduler) as client:
-        await client.submit(atexit.register, time.sleep, 10 * BOUND_S)
-        await client.submit(atexit.register, os.mkdir, str(tmp_path / "ended"))
-    driver.send(StopWorkers((spec().name,), 10 * BOUND_S))
-    assert (await driver.wait_for(WorkerExited)).kind == "stopped"
-    assert (tmp_path / "ended").is_dir()
-    await driver.shut_down()
-
-
-async def test_what_tasks_wrote_is_in_their_files_after_the_end_of_a_worker(
+async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_worker_up(
     driver: Driver, scheduler: Any, tmp_path: Path
 ) -> None:
     def leave_open() -> None:
@@ -360,8 +345,11 @@ async def test_what_tasks_wrote_is_in_their_files_after_the_end_of_a_worker(
         builtins.left_open = [compressed, text, late]  # type: ignore[attr-defined]
         for file in (text, compressed):
             file.write("written")
-        write_late = lambda: (time.sleep(0.5), late.write("written"))  # noqa: E731
+        write_late = lambda: (time.sleep(0.3), late.write("written"))  # noqa: E731
         threading.Thread(target=write_late, daemon=False).start()
+        threading.Thread(target=time.sleep, args=(600,), daemon=False).start()
+        atexit.register(time.sleep, 600)
+        atexit.register((tmp_path / "ended").mkdir)
 
     await driver.connect()
     await start_worker(driver, scheduler)
@@ -372,4 +360,5 @@ async def test_what_tasks_wrote_is_in_their_files_after_the_end_of_a_worker(
     assert (tmp_path / "text").read_text() == "written"
     assert gzip.decompress((tmp_path / "gz").read_bytes()) == b"written"
     assert (tmp_path / "late").read_text() == "written"
+    assert (tmp_path / "ended").exists()
     await driver.shut_down()
