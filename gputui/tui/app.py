@@ -99,7 +99,7 @@ class ScreenApp(App[int]):
         self.stage = ViewSwitcher(self.registry)
         self.prompt = Prompt()
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
-        self._launching = True
+        self._starting = True
         """Whether the start view gives way to the fleet by itself when all hosts are settled."""
         self._drawn_at = 0.0
         self._draw_waits = False
@@ -133,7 +133,7 @@ class ScreenApp(App[int]):
         if self._wanted_theme in self.available_themes:
             self.theme = self._wanted_theme
         self.theme_changed_signal.subscribe(self, self._draw_anew)
-        await self.show_view("launch")
+        await self.show_view("hosts")
         self.draw()
         self.call_after_refresh(self._begin)
 
@@ -181,7 +181,7 @@ class ScreenApp(App[int]):
         match message:
             case frontend.SnapshotTaken(snapshot):
                 if self.watched.take(snapshot):
-                    self._leave_launch(snapshot)
+                    self._leave_start(snapshot)
                     self.redraw()
                 return
             case frontend.EventHappened(event):
@@ -199,16 +199,16 @@ class ScreenApp(App[int]):
         for view in self.stage:
             view.take(message)
 
-    def _leave_launch(self, snapshot: Snapshot) -> None:
+    def _leave_start(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host has come to an end of its start, if nobody chose.
 
         Where all have failed there is no fleet: the start view says why, whole.
         """
         states = [host.state for host in snapshot.hosts]
         came_up = any(state is not HostState.FAILED for state in states)
-        if self._launching and came_up and all(state.final for state in states):
-            self._launching = False
-            if self.stage.wanted == "launch":
+        if self._starting and came_up and all(state.final for state in states):
+            self._starting = False
+            if self.stage.wanted == "hosts":
                 self.go_to("fleet")
             if self._hints and "run" not in self.remembered.now.pressed and not self.readonly:
                 self._top.hint("c runs a preset on it   ? lists all keys   q quits")
@@ -345,7 +345,7 @@ class ScreenApp(App[int]):
 
     async def show_view(self, name: str, key: str = "") -> View:
         """Bring a view into sight, and in it what bears this key."""
-        self._launching = self._launching and name == "launch"
+        self._starting = self._starting and name == "hosts"
         view = await self.stage.bring(name)
         view.show(self.watched)
         if view is self.view and not self.prompt.active:

@@ -1,10 +1,10 @@
 """The filter language of `/`: a line of terms, all of which must hold, → a test.
 
 `idle` is found anywhere in a row, `!idle` must not be; `util < 20`, `mem>20G`, `mem>80%` and
-`power>600W` compare a number, `state:idle` a word, `node-0?:gpu0*` the whole name, with `*` and
-`?`. A misspelt field, or a state that there is not, is an error that names the nearest. Pure:
-what numbers and words a row has is passed in, so that every view has the same language over its
-own rows.
+`power>600W` compare a number, `state:idle` or `state=idle` a word, `node-0?:gpu0*` the whole name,
+with `*` and `?`. A misspelt field, or a state that there is not, is an error that names the
+nearest. Pure: what numbers and words a row has is passed in, so that every view has the same
+language over its own rows.
 
 >>> fields = Fields(
 ...     everything=lambda row: row["name"],
@@ -22,7 +22,7 @@ Traceback (most recent call last):
 gputui.tui.filter.FilterError: util<low: a number must follow
 >>> parse("utl>20", fields)
 Traceback (most recent call last):
-gputui.tui.filter.FilterError: utl>20: no number utl; did you mean util?
+gputui.tui.filter.FilterError: utl>20: no field utl; did you mean util?
 >>> parse("stat:idle", fields)
 Traceback (most recent call last):
 gputui.tui.filter.FilterError: stat:idle: no field stat; did you mean state?
@@ -87,6 +87,9 @@ def _term(term: str, fields: Fields[Row]) -> Matches[Row]:
         inner = _term(term[1:], fields)
         return lambda row: not inner(row)
     if comparison := _COMPARISON.fullmatch(term):
+        name, sign, rest = comparison.groups()
+        if sign == "=" and name in fields.words:
+            return _term(f"{name}:{rest}", fields)
         return _comparison(comparison, fields)
     name, colon, pattern = term.partition(":")
     if colon and name in fields.words:
@@ -106,9 +109,7 @@ def _comparison(term: re.Match[str], fields: Fields[Row]) -> Matches[Row]:
     if value_of is None:
         if name in fields.words:
             raise FilterError(f"{term[0]}: {name} is a word: {name}:{number}")
-        known = f"known: {', '.join(fields.numbers)}" if fields.numbers else "this view has none"
-        known = _nearest(name, fields.numbers) or known
-        raise FilterError(f"{term[0]}: no number {name}; {known}")
+        raise FilterError(f"{term[0]}: {no_such('field', name, (*fields.numbers, *fields.words))}")
     try:
         bound, sized = _number(number)
     except ValueError:

@@ -154,7 +154,7 @@ def record(hosts: str | None) -> str:
         terminal = Emulated.start(*command, env={"XDG_STATE_HOME": state}, cells=CELLS)
         try:
             film = Film(terminal)
-            film.watch("launch", seconds=1.0, pictures=2)
+            film.watch("hosts", seconds=1.0, pictures=2)
             film.watch("c runs a preset", seconds=2.0, pictures=5)
             for _ in range(4):
                 film.press(b"j", 0.4)

@@ -41,7 +41,7 @@ class Scene:
 
 README = (
     Scene("fleet"),
-    Scene("launch", Lab(128, starting=True), 5, ("0",)),
+    Scene("hosts", Lab(128, starting=True), 5, ("0",)),
     Scene("heat", Lab(1000), 64, ("Z", "Z")),
     Scene("workers", keys=("2",)),
     Scene("tasks", keys=("3",)),

@@ -264,7 +264,7 @@ async def test_a_megabyte_pasted_into_the_filter_is_cut() -> None:
         assert "\x1b" not in demo.app.prompt.value
 
 
-async def test_the_launch_board_shows_a_refused_host_and_tries_it_again() -> None:
+async def test_the_start_view_shows_a_refused_host_and_tries_it_again() -> None:
     demo = Demo(Shape(8, 1), troubles=True)
     async with demo.app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: "failed" in seen(pilot))

@@ -111,6 +111,8 @@ def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list
     [
         ("utli>20", "did you mean util?"),
         ("stat:idle", "did you mean state?"),
+        ("stat=idle", "did you mean state?"),
+        ("state=bsy", "did you mean busy?"),
         ("state:bsy", "did you mean busy?"),
         ("state>3", "state is a word"),
         ("power>600V", "a number must follow"),

@@ -172,4 +172,4 @@ async def test_a_long_reason_is_said_whole_on_a_narrow_terminal() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "a:gpu0")
         await pilot.press(*":add gpu-d", "enter")
-        await sees(pilot, "add: cannot add gpu-d", "start another one", "c run : ? q")
+        await sees(pilot, "add: cannot add gpu-d", "start another one", "c run : command")

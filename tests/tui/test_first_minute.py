@@ -129,7 +129,7 @@ async def test_what_to_press_next_is_said_until_it_was_pressed_once(tmp_path: Pa
             await sees_not(pilot, "c runs a preset on it")
 
 
-ENDS = dict.fromkeys((60, 80), "c run : ? q") | {200: "c run : command ? help q quit"}
+ENDS = {60: "c run : ? q"} | dict.fromkeys((80, 200), "c run : command ? help q quit")
 
 
 @pytest.mark.parametrize("width", ENDS)
@@ -147,4 +147,4 @@ async def test_the_views_are_named_at_80_columns() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         for key in "123456":
             await pilot.press(key)
-            await sees(pilot, "0launch 1fleet 2workers 3tasks 4logs 5events 6runs")
+            await sees(pilot, "0hosts 1fleet 2workers 3tasks 4logs 5events 6runs")

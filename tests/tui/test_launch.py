@@ -63,7 +63,7 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
             await pilot.press("escape")
             await sees(pilot, "●●●●●●", "●●●◔··")
         await pilot.press("slash", *"util<20")
-        await sees(pilot, "no number util; this view has none")
+        await sees(pilot, "no field util; known: state, failed")
 
 
 async def test_one_host_is_tried_again_or_all() -> None:

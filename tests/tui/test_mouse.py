@@ -84,7 +84,7 @@ async def test_a_click_on_a_key_presses_it() -> None:
     on = still()
     async with on.app.run_test(size=(100, 30)) as pilot:
         await sees(pilot, "2workers")
-        await pilot.click(offset=("0launch 1fleet 2w".index("2w"), 29))
+        await pilot.click(offset=("0hosts 1fleet 2w".index("2w"), 29))
         await sees(pilot, "RSS/LIMIT")
 
 

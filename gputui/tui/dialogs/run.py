@@ -75,6 +75,7 @@ class RunDialog(Modal[StartRun | None]):
     RunDialog ParameterRow Input { width: 20; background: $panel; }
     RunDialog ParameterRow Select { width: 20; height: 1; background: $panel; }
     RunDialog ParameterRow .help { width: 1fr; color: $text-muted; margin-left: 1; height: 1; }
+    RunDialog ParameterRow .help { text-wrap: nowrap; text-overflow: ellipsis; }
     RunDialog ParameterRow .wrong { color: $text-error; }
     RunDialog #hint { height: auto; min-height: 1; color: $text-muted; }
     RunDialog #memory { height: auto; }
@@ -256,7 +257,7 @@ def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
     """
     if machine is None:
         return "no worker is up yet"
-    where = f"on {machine.workers:,} workers ({machine.backend})"
+    where = f"on {fmt.many(machine.workers, 'worker')} ({machine.backend})"
     if estimate.peak_bytes is None:
         return where
     need, room = fmt.size(estimate.peak_bytes), fmt.size(estimate.room_bytes)

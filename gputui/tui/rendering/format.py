@@ -43,6 +43,8 @@ def memory(used_bytes: int | None, total_bytes: int | None) -> str:
 
     >>> memory(61 * 2**30, 140 * 2**30), memory(2**29, 140 * 2**30), memory(None, 2**34)
     ('61.0/140G', '512M/140G', '–/16.0G')
+    >>> memory(40 * 2**30, 1120 * 2**30)
+    '40G/1.1T'
     """
     if total_bytes is None:
         return size(used_bytes)
@@ -50,7 +52,7 @@ def memory(used_bytes: int | None, total_bytes: int | None) -> str:
     unit = 1024**power
     total = total_bytes / unit
     shown = f"{total:.0f}" if total >= 99.95 else f"{total:.1f}"
-    if used_bytes is not None and 0 < used_bytes < total_bytes / 40:
+    if used_bytes is not None and 0 < used_bytes < max(total_bytes / 40, unit / 20):
         return f"{size(used_bytes)}/{shown}{_UNITS[power]}"
     used = MISSING if used_bytes is None else f"{used_bytes / unit:.1f}"
     return f"{used}/{shown}{_UNITS[power]}"

@@ -95,8 +95,8 @@ def _progress(row: RunRow, width: int) -> list[Line]:
         return []
     share = run.done / run.total
     took_s = row.took_s or 0.0
-    left = fmt.elapsed(took_s * (1 - share) / share) if share else fmt.MISSING
-    after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}  {left} left"
+    left = f"  {fmt.elapsed(took_s * (1 - share) / share)} left" if share else ""
+    after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}{left}"
     return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(after)))), (after, "")]]
 
 

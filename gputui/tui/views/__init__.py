@@ -33,7 +33,7 @@ class ViewKind:
 
 
 VIEWS = (
-    ViewKind("launch", "0", "start_view:StartView"),
+    ViewKind("hosts", "0", "start_view:StartView"),
     ViewKind("fleet", "1", "fleet.fleet_view:FleetView"),
     ViewKind("workers", "2", "workers_view:WorkersView"),
     ViewKind("tasks", "3", "tasks_view:TasksView"),

@@ -121,7 +121,7 @@ def _found(host: HostStatus) -> list[str]:
 class StartView(Listing[StartRow]):
     """The hosts on their way into the cluster."""
 
-    NAME = "launch"
+    NAME = "hosts"
     NOTHING = "no hosts yet"
     COLUMNS = START_COLUMNS
     FILTER = Fields(

@@ -92,7 +92,7 @@ class GpuRows:
         if kinds:
             return kinds[0].value, alarm_role(kinds)
         reason = next((worker.reason for worker in slot.workers if worker.reason), "")
-        if reason:
+        if reason and not slot.host_silent:  # then it is the host that does not answer
             return fmt.safe(reason), "warn"
         return fmt.safe(next((w.current_task for w in slot.workers if w.current_task), "")), ""
 
