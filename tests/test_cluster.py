@@ -161,7 +161,9 @@ def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
         read_hosts(path)
 
 
-def test_a_task_that_a_worker_cannot_load_raises_why_and_ends_no_worker(runtime: Path) -> None:
+def test_a_task_that_a_worker_cannot_load_raises_why_and_its_module_can_be_sent(
+    runtime: Path,
+) -> None:
     folder = runtime / "unknown to the cluster"
     folder.mkdir()
     (folder / "of_the_client.py").write_text("def double(x):\n    return 2 * x\n")
@@ -179,14 +181,7 @@ def test_a_task_that_a_worker_cannot_load_raises_why_and_ends_no_worker(runtime:
                 client.submit(double, 4).result(timeout=30)
             assert "gputui.send_modules" in raised.value.__notes__[0]
             assert client.run(os.getpid) == pids
+            with pytest.raises(UsageError, match="nowhere: no such folder"):
+                gputui.send_modules(client, runtime / "nowhere")
             gputui.send_modules(client, folder)
             assert client.submit(double, 5).result(timeout=30) == 10
-
-
-def test_modules_are_sent_from_folders_only(runtime: Path) -> None:
-    with (
-        GPUCluster(TWO_WORKERS) as cluster,
-        Client(cluster) as client,
-        pytest.raises(UsageError, match="nowhere: no such folder"),
-    ):
-        gputui.send_modules(client, runtime / "nowhere")

@@ -41,12 +41,12 @@ def standing_head(request: pytest.FixtureRequest) -> Iterator[tuple[HeadProcess,
 
 
 @contextlib.contextmanager
-def a_head(hosts: str, ssh_config: str | None = None) -> Iterator[tuple[HeadProcess, str]]:
+def a_head(hosts: str, **settings: object) -> Iterator[tuple[HeadProcess, str]]:
     """Run a head on these hosts, in folders of its own; yield it and its socket."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="gt-") as folder:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         patch.setenv("XDG_STATE_HOME", folder)
-        config = ConfigureHead(VERSION, "standing", hosts, lease_s=LEASE_S, ssh_config=ssh_config)
+        config = ConfigureHead(VERSION, "standing", hosts, **{"lease_s": LEASE_S, **settings})
         head = spawn_head(config)
         yield head, head.opened()
         os.kill(head.pid, signal.SIGTERM)

@@ -121,7 +121,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def head(openssh_hosts: SshHosts, scripts: Path) -> Iterator[tuple[HeadProcess, str]]:
     owner = script_of(scripts, liar.an_honest_host)
     hosts = f"{HONEST} gpus=none workers=1 nthreads=1 memory=512MiB\n{OWNER} python={owner}"
-    with a_head(hosts, str(openssh_hosts.config)) as head:
+    with a_head(hosts, ssh_config=str(openssh_hosts.config)) as head:
         yield head
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import stat
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -108,34 +109,34 @@ async def test_a_killed_head_takes_everything_along_within_the_lease(clusters: C
     assert running_clusters() == ()
 
 
-@pytest.mark.slow
-async def test_a_cluster_that_stays_outlives_its_starter(clusters: Clusters) -> None:
-    cluster = await clusters.start(stays=True)
-    await cluster.up(2)
-    cluster.head.keep()
-    await cluster.link.close()
-    again = await clusters.attach(cluster.head, cluster.socket)
-    await again.up(2)
-    assert again.events[0].sequence == 1
-
-
 async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clusters) -> None:
     cluster = await clusters.start(stays=True, idle_timeout_s=0.5)
     await cluster.link.close()
     await nothing_left(cluster.id)
 
 
-async def test_a_name_in_use_is_refused(clusters: Clusters) -> None:
-    await clusters.start()
-    with pytest.raises(HeadError, match="'test' runs already"):
-        await clusters.start()
+@pytest.fixture
+async def more(standing: LiveCluster) -> AsyncIterator[Clusters]:
+    """Starts clusters in the folders of the one that the module shares."""
+    clusters = Clusters()
+    yield clusters
+    await clusters.close()
+
+
+async def test_a_name_in_use_is_refused(more: Clusters) -> None:
+    with pytest.raises(HeadError, match="'standing' runs already"):
+        await more.start(name="standing")
 
 
 @pytest.mark.slow
-async def test_a_numbered_name_gives_way(clusters: Clusters) -> None:
-    await clusters.start()
-    second = await clusters.start(numbered=True)
-    assert second.link.attached.name == "test-2"
+async def test_a_numbered_name_gives_way(more: Clusters) -> None:
+    second = await more.start(name="standing", numbered=True)
+    assert second.link.attached.name == "standing-2"
+
+
+async def test_an_unknown_host_is_refused_by_name(standing: LiveCluster) -> None:
+    with pytest.raises(HeadError, match="no host elsewhere"):
+        await standing.request(Scale(0, 1, host="elsewhere"))
 
 
 async def test_the_connection_file_tells_no_secret(standing: LiveCluster) -> None:
@@ -174,15 +175,12 @@ async def test_results_survive_scaling_down(standing: LiveCluster) -> None:
         assert await client.gather(futures) == list(range(1, 41))
 
 
-@pytest.mark.slow
-async def test_the_last_worker_is_kept_for_what_it_holds(clusters: Clusters) -> None:
-    cluster = await clusters.start("localhost gpus=none workers=1 nthreads=1")
-    await cluster.up(1)
-    async with client_of(cluster) as client:
+async def test_the_last_worker_is_kept_for_what_it_holds(standing: LiveCluster) -> None:
+    async with client_of(standing) as client:
         future = client.submit(sum, [1, 2])
         await future
-        await cluster.request(Scale(0, 0))
-        await cluster.until(lambda: any(event.kind == "kept" for event in cluster.events))
+        await standing.request(Scale(0, 0))
+        await standing.until(lambda: any(event.kind == "kept" for event in standing.events))
         assert await future == 3
 
 
@@ -230,11 +228,16 @@ async def test_a_stalled_scheduler_stalls_nothing_else(clusters: Clusters, tmp_p
 
 
 @pytest.mark.slow
-async def test_a_scheduler_that_dies_is_replaced_where_the_cluster_stays(
+async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
     clusters: Clusters,
 ) -> None:
-    cluster = await clusters.start(stays=True)
+    started = await clusters.start(stays=True)
+    await started.up(2)
+    started.head.keep()
+    await started.link.close()
+    cluster = await clusters.attach(started.head, started.socket)
     await cluster.up(2)
+    assert cluster.events[0].sequence == 1
     pid = cluster.snapshot.scheduler.pid
     os.kill(pid, signal.SIGKILL)
     await cluster.until(lambda: cluster.snapshot.scheduler.pid not in (pid, None))

@@ -3,13 +3,15 @@
 import os
 import signal
 from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gputui.errors import HeadError
+from gputui.cluster import HeadProcess
 from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
 from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
+from tests.head.conftest import a_head
 from tests.head.test_head import client_of
 from tests.processes import parent_of
 from tests.sshd import Namespaces, SshHost, SshHosts
@@ -19,6 +21,34 @@ ONE_WORKER = "gpus=none workers=1 nthreads=1 memory=512MiB"
 
 def host_states(cluster: LiveCluster) -> dict[str, HostState]:
     return {host.name: host.state for host in cluster.snapshot.hosts}
+
+
+@pytest.fixture(scope="module")
+def far_head(openssh_hosts: SshHosts) -> Iterator[tuple[HeadProcess, str]]:
+    """The head of a cluster on two hosts, which several tests share, and its socket."""
+    with a_head(two_of(openssh_hosts), ssh_config=str(openssh_hosts.config)) as head:
+        yield head
+
+
+@pytest.fixture
+async def far(
+    far_head: tuple[HeadProcess, str], openssh_hosts: SshHosts
+) -> AsyncIterator[LiveCluster]:
+    """That cluster on its two hosts, each with its worker; the frontend is the test's own."""
+    cluster = await Clusters().attach(*far_head)
+    try:
+        await cluster.request(ChangeHosts(0, two_of(openssh_hosts), replace=True))
+        await cluster.request(Scale(0, None))
+        await cluster.until(lambda: cluster.snapshot and len(host_states(cluster)) == 2)
+        await cluster.up(2)
+        yield cluster
+    finally:
+        await cluster.link.close()
+
+
+def two_of(hosts: SshHosts) -> str:
+    """Return the lines of the first two hosts."""
+    return "\n".join(hosts.text(ONE_WORKER).splitlines()[:2])
 
 
 @pytest.mark.slow
@@ -101,13 +131,9 @@ async def test_a_host_that_cannot_reach_the_workers_here_is_refused_with_the_rea
 
 
 @pytest.mark.slow
-async def test_a_host_that_fails_does_not_stop_the_others(
-    clusters: Clusters, openssh_hosts: SshHosts
-) -> None:
-    hosts = openssh_hosts.text(ONE_WORKER).splitlines()[:2]
-    text = "\n".join([*hosts, f"nowhere.invalid {ONE_WORKER}"])
-    cluster = await clusters.start(text, ssh_config=str(openssh_hosts.config))
-    settled = await cluster.request(AwaitWorkers(0))
+async def test_a_host_that_fails_does_not_stop_the_others(far: LiveCluster) -> None:
+    await far.request(ChangeHosts(0, f"nowhere.invalid {ONE_WORKER}"))
+    settled = await far.request(AwaitWorkers(0))
     assert isinstance(settled, Settled)
     assert len(settled.workers) == 2
     assert [host.name for host in settled.failed_hosts] == ["nowhere.invalid"]
@@ -115,65 +141,54 @@ async def test_a_host_that_fails_does_not_stop_the_others(
 
 @pytest.mark.slow
 async def test_hosts_are_added_and_removed_while_it_runs(
-    clusters: Clusters, openssh_hosts: SshHosts
+    far: LiveCluster, openssh_hosts: SshHosts
 ) -> None:
-    first, second, *_ = openssh_hosts.text(ONE_WORKER).splitlines()
-    cluster = await clusters.start(first, ssh_config=str(openssh_hosts.config))
-    await cluster.up(1)
-    async with client_of(cluster) as client:
+    first, second, third, _ = openssh_hosts.text(ONE_WORKER).splitlines()
+    async with client_of(far) as client:
         future = client.submit(sum, [1, 2])
         assert await future == 3
-        await cluster.request(ChangeHosts(0, second))
-        await cluster.until(lambda: cluster.snapshot.workers_up == 2)
-        await cluster.request(ChangeHosts(0, remove=(first.split()[0],)))
-        await cluster.until(lambda: list(host_states(cluster)) == [second.split()[0]])
+        await far.request(ChangeHosts(0, third))
+        await far.until(lambda: far.snapshot.workers_up == 3)
+        await far.request(ChangeHosts(0, remove=(first.split()[0], second.split()[0])))
+        await far.until(lambda: list(host_states(far)) == [third.split()[0]])
         assert await future == 3
-        assert list(cluster.workers) == [f"{second.split()[0]}:cpu0"]
+        assert list(far.workers) == [f"{third.split()[0]}:cpu0"]
 
 
 @pytest.mark.slow
 async def test_replacing_the_hosts_keeps_those_in_both(
-    clusters: Clusters, openssh_hosts: SshHosts
+    far: LiveCluster, openssh_hosts: SshHosts
 ) -> None:
     one, two, three, _ = openssh_hosts.text(ONE_WORKER).splitlines()
-    cluster = await clusters.start(f"{one}\n{two}", ssh_config=str(openssh_hosts.config))
-    await cluster.up(2)
-    kept = cluster.workers[f"{two.split()[0]}:cpu0"].pid
-    await cluster.request(ChangeHosts(0, f"{two}\n{three}", replace=True))
-    await cluster.until(
-        lambda: len(host_states(cluster)) == 2 and one.split()[0] not in host_states(cluster)
-    )
-    await cluster.until(lambda: cluster.snapshot.workers_up == 2)
-    assert cluster.workers[f"{two.split()[0]}:cpu0"].pid == kept
+    kept = far.workers[f"{two.split()[0]}:cpu0"].pid
+    await far.request(ChangeHosts(0, f"{two}\n{three}", replace=True))
+    await far.until(lambda: len(host_states(far)) == 2 and one.split()[0] not in host_states(far))
+    await far.until(lambda: far.snapshot.workers_up == 2)
+    assert far.workers[f"{two.split()[0]}:cpu0"].pid == kept
 
 
 @pytest.mark.slow
-async def test_workers_are_spread_over_the_hosts(
-    clusters: Clusters, openssh_hosts: SshHosts
-) -> None:
+async def test_workers_are_spread_over_the_hosts(far: LiveCluster, openssh_hosts: SshHosts) -> None:
     lines = openssh_hosts.text("gpus=none workers=2 nthreads=1 memory=256MiB").splitlines()
-    text = "\n".join(lines[:2])
-    cluster = await clusters.start(text, ssh_config=str(openssh_hosts.config), workers=0)
-    await cluster.until(
-        lambda: cluster.snapshot and set(host_states(cluster).values()) == {HostState.READY}
-    )
-    await cluster.request(Scale(0, 2))
-    await cluster.up(2)
-    assert set(Counter(worker.host for worker in cluster.workers.values()).values()) == {1}
+    names = [line.split()[0] for line in lines]
+    await far.request(Scale(0, 0))
+    await far.request(ChangeHosts(0, remove=tuple(names[:2])))
+    await far.request(ChangeHosts(0, "\n".join(lines[2:])))
+    await far.until(lambda: host_states(far) == dict.fromkeys(names[2:], HostState.READY))
+    await far.request(Scale(0, 2))
+    await far.up(2)
+    assert Counter(worker.host for worker in far.workers.values()) == Counter(names[2:])
 
 
 @pytest.mark.slow
 async def test_a_killed_agent_is_met_again_and_its_workers_replaced(
-    clusters: Clusters, openssh_hosts: SshHosts
+    far: LiveCluster, openssh_hosts: SshHosts
 ) -> None:
-    first, second, *_ = openssh_hosts.text(ONE_WORKER).splitlines()
-    cluster = await clusters.start(f"{first}\n{second}", ssh_config=str(openssh_hosts.config))
-    await cluster.up(2)
-    worker = cluster.workers[f"{first.split()[0]}:cpu0"]
+    worker = far.workers[f"{openssh_hosts.hosts[0].name}:cpu0"]
     os.kill(parent_of(parent_of(worker.pid)), signal.SIGKILL)
-    await cluster.until(lambda: cluster.snapshot.workers_up == 1)
-    await cluster.until(lambda: cluster.snapshot.workers_up == 2)
-    assert cluster.workers[worker.name].pid != worker.pid
+    await far.until(lambda: far.snapshot.workers_up == 1)
+    await far.until(lambda: far.snapshot.workers_up == 2)
+    assert far.workers[worker.name].pid != worker.pid
 
 
 @pytest.mark.slow
@@ -212,9 +227,3 @@ async def test_a_refused_host_can_be_tried_again(
         openssh_hosts.known_hosts.write_text(known)
     await cluster.request(RetryHosts(0))
     await cluster.up(1)
-
-
-async def test_an_unknown_host_is_refused_by_name(clusters: Clusters) -> None:
-    cluster = await clusters.start()
-    with pytest.raises(HeadError, match="no host elsewhere"):
-        await cluster.request(Scale(0, 1, host="elsewhere"))

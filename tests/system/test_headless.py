@@ -30,9 +30,9 @@ def test_an_svd_on_this_machine_prints_what_the_design_says(gputui: Command) -> 
 
 @pytest.mark.slow
 def test_three_hosts_with_addresses_of_their_own_agree_with_this_machine(
-    gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
+    lab: Command, gputui: Command, namespace_hosts: SshHosts, tmp_path: Path
 ) -> None:
-    here = gputui.json("localhost gpus=none", *SMALL_SVD, "--workers", "1")
+    here = lab.json("--attach", "lab", *SMALL_SVD)
     hosts = tmp_path / "hosts.txt"
     hosts.write_text(namespace_hosts.text("gpus=none workers=1"))
     gputui.env |= namespace_hosts.environment

@@ -1,5 +1,6 @@
 """A full disk behind stdout, closed streams, folders that are gone: words, and no traceback."""
 
+import json
 import os
 import subprocess
 import sys
@@ -26,22 +27,31 @@ def in_a_shell(lab: Command, line: str, *arguments: str) -> "subprocess.Complete
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [(*MEAN, "--json"), ("presets",)])
-def test_a_full_standard_output_is_exit_1_in_words(lab: Command, arguments: tuple[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [MEAN, pytest.param((*MEAN, "--json"), marks=pytest.mark.slow), ("presets",)]
+)
+def test_a_full_standard_output_is_exit_1_in_words_and_in_the_record(
+    lab: Command, arguments: tuple[str]
+) -> None:
     done = in_a_shell(lab, '"$@" > /dev/full', *arguments)
     assert done.returncode == 1
     assert "gputui: standard output: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
+    if "--run" in arguments:
+        record = last_run(lab)
+        failure = ("failed", "standard output: No space left on device")
+        assert (record["state"], record["error"]) == failure
 
 
-def test_a_run_whose_result_could_not_be_printed_has_failed(lab: Command) -> None:
-    in_a_shell(lab, '"$@" > /dev/full', *MEAN)
-    record = last_run(lab)
-    assert (record["state"], record["error"]) == (
-        "failed",
-        "standard output: No space left on device",
+def test_what_a_preset_prints_is_not_in_its_json(lab: Command) -> None:
+    (lab.folder / "mine.py").write_text(
+        "from gputui.presets import Outcome, Preset\n"
+        "def compute(job):\n    print('by the way')\n    return Outcome({'x': 3})\n"
+        "PRESET = Preset('mine', 'prints', (), compute)\n"
     )
+    done = lab("--attach", "lab", "--run", "./mine.py:PRESET", "--json")
+    assert json.loads(done.stdout)["result"] == {"x": 3}
+    assert "by the way" in done.stderr
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])

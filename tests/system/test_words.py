@@ -1,6 +1,5 @@
 """What commands tell people beside their results."""
 
-import json
 import re
 import urllib.request
 
@@ -21,17 +20,6 @@ def test_where_the_dashboard_is_served_is_told(gputui: Command) -> None:
     assert urllib.request.urlopen(told[1], timeout=30).status == 200
     done = gputui("--attach", "my lab", "--run", "mean", "-p", "rows=1000")
     assert told[0] in done.stderr
-
-
-def test_what_a_preset_prints_is_not_in_its_json(gputui: Command) -> None:
-    (gputui.folder / "mine.py").write_text(
-        "from gputui.presets import Outcome, Preset\n"
-        "def compute(job):\n    print('by the way')\n    return Outcome({'x': 3})\n"
-        "PRESET = Preset('mine', 'prints', (), compute)\n"
-    )
-    done = gputui(HERE, "--run", "./mine.py:PRESET", "--json")
-    assert json.loads(done.stdout)["result"] == {"x": 3}
-    assert "by the way" in done.stderr
 
 
 def test_an_unknown_theme_is_refused_before_anything_starts(gputui: Command) -> None:
