@@ -31,8 +31,8 @@ from gputui.tasks import Shared
 from gputui.tls import guard_ports, security
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers
-from gputui.worker.transfers.comm import serve_readers
-
+from gputui.worker.transfers.comm import WorkerComm, serve_readers
+from gputui.worker.transfers.packing import worth_lending
 
 class Worker(distributed.Worker):  # type: ignore[misc]
     """Dask's worker that serves no HTTP, and runs no task before its device is open."""
@@ -56,9 +56,15 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         Tasks return while their work is pending, and pickle reads an array of the device on the
         default stream, which does not wait for a stream of the task's own.
         """
-        if self.device and self.device.memory.on_device(keys):
+        lent = serializers is None and self._lends(comm, keys)
+        if self.device and not lent and self.device.memory.on_device(keys):
             await asyncio.to_thread(self.device.memory.settle)
         return await super().get_data(comm, keys, who=who, serializers=serializers)
+
+    def _lends(self, comm: Any, keys: Any) -> bool:
+        """Return whether all of these values will be lent, which waits for the device itself."""
+        near = isinstance(comm, WorkerComm) and comm.lends
+        return near and all(worth_lending(self.data[key]) for key in keys if key in self.data)
 
     async def close(self, **wishes: Any) -> str | None:
         """Close; a running task cannot be ended, and its result is not needed."""

@@ -24,6 +24,7 @@ from distributed.protocol.serialize import Serialize
 from tornado.ioloop import PeriodicCallback
 
 from gputui.tasks import Tasks
+from gputui.worker.cuda import driver
 from gputui.worker.transfers.allocations import Reader, allocations
 from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
 from gputui.worker.transfers.loans import Loan, Page, Ticket
@@ -151,6 +152,11 @@ class WorkerComm(TLS):  # type: ignore[misc]
         self._release()
         return super().close()
 
+    @property
+    def lends(self) -> bool:
+        """Whether the answer to what was just asked may be lent."""
+        return self._asked is not None
+
     def _near(self) -> Location | None:
         """Return where the other end is, if memory can be lent there."""
         there = Location.parse(self.remote_info.get("gputui"))
@@ -230,15 +236,28 @@ def _lend(
     side: Side, exporter: Exporter | None, places: Places | None, values: dict[Any, Any]
 ) -> tuple[Loan, dict[Any, Any]]:
     """Pack what is worth it; a value that cannot be pickled so goes as Dask sends it."""
-    slot, word = side.page.take()
+    try:
+        slot, word = side.page.take()
+    except OSError:
+        _settle(side)
+        raise
     loan = Loan(side.page, slot)
     ticket = Ticket(side.location, slot, word)
     try:
         lender = Lender(loan, exporter, check=side.check, places=places)
-        return loan, {key: _lent(value, ticket, lender) for key, value in values.items()}
+        lent = {key: _lent(value, ticket, lender) for key, value in values.items()}
+        if not all(isinstance(value, Lent) for value in lent.values()):
+            _settle(side)
+        return loan, lent
     except BaseException:
         loan.release()
         raise
+
+
+def _settle(side: Side) -> None:
+    """Wait for the device before Dask reads what is there: tasks return with work pending."""
+    if side.location.device:
+        driver.synchronize()
 
 
 def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
