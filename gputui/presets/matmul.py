@@ -1,7 +1,7 @@
 """A blocked matrix product, and the rate it sustains against the card's own.
 
-c = a · b of square uniform matrices, by blocks of c. A task draws rows of a once, and multiplies
-them by columns of b that it draws for each of its blocks. Each block is checked as it is made, by
+c = a · b of square uniform matrices, one task for each block of c: it draws the rows of a and
+the columns of b that it needs and multiplies them. Each block is checked as it is made, by
 Freivalds' test: c v against a (b v) for a random vector v. `flops_per_s` is 2 n³ over the time from
 the first task to the last: drawing, checking and Dask's own part count as time, not as operations.
 The card's own rate is that of the same library's product of resident blocks, and nothing else.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from itertools import product
 from typing import Any
@@ -34,19 +34,18 @@ def compute(job: Job) -> Outcome:
     size, dtype = job["size"], job["dtype"]
     block = _block(job.parameters, job.machine)
     spans = [(start, min(start + block, size)) for start in range(0, size, block)]
-    length = min(len(spans), math.ceil(len(spans) ** 2 / len(job.workers)))
-    tasks = list(product(spans, batched(spans, length)))
+    blocks = list(product(spans, spans))
     each = partial(multiply, job.backend, job["seed"], size, dtype)
     own = max(
         job.each_worker(own_rate, job.backend, min(block, OWN_BLOCK), dtype, stage="its own rate")
     )
     started = time.perf_counter()
-    deviations = job.results(job.map(each, *zip(*tasks, strict=True)), "multiplying")
+    deviations = job.results(job.map(each, *zip(*blocks, strict=True)), "multiplying")
     elapsed_s = time.perf_counter() - started
     if not max(deviations) < TOLERANCE[dtype]:
         raise RunError(f"a block of the product is off by {max(deviations):.1e} (relative)")
     rate = 2.0 * size**3 / elapsed_s
-    busy = min(len(job.workers), len(tasks))
+    busy = min(len(job.workers), len(blocks))
     return Outcome(
         {
             "flops_per_s": rate,
@@ -56,23 +55,14 @@ def compute(job: Job) -> Outcome:
             "elapsed_s": elapsed_s,
             "elapsed_in": "drawing a and b, multiplying, checking c",
             "deviation": max(deviations),
-            "blocks": len(spans) ** 2,
+            "blocks": len(blocks),
         }
     )
 
 
-def multiply(
-    backend: str, seed: int, size: int, dtype: str, rows: Rows, each: Sequence[Rows]
-) -> float:
-    """Compute the blocks of c in these rows, and return how far Freivalds' test is off, relative.
-
-    `each` has the columns of each block; the largest deviation counts.
-    """
+def multiply(backend: str, seed: int, size: int, dtype: str, rows: Rows, columns: Rows) -> float:
+    """Compute one block of c and return how far Freivalds' test is off, relative."""
     a = draw(backend, seed, size, rows, dtype)
-    return max(_deviation(a, backend, seed, size, dtype, columns) for columns in each)
-
-
-def _deviation(a: Any, backend: str, seed: int, size: int, dtype: str, columns: Rows) -> float:
     b = draw_block(backend, seed + 1, size, (0, size), columns, dtype)
     c = a @ b
     v = draw(backend, seed + 2, columns[1] - columns[0], (0, 1), dtype)[0]
@@ -80,14 +70,9 @@ def _deviation(a: Any, backend: str, seed: int, size: int, dtype: str, columns: 
     return float(abs(c @ v - expected).max() / abs(expected).max())
 
 
-def batched(spans: Sequence[Rows], length: int) -> Iterator[Sequence[Rows]]:
-    """Yield so many spans after each other, and the rest."""
-    return (spans[start : start + length] for start in range(0, len(spans), length))
-
-
 def own_rate(backend: str, block: int, dtype: str) -> float:
     """Return the FLOP/s of the product of two resident blocks on this worker."""
-    multiply(backend, 0, WARM, dtype, (0, WARM), [(0, WARM)])
+    multiply(backend, 0, WARM, dtype, (0, WARM), (0, WARM))
     a = draw(backend, 0, block, (0, block), dtype)
     a @ a
     _finish(backend)

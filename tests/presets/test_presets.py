@@ -40,7 +40,7 @@ def test_a_wrong_product_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> No
         return exact(*arguments).view(Wrong)
 
     monkeypatch.setattr(matmul, "draw_block", draw_wrong)
-    task = ("numpy", 0, 50, "float64", (0, 50), [(0, 50)])
+    task = ("numpy", 0, 50, "float64", (0, 50), (0, 50))
     assert matmul.multiply(*task) > matmul.TOLERANCE["float64"]
 
 
