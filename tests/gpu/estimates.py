@@ -1,8 +1,8 @@
 """What presets say that they take of a device, and what they took: `python -m tests.gpu.estimates`.
 
-Each runs on one GPU and on two, in a cluster of its own, once to have everything compiled and once
-more from an empty pool. The peak is what the pool then holds: it gives nothing back by itself. What
-a library takes beside the pool (cuBLAS's and cuSOLVER's own) no estimate knows; `NVML` shows it.
+Each runs on one GPU and on two, once to have everything compiled and once more. The peak is that of
+what is in use; what CuPy's pool keeps for later it gives back where memory runs out. What a library
+takes for itself (cuBLAS, cuSOLVER) neither knows.
 The bar is that of the tests on CPUs: 0.9 to 2 times the peak. Exit status 1 where one is missed.
 """
 
@@ -106,28 +106,37 @@ def until_nothing_is_held(client: Client) -> None:
     time.sleep(0.2)  # what a worker was told to forget is freed a moment later
 
 
-def empty() -> None:
-    """Give back what the pools hold and nobody uses."""
+def empty(dask_worker: Any = None) -> None:
+    """Count from here on: from what is held now."""
     import gc
 
     import cupy
 
     gc.collect()
-    cupy.get_default_memory_pool().free_all_blocks()
-    if counted := counted_by_rmm():
-        counted.push_counters()
+    if not hasattr(dask_worker, "peak_bytes"):
+        allocate, pool = cupy.cuda.get_allocator(), cupy.get_default_memory_pool()
+
+        def counted(size: int) -> Any:
+            memory = allocate(size)
+            dask_worker.peak_bytes = max(dask_worker.peak_bytes, pool.used_bytes())
+            return memory
+
+        cupy.cuda.set_allocator(counted)
+    dask_worker.peak_bytes = cupy.get_default_memory_pool().used_bytes()
+    if by_rmm := counted_by_rmm():
+        by_rmm.push_counters()
     if torch := sys.modules.get("torch"):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
-def held() -> tuple[int, int]:
-    """Return the bytes that pools of this process have held, and what the device has free."""
+def held(dask_worker: Any = None) -> tuple[int, int]:
+    """Return the most bytes that were held since `empty`, and what the device has free."""
     import cupy
 
-    total = cupy.get_default_memory_pool().total_bytes()
+    total = dask_worker.peak_bytes
     if torch := sys.modules.get("torch"):
-        total += torch.cuda.max_memory_reserved()
+        total += torch.cuda.max_memory_allocated()
     if counted := counted_by_rmm():
         total += counted.allocation_counts.peak_bytes
     return total, cupy.cuda.Device().mem_info[0]
