@@ -122,12 +122,16 @@ class Alarms:
 def _conditions(
     snapshot: Snapshot, slots: Iterable[Slot], full: frozenset[str]
 ) -> Iterator[tuple[str, AlarmKind]]:
-    for host in snapshot.hosts:
-        if host.state in (HostState.SILENT, HostState.RECONNECTING):
-            yield host.name, AlarmKind.SILENT
+    silent = dict.fromkeys(
+        host.name
+        for host in snapshot.hosts
+        if host.state in (HostState.SILENT, HostState.RECONNECTING)
+    )
+    for name in silent:
+        yield name, AlarmKind.SILENT
     queued = snapshot.scheduler.queued > 0
     for slot in slots:
-        if slot.host_silent:
+        if slot.host.name in silent:
             continue
         if slot.state in _OF_STATE:
             yield slot.key, _OF_STATE[slot.state]
@@ -155,5 +159,7 @@ def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:
     used, total = device.memory_used_bytes, device.memory_total_bytes
     if used and total and used / total > (MEMORY_RELIEVED if was_full else MEMORY_FULL):
         yield slot.key, AlarmKind.MEMORY
-    if any(process.owner is Owner.OTHER for process in device.processes):
-        yield slot.key, AlarmKind.FOREIGN
+    for process in device.processes:
+        if process.owner is Owner.OTHER:
+            yield slot.key, AlarmKind.FOREIGN
+            break

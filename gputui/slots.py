@@ -5,8 +5,8 @@ the alarms, and the screen's fleet and its filter, all work on slots.
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from gputui.readings import DeviceReading, Owner
 from gputui.snapshot import HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
@@ -46,9 +46,8 @@ PLACES = {state: place for place, state in enumerate(SlotState)}
 """State → its place among the states, the worst at 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """A device (None for a CPU worker) and the workers on it."""
+class Slot(NamedTuple):
+    """A device (None for a CPU worker) and the workers on it; a tuple, as thousands are made."""
 
     key: str
     """The name that its first worker has or would have: `host:gpu0`."""

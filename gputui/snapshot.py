@@ -50,12 +50,10 @@ class WorkerState(StrEnum):
     @property
     def up(self) -> bool:
         """Whether the scheduler can give this worker tasks."""
-        return self in (
-            WorkerState.REGISTERED,
-            WorkerState.BUSY,
-            WorkerState.IDLE,
-            WorkerState.PAUSED,
-        )
+        return self in UP
+
+
+UP = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED, WorkerState.REGISTERED)
 
 
 class ClusterState(StrEnum):
@@ -311,4 +309,4 @@ class Snapshot:
     @property
     def workers_up(self) -> int:
         """Workers that the scheduler can give tasks."""
-        return sum(worker.state.up for worker in self.workers)
+        return sum([worker.state in UP for worker in self.workers])

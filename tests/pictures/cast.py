@@ -58,7 +58,8 @@ class Film:
         while not all(text in self.terminal.text for text in texts):
             assert time.monotonic() - began < BOUND_S, f"no {texts} in\n{self.terminal.text}"
             self._look(0.25)
-            seen.append(tuple(self._row(y) for y in range(CELLS[1])))
+            if self.terminal.text.strip():  # a film's first picture is what a still of it shows
+                seen.append(tuple(self._row(y) for y in range(CELLS[1])))
         self._look(0.25)
         step = max(1, len(seen) // max(1, pictures - 1))
         chosen = [*seen[::step][: pictures - 1], tuple(self._row(y) for y in range(CELLS[1]))]

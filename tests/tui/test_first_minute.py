@@ -1,5 +1,7 @@
 """The first minute: whose GPUs to look at, and what to press next."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,17 @@ async def test_the_line_of_keys_always_ends_with_run_command_help_and_quit(width
             await pilot.press(key)
             await sees(pilot, ENDS[width])
             assert seen(pilot).splitlines()[-1].rstrip().endswith(ENDS[width])
+
+
+def test_the_first_frame_waits_for_no_message_dialog_or_change() -> None:
+    code = (
+        "import sys, gputui.tui.screen, gputui.tui.views.start_view\n"
+        "print([m for m in sys.modules if m.startswith(('gputui.protocol', 'gputui.tui.dialogs',"
+        " 'gputui.tui.commands.changes', 'gputui.tui.commands.person', 'gputui.presets',"
+        " 'gputui.process.procfs', 'gputui.folders'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 async def test_the_views_are_named_at_80_columns() -> None:
