@@ -68,7 +68,7 @@ async def test_unread_output_holds_up_no_end() -> None:
     stream = await child.stream()
     assert await stream.read()
     child.send_signal(signal.SIGKILL)
-    assert await within(2.0, child.wait()) == -signal.SIGKILL
+    assert await within(BOUND_S, child.wait()) == -signal.SIGKILL
     await stream.close()
 
 
@@ -76,7 +76,7 @@ async def test_a_grandchild_that_keeps_the_pipes_open_holds_up_no_end() -> None:
     child = shell("sleep 600 & echo $!; exec 1>&-; exit 5", **PIPES)
     stream = await child.stream()
     sleeper = int(await stream.read())
-    assert await within(2.0, child.wait()) == 5
+    assert await within(BOUND_S, child.wait()) == 5
     assert lives(sleeper)
     os.kill(sleeper, signal.SIGKILL)
     await stream.close()

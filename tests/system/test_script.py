@@ -348,7 +348,7 @@ def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -
     out, err = process.communicate(timeout=BOUND_S)
     assert (process.returncode, out) == (3, "cleaned up\n"), err
     assert "the cluster's head is gone" in err
-    assert time.monotonic() - killed_at < 5  # a second, where the machine has nothing else to do
+    assert time.monotonic() - killed_at < 8  # a second on an idle machine; the lease is ten
     assert last_run(gputui)["state"] == "failed"
 
 
