@@ -86,6 +86,13 @@ class SshHosts:
             key.write_private_key(path)
             key.write_public_key(f"{path}.pub")
 
+    def encrypt_client_key(self, passphrase: str) -> None:
+        """Encrypt the client's key, with less work to open it than the seconds that are usual."""
+        key = asyncssh.read_private_key(self.client_key)
+        key.write_private_key(
+            self.client_key, passphrase=passphrase, rounds=1, ignore_few_rounds=True
+        )
+
     def describe(self, *hosts: SshHost) -> None:
         """Write known_hosts and the SSH configuration for these hosts."""
         self.hosts = hosts

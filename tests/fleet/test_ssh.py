@@ -135,8 +135,7 @@ async def test_a_password_is_asked_for_when_nothing_else_works(
 async def test_an_encrypted_key_is_opened_with_its_passphrase_asked_for_once(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
-    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
-    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    asyncssh_hosts.encrypt_client_key("open")
     reaching.configure(ssh_config=str(asyncssh_hosts.config))
     hosts = [reaching.begin(cpu_host(name)) for name in ("ssh1", "ssh2")]
     for listener in reaching.listeners.values():
@@ -292,12 +291,10 @@ async def test_an_sshd_that_drops_connections_past_its_limit_is_tried_again(
         ssh_folder.stop()
 
 
-@pytest.mark.slow
 async def test_a_wrong_passphrase_is_a_failure_in_words(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
-    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
-    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    asyncssh_hosts.encrypt_client_key("open")
     reaching.configure(ssh_config=str(asyncssh_hosts.config))
     host = reaching.begin(cpu_host("ssh1"))
     reaching.listeners["ssh1"].answers += ["wrong"]
@@ -309,8 +306,7 @@ async def test_a_wrong_passphrase_is_a_failure_in_words(
 async def test_an_encrypted_key_that_nobody_opens_is_a_refused_login(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
-    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
-    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    asyncssh_hosts.encrypt_client_key("open")
     reaching.configure(ssh_config=str(asyncssh_hosts.config))
     host = await reaching.end(reaching.begin(cpu_host("ssh1")))
     assert host.status.failed_stage == "authenticating"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import asyncssh
 import dask
 import pytest
 
@@ -224,8 +223,7 @@ def test_a_screen_whose_login_asks_again_shows_the_question_and_comes_back(
 async def test_a_passphrase_is_asked_for_once_however_often_the_connection_is_lost(
     asyncssh_hosts: SshHosts,
 ) -> None:
-    key = asyncssh.read_private_key(asyncssh_hosts.client_key)
-    key.write_private_key(asyncssh_hosts.client_key, passphrase="open")
+    asyncssh_hosts.encrypt_client_key("open")
     asked: list[str] = []
 
     async def ask(question: Question) -> str | None:

@@ -272,8 +272,8 @@ def test_a_paste_in_the_body_does_nothing_whatever_bytes_it_holds(attached: Atta
 
 
 @pytest.mark.slow
-def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: Tmux) -> None:
-    screen = tmux.open("attach", env=own_lab.env)
+def test_a_worker_is_restarted_and_retired_from_its_row(lab: Command, tmux: Tmux) -> None:
+    screen = tmux.open("attach", env=lab.env)
     screen.sees("workers 2/2", "cpu1")
     screen.type("jR")
     screen.sees("Restart localhost:cpu0?")
@@ -284,8 +284,12 @@ def test_a_worker_is_restarted_and_retired_from_its_row(own_lab: Command, tmux: 
     screen.sees("workers 2/2")
     screen.type("x")
     screen.sees("Retire localhost", "stop 1")
-    screen.type("y")
+    answer(screen, "y", "Retire localhost")
     screen.sees("workers 1/1")
+    screen.press("+")
+    screen.sees("start 1")
+    answer(screen, "y", "start 1")
+    screen.sees("workers 2/2")
     left_running(screen)
 
 
