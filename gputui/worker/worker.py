@@ -29,6 +29,7 @@ from gputui.protocol.codec import encode
 from gputui.protocol.forking import WorkerReport
 from gputui.tasks import Shared
 from gputui.tls import guard_ports, security
+from gputui.worker import cudf_frames
 from gputui.worker.device import Device
 from gputui.worker.transfers import set_up as set_up_transfers
 from gputui.worker.transfers.comm import WorkerComm, serve_readers
@@ -125,6 +126,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
     set_up_transfers(device=device is not None)
     torch_tensors.register()
+    cudf_frames.register()
     worker = Worker(
         spec["scheduler_address"],
         name=spec["name"],
