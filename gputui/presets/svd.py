@@ -125,8 +125,6 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     share = row * math.ceil(tall / machine.threads)
     kept = share * ((share <= _most_kept(machine)) + bool(wants_u))
     copies = 2  # of a block: what is read, and what is made of it
-    if values["check"]:
-        kept, copies = min(kept, share), 4
     if values["method"] in ("tsqr", "randomized"):
         kept = share * (2 if wants_u or values["method"] == "randomized" else 1)
         copies = 4
