@@ -38,8 +38,8 @@ EVENT_COLUMNS: tuple[Column[EventRow], ...] = (
     text_column(
         "SUBJECT", 20, 0, lambda r: fmt.safe(r.event.subject), _role, lambda r: r.event.subject
     ),
-    text_column("WHAT", 12, 1, lambda r: fmt.safe(r.event.kind), _role, lambda r: r.event.kind),
-    text_column("TEXT", 20, 0, lambda r: fmt.safe(r.event.text.partition("\n")[0]), rest=20),
+    text_column("WHAT", 12, 0, lambda r: fmt.safe(r.event.kind), _role, lambda r: r.event.kind),
+    text_column("TEXT", 8, 1, lambda r: fmt.safe(r.event.text.partition("\n")[0]), rest=20),
 )
 
 

@@ -26,6 +26,8 @@ SHORTEST_NAME, NAME_CELLS = 5, 16
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
 SHORTEST_BAR, LONGEST_BAR = 8, 72
+RATE_FROM = 72
+"""Columns from which there is room for the rate, which the time left says, too."""
 
 
 def progress_lines(
@@ -44,16 +46,21 @@ def progress_lines(
 
 
 def _bar_cells(width: int) -> int:
-    return min(LONGEST_BAR, max(SHORTEST_BAR, width - _name_cells(width) - 47))
+    return min(LONGEST_BAR, max(SHORTEST_BAR, width - _name_cells(width) - _count_cells(width)))
+
+
+def _count_cells(width: int) -> int:
+    return 47 if width >= RATE_FROM else 39
 
 
 def _name_cells(width: int) -> int:
     """Return how wide the names are: less where the counts would not fit."""
-    return max(SHORTEST_NAME, min(NAME_CELLS, width - SHORTEST_BAR - 47))
+    return max(SHORTEST_NAME, min(NAME_CELLS, width - SHORTEST_BAR - _count_cells(width)))
 
 
 def _heading(width: int) -> Line:
-    titles = f"{'DONE':>13} {'RUN':>5} {'RATE':>7} {'LEFT':>8} {'FAILED':>6}"
+    rate = f" {'RATE':>7}" if width >= RATE_FROM else ""
+    titles = f"{'DONE':>13} {'RUN':>5}{rate} {'LEFT':>8} {'FAILED':>6}"
     title = fitted("TASKS", _name_cells(width) + 1) + " " * (_bar_cells(width) + 1)
     return [(title + titles, "heading")]
 
@@ -61,13 +68,14 @@ def _heading(width: int) -> Line:
 def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Line:
     pace = throughput.pace(group)
     share = group.finished / group.total if group.total else 0.0
-    rate = "–" if pace.tasks_per_s is None else f"{pace.tasks_per_s:,.1f}/s"
+    pace_text = "–" if pace.tasks_per_s is None else f"{pace.tasks_per_s:,.1f}/s"
+    rate = f" {pace_text:>7}" if width >= RATE_FROM else ""
     left = fmt.elapsed(pace.left_s) if group.finished < group.total else "done"
     counts = f"{fmt.count(group.finished)}/{fmt.count(group.total)}"
     return [
         (fitted(fmt.safe(group.prefix), _name_cells(width)) + " ", ""),
         *gauge(share, f"{share:.0%}", _bar_cells(width)),
-        (f" {counts:>13} {fmt.count(group.processing):>5} {rate:>7}", ""),
+        (f" {counts:>13} {fmt.count(group.processing):>5}{rate}", ""),
         (f" {left:>8}", "dim" if left == "done" else ""),
         (f" {fmt.count(group.erred):>6}", "bad" if group.erred else "dim"),
     ]
