@@ -14,7 +14,6 @@ from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.backends import array_module
 from gputui.presets.job import Job
 from gputui.presets.worker_facts import pinned_uuid
-from gputui.worker.cuda import driver
 
 
 def compute(job: Job) -> Outcome:
@@ -32,6 +31,8 @@ def compute(job: Job) -> Outcome:
 
 def add(backend: str, size: int) -> dict[str, Any]:
     """Return the check of a + b, and the device's UUID; None on a CPU."""
+    from gputui.worker.cuda import driver  # imports NumPy, which a list of presets need not
+
     xp = array_module(backend)
     a, b = xp.arange(size, dtype="int64"), xp.full(size, 2, dtype="int64")
     is_right = int((a + b).sum()) == size * (size - 1) // 2 + 2 * size

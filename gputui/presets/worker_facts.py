@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from gputui.worker.cuda import driver
-
 DEVICE_SHARE = 0.85
 """Of the device memory that is free: what a run may plan with; the rest is for fragments."""
 
@@ -89,6 +87,8 @@ def _device() -> tuple[str, str, int]:
     room = free + pool.free_bytes() + _free_in_rmm()
     if pool.get_limit():
         room = min(room, pool.get_limit() - pool.used_bytes())
+    from gputui.worker.cuda import driver  # imports NumPy, which a list of presets need not
+
     return driver.uuid(), _device_name(), int(room * DEVICE_SHARE)
 
 
