@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 
 LOOPBACK = "127.0.0.1"
-PATIENCE_S = 2.0
-"""How long a host that is this machine waits to learn how the others reach it."""
+PATIENCE_S = 5.0
+"""How long a host that is this machine waits to learn how the others reach it: longer than a slow
+login takes, for what it then guesses may be where the others cannot reach it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class Listening:
     def own_address(self, end: str) -> str:
         """Return where workers of this machine listen, for other machines.
 
-        That is the `end` of the first connection for which this is called, and stays so.
+        That is where some listen already, or the `end` of the first connection for which this is
+        called, and stays so.
         """
         self._own_address = self._own_address or end
         return self._own_address
@@ -102,6 +104,14 @@ class Listening:
         After `PATIENCE_S` such a host takes this machine's address on its default route.
         """
         host_addresses = [each for each in host_addresses if not each.given_up]
+        found = self._found(host_addresses)
+        for each in host_addresses:
+            given = found.get(each.name, LOOPBACK).strip("[]")
+            if is_loopback(each.far_address) and not is_loopback(given):
+                self._own_address = given
+        return found
+
+    def _found(self, host_addresses: list[HostAddress]) -> dict[str, str]:
         found = listen_addresses(host_addresses, self._own_address)
         if len(found) == sum(bool(each.far_address) for each in host_addresses):
             return found
