@@ -10,6 +10,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -46,6 +47,20 @@ def test_a_client_computes_on_a_cluster_and_on_a_hold_of_it_by_name_or_as_the_on
         with gputui.connect() as only:
             assert only.name == "mine"
         assert [connection_file.name for connection_file in running_clusters()] == ["mine"]
+
+
+def test_messages_between_scheduler_and_workers_wait_less_than_with_dask() -> None:
+    def to_workers(dask_scheduler: Any) -> list[float]:
+        return [each.interval for each in dask_scheduler.stream_comms.values()]
+
+    def to_scheduler(dask_worker: Any) -> float:
+        return float(dask_worker.batched_stream.interval)
+
+    with GPUCluster(TWO_WORKERS) as cluster, Client(cluster) as client:
+        client.wait_for_workers(2)
+        intervals = client.run_on_scheduler(to_workers)
+        assert len(intervals) == 2
+        assert {*intervals, *client.run(to_scheduler).values()} == {0.0005}
 
 
 async def test_an_asynchronous_cluster_computes_and_leaves_nothing_when_it_is_closed() -> None:
