@@ -31,6 +31,13 @@ async def nothing_left(cluster_id: str, bound_s: float = 20) -> None:
         await asyncio.sleep(0.05)
 
 
+async def ended(pid: int, bound_s: float = 20) -> None:
+    """Wait until a process has ended: one that was killed takes a moment for it."""
+    async with asyncio.timeout(bound_s):
+        while lives(pid):
+            await asyncio.sleep(0.05)
+
+
 def lives(pid: int) -> bool:
     """Return whether a process runs: one that ended and was not reaped does not."""
     try:

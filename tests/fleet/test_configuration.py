@@ -13,7 +13,7 @@ from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
-from tests.processes import lives
+from tests.processes import ended
 from tests.sshd import AsyncsshServer, SshHosts
 
 HERE = Here("me", 1000, "/home/me", "laptop.lab", {"LANG": "C", "DIR": "/keys"})
@@ -62,7 +62,7 @@ async def test_a_match_exec_that_hangs_is_named_and_ended(
     host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())))
     assert "`ssh -G gpu-a` did not end" in host.status.reason
     assert "Match exec" in host.status.hint
-    assert not lives(int(pid.read_text()))
+    await ended(int(pid.read_text()))
 
 
 def test_where_no_ssh_is_installed_the_same_files_are_read(tmp_path: Path) -> None:
