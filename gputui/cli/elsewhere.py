@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.host_commands import ask_here
+from gputui.cli.asking import ask_here
 from gputui.connection_file import find_cluster
 from gputui.errors import ExitCode, HeadError
 from gputui.hosts import parse_hosts

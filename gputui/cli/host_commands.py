@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from gputui.cli.arguments import read_hosts
+from gputui.cli.asking import ask_here
 from gputui.errors import ExitCode, UsageError
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Question
 from gputui.plain_text import safe
 from gputui.settings import load_settings
 
@@ -31,18 +31,6 @@ def fleet_settings() -> FleetSettings:
         scheduler_port=settings.scheduler_port,
         busy=settings.busy,
     )
-
-
-async def ask_here(question: Question) -> str | None:
-    """Ask the user at this terminal; None without a terminal."""
-    if not sys.stdin.isatty():
-        return None
-    if question.kind == "host-key":
-        agreed = await asyncio.to_thread(click.confirm, question.text, err=True)
-        return "yes" if agreed else None
-    text = question.text.removesuffix(":")  # as servers end their own questions
-    answer: str = await asyncio.to_thread(click.prompt, text, hide_input=question.secret, err=True)
-    return answer
 
 
 def _tell(host: str, line: str) -> None:
