@@ -95,6 +95,8 @@ class View(Widget):
     def take_focus(self, widget: Widget) -> None:
         """Give a widget the focus at once, before the next key is looked at.
 
-        Textual's `focus` waits until all that is queued is done (seen in Textual 8.2).
+        Textual's `focus` waits until all that is queued is done (seen in Textual 8.2). A view that
+        comes into sight as the screen closes has none any more.
         """
-        self.screen.set_focus(widget)
+        if self.is_attached:
+            self.screen.set_focus(widget)
