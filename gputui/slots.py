@@ -113,10 +113,14 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
 def _without_device(
     on_device: dict[str | None, list[WorkerStatus]], host: HostStatus
 ) -> list[WorkerStatus]:
-    """Return the workers whose device is not among the host's: CPU workers, or no NVML."""
+    """Return the workers whose device is not among the host's: CPU workers, or no NVML.
+
+    By number, not as they came: one that was started again stays where it was.
+    """
     if None not in on_device and host.devices:
         return []
-    return [worker for workers in on_device.values() for worker in workers]
+    found = [worker for workers in on_device.values() for worker in workers]
+    return sorted(found, key=lambda worker: (len(worker.name), worker.name))
 
 
 def _label(host: HostStatus, device: DeviceReading) -> str:
