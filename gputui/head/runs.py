@@ -181,6 +181,7 @@ class Runs:
         if id in self._cancelled:
             self._cancelled.remove(id)
             self._end(id, RunState.CANCELLED, "cancelled before it began")
+            return
         words = [line for line in child.last_log_lines if line.strip()]
         self._lose(id, words[-1].strip() if words else f"its command {child.reason}")
 

@@ -61,9 +61,10 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         Tasks return while their work is pending, and pickle reads an array of the device on the
         default stream, which does not wait for a stream of the task's own.
         """
-        lent = serializers is None and self._lends(comm, keys)
-        if self.device and not lent and self.device.memory.on_device(keys):
-            await asyncio.to_thread(self.device.memory.settle)
+        device = self.device
+        on_device = device is not None and device.memory.on_device(keys)
+        if device and on_device and not (serializers is None and self._lends(comm, keys)):
+            await asyncio.to_thread(device.memory.settle)
         return await super().get_data(comm, keys, who=who, serializers=serializers)
 
     def _lends(self, comm: Any, keys: Any) -> bool:

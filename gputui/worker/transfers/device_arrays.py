@@ -65,6 +65,7 @@ def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
 
 def _reduce_cudf(value: Any, lender: "Lender") -> Any:
     """Take a frame, a series or an index apart into the buffers that Dask would send."""
+    lender.settle_device()
     header, frames = value.device_serialize()
     driver.synchronize()  # what was sliced was copied just now
     return _rebuild_cudf, (header, [_cudf_part(frame, lender) for frame in frames])
@@ -96,9 +97,11 @@ def _reduce_torch(tensor: Any, lender: "Lender") -> Any:
     """Take a dense tensor of a GPU apart; None for all others, which pickle as torch has it."""
     import torch
 
-    if not tensor.is_cuda or tensor.layout is not torch.strided or tensor.is_conj():
+    if not tensor.is_cuda:
         return None
     lender.settle_device()
+    if tensor.layout is not torch.strided or tensor.is_conj():
+        return None
     plain = tensor.detach().contiguous()
     torch.cuda.current_stream().synchronize()
     size = plain.numel() * plain.element_size()
