@@ -64,10 +64,11 @@ def use_rmm(
         pool = mr.CudaAsyncMemoryResource(initial_pool_size=first)
         source = mr.LimitingResourceAdaptor(pool, allocation_limit=limit)
     else:
+        bounded = Bounded(limit)
+        # Not `maximum_pool_size`: a pool with one takes half of what is left when it first grows,
+        # and a reader of its arrays maps all of that at once: 0.5 s. Without, it doubles.
         source = mr.PoolMemoryResource(
-            mr.CallbackMemoryResource(_take, _give_back),
-            initial_pool_size=first,
-            maximum_pool_size=limit,
+            mr.CallbackMemoryResource(bounded.take, bounded.give_back), initial_pool_size=first
         )
     retrying = mr.FailureCallbackResourceAdaptor(source, lambda _: make_room())
     mr.set_current_device_resource(mr.StatisticsResourceAdaptor(retrying))
@@ -77,17 +78,27 @@ def use_rmm(
     return allocator
 
 
-def _take(size: int, stream: Any) -> int:
-    """Return memory of the driver's that other workers can map."""
-    from cupy.cuda import runtime
+class Bounded:
+    """The driver's memory that other workers can map, up to a limit: what a pool grows by."""
 
-    try:
-        base = int(runtime.malloc(size))
-    except runtime.CUDARuntimeError as error:
-        raise MemoryError(str(error)) from error
-    allocations.add(base)
-    return base
+    def __init__(self, limit: int) -> None:
+        self._left = limit
 
+    def take(self, size: int, stream: Any) -> int:
+        """Return the address of new memory; raises MemoryError, and a pool then asks for less."""
+        from cupy.cuda import runtime
 
-def _give_back(base: int, size: int, stream: Any) -> None:
-    allocations.give_back(base)
+        if size > self._left:
+            raise MemoryError(f"{size} bytes are more than the {self._left} left for RMM's pool")
+        try:
+            base = int(runtime.malloc(size))
+        except runtime.CUDARuntimeError as error:
+            raise MemoryError(str(error)) from error
+        self._left -= size
+        allocations.add(base)
+        return base
+
+    def give_back(self, base: int, size: int, stream: Any) -> None:
+        """Free memory once no reader has it mapped."""
+        self._left += size
+        allocations.give_back(base)

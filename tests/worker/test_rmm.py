@@ -12,8 +12,10 @@ import pytest
 
 from gputui.agent.exits import explain
 from gputui.presets.worker_facts import _free_in_rmm
+from gputui.worker import rmm_pool
 from gputui.worker.device import Device
-from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, RmmOptions, use_rmm
+from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, Bounded, RmmOptions, use_rmm
+from gputui.worker.transfers.allocations import Allocations
 from gputui.worker.worker import why_not_started
 
 GIB = 2**30
@@ -46,7 +48,7 @@ class Limiting(Resource):
 
 
 class Pool(Resource):
-    takes = ("initial_pool_size", "maximum_pool_size")
+    takes = ("initial_pool_size",)
 
     def pool_size(self) -> int:
         return self.options["initial_pool_size"]
@@ -98,12 +100,32 @@ def test_a_pool_takes_what_is_wanted_of_the_device_and_no_more_than_its_share(
     rmm: SimpleNamespace, size: float | str | None, taken: int, stream_ordered: bool
 ) -> None:
     assert use_rmm(LIMIT, TOTAL, lambda: False, RmmOptions(size, stream_ordered)) is len
-    bounded = rmm.current.get_upstream().get_upstream()
-    pool = bounded.get_upstream() if stream_ordered else bounded
+    source = rmm.current.get_upstream().get_upstream()
+    pool = source.get_upstream() if stream_ordered else source
     assert isinstance(pool, Async if stream_ordered else Pool)
     assert pool.options["initial_pool_size"] == taken
     assert taken % ALIGNMENT == 0
-    assert LIMIT in bounded.options.values()
+    if stream_ordered:
+        assert source.options == {"allocation_limit": LIMIT}
+
+
+def test_a_pool_that_doubles_is_refused_what_is_beyond_its_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cupy = ModuleType("cupy")
+    runtime = SimpleNamespace(malloc=lambda size: size, CUDARuntimeError=RuntimeError)
+    vars(cupy)["cuda"] = SimpleNamespace(runtime=runtime)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", vars(cupy)["cuda"])
+    freed: list[int] = []
+    monkeypatch.setattr(rmm_pool, "allocations", Allocations(SimpleNamespace(free=freed.append)))
+    driver = Bounded(4 * GIB)
+    assert driver.take(3 * GIB, None)
+    with pytest.raises(MemoryError, match="more than the 1073741824 left"):
+        driver.take(2 * GIB, None)
+    driver.give_back(driver.take(GIB, None), GIB, None)
+    assert freed == [GIB]
+    assert driver.take(GIB, None)
 
 
 @pytest.mark.parametrize("stream_ordered", [False, True])
