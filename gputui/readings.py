@@ -91,6 +91,12 @@ class HostReading:
     network_send_bytes_per_s: float | None = None
     disk_free_bytes: int | None = None
 
+    @property
+    def network_bytes_per_s(self) -> float | None:
+        """What it receives and sends."""
+        received, sent = self.network_receive_bytes_per_s, self.network_send_bytes_per_s
+        return None if received is None or sent is None else received + sent
+
 
 UNREAD = HostReading()
 """A host that nothing is known of."""

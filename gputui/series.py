@@ -1,6 +1,7 @@
 """Readings over time in 16 bits a value: what the head keeps of every GPU, and sends to screens.
 
-A row holds the `METRICS` of one thing, in their order. Pure.
+A row holds the `METRICS` of a GPU, in their order; that of a host or of a CPU worker holds what is
+closest to them. Pure.
 """
 
 import base64
@@ -8,10 +9,12 @@ import sys
 from array import array
 
 from gputui.readings import DeviceReading, HostReading
+from gputui.snapshot import WorkerStatus
 
 METRICS = ("utilization_percent", "memory_percent", "power_w", "temperature_c")
 SCALES = (100, 100, 10, 100)
 """What each metric is multiplied by: hundredths of a percent and of a degree, tenths of a watt."""
+MB = 1e6
 MISSING = 0xFFFF
 """In place of a reading that was not there."""
 FINE_S, FINE_ROWS = 1.0, 120
@@ -41,14 +44,35 @@ def of_device(device: DeviceReading) -> Row:
 
 
 def of_host(reading: HostReading) -> Row:
-    """Return the row of a host: how busy its CPUs are, and its memory.
+    """Return the row of a host: its CPUs' utilisation, its memory, MB/s over its network.
 
-    >>> of_host(HostReading(cpu_percent=12.5))
-    (1250, 65535, 65535, 65535)
+    >>> of_host(HostReading(12.5, network_receive_bytes_per_s=3e6, network_send_bytes_per_s=1e6))
+    (1250, 65535, 40, 65535)
     """
     memory = _percent(reading.memory_used_bytes, reading.memory_total_bytes)
-    cpu = _scaled(reading.cpu_percent, SCALES[0])
-    return (cpu, _scaled(memory, SCALES[1]), MISSING, MISSING)
+    network = reading.network_bytes_per_s
+    return (
+        _scaled(reading.cpu_percent, SCALES[0]),
+        _scaled(memory, SCALES[1]),
+        _scaled(None if network is None else network / MB, SCALES[2]),
+        MISSING,
+    )
+
+
+def of_worker(worker: WorkerStatus) -> Row:
+    """Return the row of a CPU worker: its threads' utilisation, its memory, its tasks.
+
+    >>> from gputui.snapshot import WorkerState
+    >>> of_worker(WorkerStatus("h:cpu0", "h", WorkerState.BUSY, cpu_percent=150.0, nthreads=2))
+    (7500, 65535, 65535, 65535)
+    """
+    memory = _percent(worker.rss_bytes, worker.memory_limit_bytes)
+    return (
+        _scaled(worker.threads_percent, SCALES[0]),
+        _scaled(memory, SCALES[1]),
+        _scaled(worker.tasks, SCALES[2]),
+        MISSING,
+    )
 
 
 def values(raw: "array[int]", metric: int) -> list[float | None]:

@@ -146,6 +146,16 @@ class WorkerStatus:
     stopped: bool = False
     """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
 
+    @property
+    def threads_percent(self) -> float | None:
+        """Its CPU as a share of what its threads can use."""
+        return None if self.cpu_percent is None else self.cpu_percent / self.nthreads
+
+    @property
+    def tasks(self) -> int | None:
+        """Tasks that it runs, or that are ready to run on it."""
+        return None if self.executing is None else self.executing + (self.ready or 0)
+
 
 @dataclass(frozen=True, slots=True)
 class TaskGroupStatus:

@@ -93,6 +93,11 @@ class Fleet:
         return self.worker_table.statuses(self._hosts.readings)
 
     @property
+    def cpu_workers(self) -> list[WorkerStatus]:
+        """Every worker without a GPU as it is now."""
+        return self.worker_table.on_cpus(self._hosts.readings)
+
+    @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
         if self.worker_table.coming or self.worker_table.leaving:

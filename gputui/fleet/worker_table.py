@@ -235,6 +235,14 @@ class WorkerTable:
             for name, worker in self._workers.items()
         )
 
+    def on_cpus(self, readings: Mapping[str, WorkerReading]) -> list[WorkerStatus]:
+        """Return the workers that have no GPU."""
+        return [
+            _status(worker, self._counts.get(name), readings.get(name))
+            for name, worker in self._workers.items()
+            if worker.spec.device_uuid is None
+        ]
+
     def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1
         self._in_state[state] += 1

@@ -103,7 +103,9 @@ class Head:
             start=scheduler,
         )
         self.view = ClusterView(self, self.server)
-        self.history = RecentHistory(lambda: self.fleet.host_statuses)
+        self.history = RecentHistory(
+            lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
+        )
         self._certificate: Certificate | None = None
         self._came_up = False
         self._met = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The last hour of every GPU and host, kept in the head for screens that attach.
+"""The last hour of every GPU, host and CPU worker, kept in the head for screens that attach.
 
 Two minutes at a row a second and an hour at a row in ten, 16 bits a value (`gputui.series`): 7.7 kB
 a GPU, 32 MB at 4,096 of them. A frontend that looks on gets one `HistoryTaken` a host after it has
@@ -8,6 +8,7 @@ attached, and goes on from the snapshots by itself.
 import asyncio
 import time
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
@@ -23,9 +24,10 @@ from gputui.series import (
     Row,
     of_device,
     of_host,
+    of_worker,
     pack,
 )
-from gputui.snapshot import HostState, HostStatus
+from gputui.snapshot import HostState, HostStatus, WorkerStatus
 
 MEAN_OF = int(COARSE_S / FINE_S)
 
@@ -33,8 +35,12 @@ MEAN_OF = int(COARSE_S / FINE_S)
 class RecentHistory:
     """What was read of every host, by its name."""
 
-    def __init__(self, hosts: Callable[[], Iterable[HostStatus]]) -> None:
-        self._hosts = hosts
+    def __init__(
+        self,
+        hosts: Callable[[], Iterable[HostStatus]],
+        cpu_workers: Callable[[], Iterable[WorkerStatus]] = tuple,
+    ) -> None:
+        self._hosts, self._cpu_workers = hosts, cpu_workers
         self._rings: dict[str, HostRings] = {}
 
     async def run(self) -> None:
@@ -49,12 +55,17 @@ class RecentHistory:
     def take(self, at: float) -> None:
         """Take the next row of every host; those that are gone are forgotten."""
         before, self._rings = self._rings, {}
+        on_hosts: dict[str, list[WorkerStatus]] = defaultdict(list)
+        for worker in self._cpu_workers():
+            on_hosts[worker.host].append(worker)
         for host in self._hosts():
-            keys = ("", *(device.uuid for device in host.devices))
+            workers = on_hosts.get(host.name, [])
+            devices = (device.uuid for device in host.devices)
+            keys = ("", *devices, *(worker.name for worker in workers))
             rings = before.get(host.name)
             if rings is None or rings.keys != keys:
                 rings = HostRings(keys, len(self._rings) % MEAN_OF, rings)
-            rings.add(at, _rows(host))
+            rings.add(at, _rows(host, workers))
             self._rings[host.name] = rings
 
     def taken(self) -> Iterator[HistoryTaken]:
@@ -64,15 +75,15 @@ class RecentHistory:
                 yield rings.taken(name)
 
 
-def _rows(host: HostStatus) -> list[Row]:
-    """Return a row of the host and of each device; nothing while it does not answer."""
+def _rows(host: HostStatus, workers: Sequence[WorkerStatus]) -> list[Row]:
+    """Return a row of the host, each device and CPU worker; nothing while it does not answer."""
     if host.state is not HostState.READY:
-        return [NOTHING] * (1 + len(host.devices))
-    return [of_host(host.reading), *map(of_device, host.devices)]
+        return [NOTHING] * (1 + len(host.devices) + len(workers))
+    return [of_host(host.reading), *map(of_device, host.devices), *map(of_worker, workers)]
 
 
 class HostRings:
-    """One host and its devices."""
+    """One host, its devices and its CPU workers."""
 
     def __init__(self, keys: tuple[str, ...], turn: int, before: "HostRings | None" = None) -> None:
         """Begin; what `before` has of the same keys stays.

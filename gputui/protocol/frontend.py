@@ -242,7 +242,7 @@ class HistoryTaken:
 
     host: str
     keys: tuple[str, ...]
-    """"" is the host itself, its CPUs' utilisation and its memory; then its devices by UUID."""
+    """"" is the host itself; then its devices by UUID, and its CPU workers by name."""
     fine_at: float
     """When the newest fine row was read, by the head's clock; one each `series.FINE_S`."""
     fine_rows: int

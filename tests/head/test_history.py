@@ -9,7 +9,7 @@ from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import METRICS, unpack, values
-from gputui.snapshot import HostState, HostStatus, Severity
+from gputui.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = METRICS.index("utilization_percent"), METRICS.index("power_w")
@@ -28,7 +28,8 @@ class Kept:
 
     def __init__(self) -> None:
         self.hosts: tuple[HostStatus, ...] = ()
-        self.history = RecentHistory(lambda: self.hosts)
+        self.workers: tuple[WorkerStatus, ...] = ()
+        self.history = RecentHistory(lambda: self.hosts, lambda: self.workers)
         self.now = 0.0
 
     def take(self, *statuses: HostStatus) -> None:
@@ -70,6 +71,19 @@ def test_a_host_that_does_not_answer_has_no_values_meanwhile() -> None:
     kept = Kept()
     kept.take(host(10.0), host(20.0, state=HostState.SILENT), host(None), host(40.0))
     assert fine(kept.taken(), "GPU-0") == [10.0, None, None, 40.0]
+
+
+def test_what_cpu_workers_did_is_kept_by_their_names_while_they_come_and_go() -> None:
+    kept = Kept()
+    first, second = (
+        WorkerStatus(f"h:cpu{n}", "h", WorkerState.BUSY, cpu_percent=80.0 * n, nthreads=2)
+        for n in (1, 2)
+    )
+    for workers in ((first,), (first, second), (second,)):
+        kept.workers = workers
+        kept.take(host())
+    assert fine(kept.taken(), "h:cpu2") == [None, 80.0, 80.0]
+    assert kept.taken().keys == ("", "h:cpu2")
 
 
 def test_old_readings_of_a_lost_gpu_are_not_kept_as_new_ones() -> None:
