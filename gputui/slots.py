@@ -5,6 +5,7 @@ the alarms, and the screen's fleet and its filter, all work on slots.
 """
 
 from collections import defaultdict
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -108,6 +109,11 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
         for worker in _without_device(on_device, host):
             slots.append(_slot(worker.name, host, None, (worker,)))
     return slots
+
+
+def on_gpus(slots: Collection[Slot]) -> bool:
+    """Return whether any of these is a GPU; with none at all it may be."""
+    return not slots or any(slot.device is not None for slot in slots)
 
 
 def _without_device(

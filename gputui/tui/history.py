@@ -1,9 +1,9 @@
 """What every GPU did in the last hour: four minutes by the second, the hour by ten seconds.
 
-All GPUs are read at once, so a frame holds one reading of each of them, 16 bits a value
-(`gputui.series`); what was before the first frame is what the head kept. A graph
-is made of steps, each the mean of as many readings; one is whole before it is shown, so that a
-graph moves on by whole cells and is still between.
+Likewise every CPU worker, by its name, and the hosts of those, by theirs. All are read at once, so
+a frame holds one reading of each of them, 16 bits a value (`gputui.series`); what was before the
+first frame is what the head kept. A graph is made of steps, each the mean of as many readings; one
+is whole before it is shown, so that a graph moves on by whole cells and is still between.
 """
 
 import math
@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gputui.readings import DeviceReading
-from gputui.series import METRICS, MISSING, SCALES, of_device, unpack
+from gputui.series import METRICS, MISSING, SCALES, Row, of_device, of_host, of_worker, unpack
 from gputui.series import values as unpacked
+from gputui.snapshot import HostStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import HistoryTaken
@@ -29,12 +31,16 @@ CACHED = 4_000
 
 
 class Metric(IntEnum):
-    """What is kept of a GPU, in the order of `series.METRICS`."""
+    """What is kept, in the order of `series.METRICS`: the utilisation of a host is its CPUs'."""
 
     UTILIZATION = 0
     MEMORY = 1
     POWER = 2
     TEMPERATURE = 3
+    TASKS = 2
+    """Of a CPU worker."""
+    NETWORK = 2
+    """Of a host, in MB/s."""
 
 
 class Span(Enum):
@@ -76,31 +82,35 @@ class Span(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One reading of every GPU."""
+    """One reading of everything."""
 
     places: Mapping[str, int]
-    """UUID → its place in each of the columns."""
+    """UUID or name → its place in each of the columns."""
     columns: tuple["array[int]", ...]
     """The values of each metric."""
+    counted: int
+    """How many of the first places the means are of: all GPUs, else all CPU workers."""
     means: tuple[int, ...]
-    """The mean of all GPUs, by metric."""
+    """By metric."""
 
     @classmethod
-    def of(cls, places: Mapping[str, int], columns: tuple["array[int]", ...]) -> "Frame":
+    def of(
+        cls, places: Mapping[str, int], columns: tuple["array[int]", ...], counted: int
+    ) -> "Frame":
         """Return the frame of these readings."""
-        means = tuple(_packed_mean(column) if column else MISSING for column in columns)
-        return cls(places, columns, means)
+        means = tuple(_packed_mean(column[:counted]) for column in columns)
+        return cls(places, columns, counted, means)
 
 
 class History:
-    """The last readings of every GPU, by UUID."""
+    """The last readings of every GPU by UUID, of CPU workers and their hosts by name."""
 
     def __init__(self) -> None:
         self._fine: deque[Frame] = deque(maxlen=FINE_KEPT)
         self._coarse: deque[Frame] = deque(maxlen=COARSE_KEPT)
         self._read = 0
         """How often was read."""
-        self._uuids: tuple[str, ...] = ()
+        self._keys: tuple[str, ...] = ()
         self._places: Mapping[str, int] = {}
         self._past: dict[str, tuple[Sequence[array[int]], Sequence[array[int]]]] = {}
         """What the head kept from before the first frame: fine and coarse, by metric."""
@@ -110,56 +120,70 @@ class History:
 
     def begin(self, taken: "HistoryTaken") -> None:
         """Take in what the head kept of a host."""
-        self._unopened |= dict.fromkeys(taken.keys, taken)
+        self._unopened |= dict.fromkeys((key or taken.host for key in taken.keys), taken)
         self._graphs.clear()
 
     def _open(self, taken: "HistoryTaken") -> None:
-        """Unpack what the head kept of a host's GPUs."""
+        """Unpack what the head kept of a host."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
         fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
         for place, key in enumerate(taken.keys):
             begins = range(place * len(METRICS), (place + 1) * len(METRICS))
-            self._unopened.pop(key, None)
-            if key:  # else it is the host itself
-                self._past[key] = (
-                    [fine[begin::width] for begin in begins],
-                    [coarse[begin::width] for begin in begins],
-                )
+            self._unopened.pop(key or taken.host, None)
+            self._past[key or taken.host] = (
+                [fine[begin::width] for begin in begins],
+                [coarse[begin::width] for begin in begins],
+            )
 
-    def add(self, devices: Sequence[DeviceReading]) -> None:
-        """Take in the next reading of every GPU."""
-        uuids = tuple(device.uuid for device in devices)
-        if uuids != self._uuids:
-            self._uuids = uuids
-            self._places = {uuid: place for place, uuid in enumerate(uuids)}
-        self._fine.append(Frame.of(self._places, columns(devices)))
+    def add(
+        self,
+        devices: Sequence[DeviceReading],
+        cpu_workers: Sequence[WorkerStatus] = (),
+        hosts: Sequence[HostStatus] = (),
+    ) -> None:
+        """Take in the next reading of every GPU, every CPU worker, and the hosts of those."""
+        keys = (
+            *(device.uuid for device in devices),
+            *(worker.name for worker in cpu_workers),
+            *(host.name for host in hosts),
+        )
+        if keys != self._keys:
+            self._keys = keys
+            self._places = {key: place for place, key in enumerate(keys)}
+        rows = chain(
+            map(of_device, devices),
+            map(of_worker, cpu_workers),
+            (of_host(host.reading) for host in hosts),
+        )
+        counted = len(devices) or len(cpu_workers)
+        self._fine.append(Frame.of(self._places, columns(rows), counted))
         self._read += 1
         if self._read % COARSE_READINGS == 0:
             self._coarse.append(mean_frame(list(self._fine)[-COARSE_READINGS:]))
 
-    def steps(self, uuid: str, metric: Metric, span: Span, dots: int) -> list[float | None]:
-        """Return the means of a GPU's last whole steps, for a graph of so many dots.
+    def steps(self, key: str, metric: Metric, span: Span, dots: int) -> list[float | None]:
+        """Return the means of the last whole steps of a UUID or name, for so many dots.
 
         The last is None where the newest cell, two dots wide, is only half full.
         """
         step = span.step(dots)
         fine = span.reading_s == 1
         whole = (self._read if fine else self._read // COARSE_READINGS) // step
-        key = uuid, metric, span, dots
-        known = self._graphs.get(key)
+        asked = key, metric, span, dots
+        known = self._graphs.get(asked)
         if known is not None and known[0] == whole:
             return known[1]
-        values = self._values(uuid, metric, fine)
+        values = self._values(key, metric, fine)
         late = (self._read if fine else self._read // COARSE_READINGS) % step
         means = _means(values[: len(values) - late], step, dots - whole % 2)
         graph = [*means, None] if whole % 2 else means
         if len(self._graphs) > CACHED:
             self._graphs.clear()
-        self._graphs[key] = whole, graph
+        self._graphs[asked] = whole, graph
         return graph
 
     def together(self, metric: Metric, begun_s: float, ended_s: float) -> list[float | None]:
-        """Return the means of all GPUs from so long ago until so long ago, None where unread."""
+        """Return the means of all GPUs, without any of all CPU workers, between two times ago."""
         fine = begun_s < FINE_KEPT
         every = 1 if fine else COARSE_READINGS
         frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)
@@ -168,7 +192,9 @@ class History:
         if first > len(raw) and len(raw) < kept:
             for taken in {taken.host: taken for taken in self._unopened.values()}.values():
                 self._open(taken)
-            past = [of[0 if fine else 1][metric] for of in self._past.values()]
+            counted = self._keys[: self._fine[-1].counted] if self._fine else ()
+            kept_of = [self._past[key] for key in counted if key in self._past]
+            past = [of[0 if fine else 1][metric] for of in kept_of]
             longest = max(map(len, past), default=0)
             whole = mean_columns(each for each in past if len(each) == longest)
             raw = whole[-(kept - len(raw)) :] + raw
@@ -177,43 +203,42 @@ class History:
         return [*missing, *found[max(0, len(found) - first) : max(0, len(found) - last)]]
 
     def minute(self, metric: Metric) -> Mapping[str, float]:
-        """Return the mean of each GPU over the last whole minute, as far as it was read."""
+        """Return the mean of each over the last whole minute, as far as it was read."""
         frames = list(self._coarse)[-6:] or list(self._fine)[-1:]
         if not frames:
             return {}
         last = frames[-1]
         means = mean_columns([_columns_like(last, frame)[metric] for frame in frames])
         return {
-            uuid: value / SCALES[metric]
-            for uuid, value in zip(last.places, means, strict=True)
+            key: value / SCALES[metric]
+            for key, value in zip(last.places, means, strict=True)
             if value != MISSING
         }
 
-    def _values(self, uuid: str, metric: Metric, fine: bool) -> list[float | None]:
+    def _values(self, key: str, metric: Metric, fine: bool) -> list[float | None]:
         frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)
         raw = array("H")
-        if (taken := self._unopened.get(uuid)) is not None:
+        if (taken := self._unopened.get(key)) is not None:
             self._open(taken)
-        if (room := kept - len(frames)) and uuid in self._past:
-            raw = self._past[uuid][0 if fine else 1][metric][-room:]
+        if (room := kept - len(frames)) and key in self._past:
+            raw = self._past[key][0 if fine else 1][metric][-room:]
         for frame in frames:
-            place = frame.places.get(uuid)
+            place = frame.places.get(key)
             raw.append(MISSING if place is None else frame.columns[metric][place])
         return unpacked(raw, metric)
 
 
-def columns(devices: Iterable[DeviceReading]) -> tuple["array[int]", ...]:
-    """Return the readings of all devices, an array for each metric."""
-    rows = [of_device(device) for device in devices]
+def columns(rows: Iterable[Row]) -> tuple["array[int]", ...]:
+    """Return rows as an array for each metric."""
     found = tuple(array("H", column) for column in zip(*rows, strict=True))
     return found or tuple(array("H") for _ in METRICS)
 
 
 def mean_frame(frames: Sequence[Frame]) -> Frame:
-    """Return the mean of some frames, of those GPUs that the last one has."""
+    """Return the mean of some frames, of what the last one has."""
     last = frames[-1]
     metrics = zip(*(_columns_like(last, frame) for frame in frames), strict=True)
-    return Frame.of(last.places, tuple(mean_columns(metric) for metric in metrics))
+    return Frame.of(last.places, tuple(mean_columns(metric) for metric in metrics), last.counted)
 
 
 def mean_columns(columns: Iterable["array[int]"]) -> "array[int]":
@@ -224,15 +249,14 @@ def mean_columns(columns: Iterable["array[int]"]) -> "array[int]":
 def _packed_mean(values: Sequence[int]) -> int:
     if MISSING in values:
         values = tuple(value for value in values if value != MISSING)
-        return sum(values) // len(values) if values else MISSING
-    return sum(values) // len(values)
+    return sum(values) // len(values) if values else MISSING
 
 
 def _columns_like(other: Frame, frame: Frame) -> tuple["array[int]", ...]:
     """Return a frame's columns with the values at the places of another."""
     if frame.places is other.places:
         return frame.columns
-    found = [frame.places.get(uuid) for uuid in other.places]
+    found = [frame.places.get(key) for key in other.places]
     return tuple(
         array("H", [MISSING if place is None else column[place] for place in found])
         for column in frame.columns

@@ -1,24 +1,29 @@
-"""What all GPUs together did in the last minutes, and how fast the task groups finish."""
+"""What the whole fleet did in the last minutes, and how fast the task groups finish."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import TypeVar
 
-from gputui.readings import DeviceReading
+from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import TaskGroupStatus
 
+Number = TypeVar("Number", int, float)
 KEPT = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """All GPUs together at one moment; None is not known."""
+    """All GPUs together at one moment, or hosts without any; None is not known."""
 
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_w: float | None = None
     power_limit_w: float | None = None
+    network_bytes_per_s: float | None = None
+    """Of hosts without GPUs."""
     tasks_per_s: float | None = None
 
     @property
@@ -45,27 +50,41 @@ class Totals:
         """The newest."""
         return self.past[-1] if self.past else Total()
 
-    def add(self, devices: Sequence[DeviceReading], rates: Iterable[float | None]) -> None:
-        """Take in the readings of all GPUs, and at what rate each group's tasks finish."""
-        self.past.append(total_of(devices, rates))
+    def add(self, total: Total, rates: Iterable[float | None]) -> None:
+        """Take in the newest, and at what rate each group's tasks finish."""
+        self.past.append(replace(total, tasks_per_s=_sum(rates)))
 
 
-def total_of(devices: Sequence[DeviceReading], rates: Iterable[float | None] = ()) -> Total:
+def total_of(devices: Sequence[DeviceReading]) -> Total:
     """Return some GPUs taken together."""
-    busy = [d.utilization_percent for d in devices if d.utilization_percent is not None]
-    used = [d.memory_used_bytes for d in devices if d.memory_used_bytes is not None]
-    there = [d.memory_total_bytes for d in devices if d.memory_total_bytes is not None]
-    drawn = [d.power_w for d in devices if d.power_w is not None]
-    limit = [d.power_limit_w for d in devices if d.power_limit_w is not None]
-    known = [rate for rate in rates if rate is not None]
     return Total(
-        sum(busy) / len(busy) if busy else None,
-        sum(used) if used else None,
-        sum(there) if there else None,
-        sum(drawn) if drawn else None,
-        sum(limit) if limit else None,
-        sum(known) if known else None,
+        _mean(device.utilization_percent for device in devices),
+        _sum(device.memory_used_bytes for device in devices),
+        _sum(device.memory_total_bytes for device in devices),
+        _sum(device.power_w for device in devices),
+        _sum(device.power_limit_w for device in devices),
     )
+
+
+def total_of_hosts(readings: Iterable[HostReading]) -> Total:
+    """Return the CPUs and the memory of some hosts taken together."""
+    hosts = list(readings)
+    return Total(
+        _mean(host.cpu_percent for host in hosts),
+        _sum(host.memory_used_bytes for host in hosts),
+        _sum(host.memory_total_bytes for host in hosts),
+        network_bytes_per_s=_sum(host.network_bytes_per_s for host in hosts),
+    )
+
+
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 WINDOW_S = 20.0

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gputui.alarms import Alarms
-from gputui.slots import Slot, slots_of
+from gputui.slots import Slot, on_gpus, slots_of
 from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import TaskStream
-from gputui.tui.totals import Throughput, Totals
+from gputui.tui.totals import Throughput, Totals, total_of, total_of_hosts
 from gputui.tui.widgets.logbook import LogBook
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Watched:
     questions: "dict[int, Asked]" = field(default_factory=dict)
     """Open questions to a person, by number."""
     history: History = field(default_factory=History)
-    """What each GPU did in the last hour."""
+    """What each GPU and CPU worker did in the last hour."""
     totals: Totals = field(default_factory=Totals)
     """What all GPUs together did in the last minutes."""
     task_since: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -82,21 +82,28 @@ class Watched:
             or worker.current_task
             or worker.executing
         }
-        devices = [
-            device
-            for host in snapshot.hosts
-            if host.state is HostState.READY
-            for device in host.devices
+        ready = {host.name: host for host in snapshot.hosts if host.state is HostState.READY}
+        devices = [device for host in ready.values() for device in host.devices]
+        on_cpus = [
+            worker
+            for worker in snapshot.workers
+            if worker.device_uuid is None and worker.host in ready
         ]
-        self.history.add(devices)
-        self.totals.add(
-            devices, (self.throughput.pace(group).tasks_per_s for group in snapshot.groups)
-        )
+        hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
+        self.history.add(devices, on_cpus, hosts)
+        rates = (self.throughput.pace(group).tasks_per_s for group in snapshot.groups)
+        total = total_of(devices) if devices else total_of_hosts(host.reading for host in hosts)
+        self.totals.add(total, rates)
 
     @property
     def name(self) -> str:
         """The cluster's name, "" before anything is known of it."""
         return self.snapshot.name if self.snapshot else ""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether any slot is a GPU, or there is none yet; else they are CPU workers."""
+        return on_gpus(self.slots)
 
     @property
     def workers(self) -> list[WorkerStatus]:

@@ -122,6 +122,8 @@ class Lab:
     gpus: int
     starting: bool = False
     """Whether its hosts are on their way; then there are no workers yet."""
+    on_cpus: bool = False
+    """Whether there are CPU workers in place of the GPUs, as busy and as full as those."""
 
     @property
     def per_host(self) -> int:
@@ -152,6 +154,8 @@ class Lab:
         """Return what the head would say at a second."""
         if self.starting:
             return self._on_its_way(second)
+        if self.on_cpus:
+            return without_gpus(replace(self, on_cpus=False).snapshot(second))
         hosts = tuple(self._host(number, second) for number in range(self.hosts))
         workers = tuple(
             self._worker(host, device, 8 * number + place, second)
@@ -349,6 +353,26 @@ class Lab:
             for number, worker in enumerate(workers)
             if worker.current_task and noise(number, second, 9) > 0.08
         )
+
+
+def without_gpus(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot with a CPU worker in place of each GPU and its worker."""
+    devices = {device.uuid: device for host in snapshot.hosts for device in host.devices}
+    workers = (
+        replace(
+            worker,
+            name=worker.name.replace("gpu", "cpu"),
+            device_uuid=None,
+            seen_device_uuid=None,
+            cpu_percent=device.utilization_percent,
+            rss_bytes=device.memory_used_bytes,
+            memory_limit_bytes=device.memory_total_bytes,
+        )
+        for worker in snapshot.workers
+        if (device := devices[worker.device_uuid or ""])
+    )
+    hosts = tuple(replace(host, devices=()) for host in snapshot.hosts)
+    return replace(snapshot, hosts=hosts, workers=tuple(workers))
 
 
 def groups(second: int) -> tuple[TaskGroupStatus, ...]:

@@ -41,6 +41,7 @@ class Scene:
 
 README = (
     Scene("fleet"),
+    Scene("cpus", Lab(4, on_cpus=True), keys=("j",)),
     Scene("hosts", Lab(128, starting=True), 5, ("0",)),
     Scene("heat", Lab(1000), 64, ("Z", "Z")),
     Scene("workers", keys=("2",)),

@@ -117,7 +117,37 @@ async def test_cpu_workers_are_shown_without_the_columns_of_gpus() -> None:
     on = Still(on_cpus())
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "cpu0", "WORKER", "1.0/4.0G", "worker zoom", "2 workers on 1 host")
-        await sees_not(pilot, "UTIL", "°C", "PWR", "HISTORY")
+        await sees_not(pilot, "UTIL", "°C", "PWR")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, int]) -> None:
+    seen_by_agent = HostReading(43.0, 10 * GIB, 16 * GIB, 1.5, 2e6, 1e6)
+    workers = tuple(replace(each, cpu_percent=87.0) for each in on_cpus().workers)
+    on = Still(replace(on_cpus(), hosts=(host("h", reading=seen_by_agent),), workers=workers))
+    async with on.app.run_test(size=size) as pilot:
+        await sees(pilot, "cpu0", "87%")
+        await pilot.press("j")
+        await sees(pilot, "CPU 43%", "MEM 10.0/16.0G", "NET 2.9M/s")
+        await sees(pilot, "CPU 87%", "MEM 1G", "TASKS – run 3 ready", "2:00 ago")
+        await sees(pilot, "HOST CPU 43%", "HOST MEM 10G", "HOST NET 2.9M/s")
+        await pilot.press("t")
+        await sees(pilot, "10:00 ago")
+        await pilot.press("enter")
+        await sees(pilot, "HOST CPU 43%", "2:00 ago")
+        await pilot.press("2")
+        await sees(pilot, "HOST CPU 43%", "2 workers")
+
+
+async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
+    hosts = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
+    workers = tuple(WorkerStatus(f"{n}:cpu0", n, WorkerState.IDLE) for n in "ab")
+    on = Still(snapshot(*hosts, workers=workers))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "cpu0")
+        await pilot.press("Z")
+        await sees(pilot, "WORKERS", "43%", "10.0/16.0G", "2 workers on 2 hosts")
+        await sees_not(pilot, "PWR", "°C")
 
 
 async def test_a_wide_host_row_sums_up_its_gpus() -> None:

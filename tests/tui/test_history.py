@@ -10,7 +10,8 @@ from gputui.errors import ProtocolError
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
-from gputui.series import of_device, of_host, pack
+from gputui.series import of_device, of_host, of_worker, pack
+from gputui.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
 
 UTIL = Metric.UTILIZATION
@@ -107,6 +108,38 @@ def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
     assert history.steps("a", UTIL, Span.MINUTES_2, 120)[:4] == [10, 20, 30, 90]
     assert history.steps("b", UTIL, Span.MINUTES_2, 120)[:1] == [5]
     assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
+
+
+def cpu_worker(number: int, cpu_percent: float) -> WorkerStatus:
+    return WorkerStatus(
+        f"h:cpu{number}", "h", WorkerState.BUSY, cpu_percent=cpu_percent, executing=1, ready=4
+    )
+
+
+def test_cpu_workers_and_their_hosts_are_kept_by_name_and_the_mean_is_of_workers() -> None:
+    history = History()
+    reading = HostReading(
+        cpu_percent=100.0, network_receive_bytes_per_s=2e6, network_send_bytes_per_s=5e5
+    )
+    for _ in range(4):
+        history.add(
+            (),
+            [cpu_worker(0, 20.0), cpu_worker(1, 40.0)],
+            [HostStatus("h", HostState.READY, 0.0, reading=reading)],
+        )
+    assert history.steps("h:cpu1", UTIL, Span.MINUTES_2, 120) == [40.0] * 4
+    assert history.steps("h:cpu1", Metric.TASKS, Span.MINUTES_2, 120) == [5.0] * 4
+    assert history.steps("h", Metric.NETWORK, Span.MINUTES_2, 120) == [2.5] * 4
+    assert history.together(UTIL, 4, 0) == [30.0] * 4
+
+
+def test_a_screen_that_attaches_shows_what_the_head_kept_of_cpu_workers_and_hosts() -> None:
+    rows = [of_host(HostReading(cpu_percent=70.0)) + of_worker(cpu_worker(0, 50.0))] * 2
+    values = pack(array("H", chain.from_iterable(rows)))
+    history = History()
+    history.begin(HistoryTaken("h", ("", "h:cpu0"), 0.0, 2, 0.0, 0, values))
+    assert history.steps("h:cpu0", UTIL, Span.MINUTES_2, 120) == [50.0, 50.0]
+    assert history.steps("h", UTIL, Span.MINUTES_2, 120) == [70.0, 70.0]
 
 
 def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:

@@ -8,7 +8,7 @@ from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.results import RunRow
-from gputui.tui.rendering.run_graphs import gpu_lines
+from gputui.tui.rendering.run_graphs import fleet_lines
 from gputui.tui.totals import Throughput
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
 from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
@@ -68,7 +68,7 @@ def test_a_run_is_shown_with_what_the_gpus_did_meanwhile() -> None:
     found = history(90, 90, 20, 40, 60, 90, 90)
     assert found.together(Metric.UTILIZATION, 5, 2) == [10, 20, 30]
     run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 5, EPOCH - 2)
-    lines = gpu_lines(RunRow.at(run, EPOCH), found, EPOCH, 60)
+    lines = fleet_lines(RunRow.at(run, EPOCH), found, EPOCH, 60, on_gpus=True)
     assert "UTIL 20 % on average" in "".join(text for line in lines for text, _ in line)
     assert {cells(line) for line in lines[1:]} == {60}
 
@@ -76,7 +76,8 @@ def test_a_run_is_shown_with_what_the_gpus_did_meanwhile() -> None:
 def test_what_was_not_read_of_a_run_is_missing_not_zero() -> None:
     assert history(40, 40).together(Metric.UTILIZATION, 4, 0) == [None, None, 20, 20]
     run = RunStatus("r", "svd", (), RunState.DONE, EPOCH - 9000, EPOCH - 8000)
-    assert gpu_lines(RunRow.at(run, EPOCH), history(40, 40, 40, 40), EPOCH, 60) == []
+    kept = history(40, 40, 40, 40)
+    assert fleet_lines(RunRow.at(run, EPOCH), kept, EPOCH, 60, on_gpus=True) == []
 
 
 def test_a_long_run_is_shown_by_ten_seconds() -> None:

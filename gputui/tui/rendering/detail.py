@@ -1,16 +1,16 @@
-"""One GPU in full, as lines of a given width and height: graphs, worker, processes, log. Pure.
+"""One GPU or CPU worker in full, in so many lines: graphs, worker, processes, log. Pure.
 
 The fleet shows it below its rows or in a rail, the device view as large as the screen. The
 graphs are as many side by side as leave room for what is below them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from gputui.readings import DeviceProcess, DeviceReading, Owner
 from gputui.slots import Slot, wrong_device
-from gputui.snapshot import WorkerStatus
+from gputui.snapshot import HostStatus, WorkerStatus
 from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import graph
@@ -34,47 +34,63 @@ TIME_CELLS = 9
 
 
 @dataclass(frozen=True, slots=True)
-class Graphed:
-    """A reading and how it is drawn."""
+class Graph:
+    """A history as it is drawn: up to 100 of its unit, or to a top of its own."""
 
     title: str
+    key: str
+    """Whose history it is."""
     metric: Metric
-    now: Callable[[DeviceReading], str]
-    top: Callable[[DeviceReading], float | None]
-    """What the top of the graph stands for, in the unit of the history."""
-    limit: Callable[[DeviceReading], tuple[float, str]]
-    """Where its limit is drawn in, as a share of the top, and what it is called."""
+    now: str
+    limit: str = "100%"
+    """What its limit is called."""
+    top: float = 100.0
+    limit_at: float = 1.0
+    """Where the limit is drawn in, as a share of the top."""
+    grows: bool = False
+    """Whether there is no limit: the top is then the most that is shown, at least `top`."""
 
 
-def _percent(device: DeviceReading) -> str:
-    value = device.utilization_percent
-    return fmt.MISSING if value is None else f"{value:.0f} %"
+def graphs_of(slot: Slot) -> tuple[Graph, ...]:
+    """Return what is drawn of a slot: of its GPU, else of its CPU worker and its host."""
+    if (device := slot.device) is not None:
+        return _gpu_graphs(device)
+    return _cpu_graphs(slot.workers[0], slot.host) if slot.workers else ()
 
 
-GRAPHS = (
-    Graphed("UTIL", Metric.UTILIZATION, _percent, lambda d: 100.0, lambda d: (1.0, "100 %")),
-    Graphed(
-        "MEM",
-        Metric.MEMORY,
-        lambda d: fmt.size(d.memory_used_bytes),
-        lambda d: 100.0,
-        lambda d: (1.0, fmt.size(d.memory_total_bytes)),
-    ),
-    Graphed(
-        "POWER",
-        Metric.POWER,
-        lambda d: f"{fmt.number(d.power_w)} W",
-        lambda d: d.power_limit_w,
-        lambda d: (1.0, f"{fmt.number(d.power_limit_w)} W"),
-    ),
-    Graphed(
-        "TEMP",
-        Metric.TEMPERATURE,
-        lambda d: f"{fmt.number(d.temperature_c)} °C",
-        lambda d: TOP_C,
-        lambda d: (HOT_C / TOP_C, f"{HOT_C:.0f} °C"),
-    ),
-)
+def _gpu_graphs(device: DeviceReading) -> tuple[Graph, ...]:
+    used, total = fmt.size(device.memory_used_bytes), fmt.size(device.memory_total_bytes)
+    drawn, limit_w = f"{fmt.number(device.power_w)} W", device.power_limit_w
+    heat, hot = f"{fmt.number(device.temperature_c)} °C", f"{HOT_C:.0f} °C"
+    return (
+        Graph("UTIL", device.uuid, Metric.UTILIZATION, _percent(device.utilization_percent)),
+        Graph("MEM", device.uuid, Metric.MEMORY, used, total),
+        Graph("POWER", device.uuid, Metric.POWER, drawn, f"{fmt.number(limit_w)} W", limit_w)
+        if limit_w
+        else Graph("POWER", device.uuid, Metric.POWER, drawn, "{:.0f} W", 1.0, grows=True),
+        Graph("TEMP", device.uuid, Metric.TEMPERATURE, heat, hot, TOP_C, HOT_C / TOP_C),
+    )
+
+
+def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:
+    read, name = host.reading, host.name
+    rss, most = fmt.size(worker.rss_bytes), fmt.size(worker.memory_limit_bytes)
+    used, total = fmt.size(read.memory_used_bytes), fmt.size(read.memory_total_bytes)
+    cpu, threads = _percent(worker.cpu_percent), f"{100 * worker.nthreads}%"
+    tasks = f"{fmt.count(worker.executing)} run {fmt.count(worker.ready)} ready"
+    traffic = f"{fmt.size(read.network_bytes_per_s)}/s"
+    return (
+        Graph("CPU", worker.name, Metric.UTILIZATION, cpu, threads),
+        Graph("MEM", worker.name, Metric.MEMORY, rss, most),
+        Graph("TASKS", worker.name, Metric.TASKS, tasks, "{:.0f}", worker.nthreads, grows=True),
+        Graph("HOST CPU", name, Metric.UTILIZATION, _percent(read.cpu_percent)),
+        Graph("HOST MEM", name, Metric.MEMORY, used, total),
+        Graph("HOST NET", name, Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, grows=True),
+    )
+
+
+def _percent(value: float | None) -> str:
+    return fmt.MISSING if value is None else f"{value:.0f}%"
 
 
 def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
@@ -84,41 +100,54 @@ def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     model = f"  {fmt.safe(device.name)}" if device else "  CPU worker"
     parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (model, "")]
     parts.append((f"  {state} ", role))
-    end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")] if device else []
+    end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")]
     room = width - sum(len(text) for text, _ in (*parts, *end))
     uuid = f" {fmt.safe(device.uuid)} " if device and room > len(device.uuid) + 8 else ""
     return [*parts, (uuid, "dim"), ("─" * max(0, room - len(uuid)), "rule"), *end]
 
 
-def graphs_side_by_side(width: int, height: int) -> int:
-    """Return how many graphs stand next to each other so that all four fit so many lines.
+ABREAST = {4: (1, 2, 4), 6: (1, 3, 6)}
+"""Number of graphs → how many of them may stand next to each other."""
 
-    >>> graphs_side_by_side(60, 40), graphs_side_by_side(120, 14), graphs_side_by_side(80, 8)
-    (1, 2, 4)
+
+def graphs_side_by_side(number: int, width: int, height: int) -> int:
+    """Return how many graphs stand next to each other so that all fit so many lines.
+
+    >>> [graphs_side_by_side(4, *size) for size in ((60, 40), (120, 14), (80, 8))]
+    [1, 2, 4]
+    >>> graphs_side_by_side(6, 80, 12), graphs_side_by_side(6, 120, 8)
+    (3, 6)
     """
-    narrow = (1, 2, 4) if width < 80 else (2, 4)
-    for abreast in narrow:
-        if (4 // abreast) * (ROWS + 1) + 1 <= height and width // abreast >= LEAST_GRAPH:
-            return abreast
-    return 4 if width // 4 >= LEAST_GRAPH else 2
+    ways = [each for each in ABREAST[number] if width < 80 or each > 1]
+    fitting = [each for each in ways if width // each >= LEAST_GRAPH] or ways[:1]
+    return next((each for each in fitting if _least(number, each) <= height), fitting[-1])
 
 
-def graph_lines(
-    device: DeviceReading, history: History, span: Span, width: int, height: int
-) -> list[Line]:
-    """Return the four graphs in at most so many lines, over a line that says when."""
-    abreast = graphs_side_by_side(width, height)
-    shelves = 4 // abreast
-    rows = min(MOST_ROWS, (height - 1) // shelves - 1)
+def _least(number: int, abreast: int) -> int:
+    """Return how many lines graphs take that are as low as they may be."""
+    return number // abreast * (ROWS + 1) + 1
+
+
+def least_graph_lines(slot: Slot, width: int, height: int) -> int:
+    """Return how many lines a slot's graphs take at least where they may have so many."""
+    number = len(graphs_of(slot))
+    return _least(number, graphs_side_by_side(number, width, height)) if number else 0
+
+
+def graph_lines(slot: Slot, history: History, span: Span, width: int, height: int) -> list[Line]:
+    """Return a slot's graphs in at most so many lines, over a line that says when."""
+    graphs = graphs_of(slot)
+    if not graphs or width < LEAST_GRAPH:
+        return []
+    abreast = graphs_side_by_side(len(graphs), width, height)
+    rows = min(MOST_ROWS, (height - 1) * abreast // len(graphs) - 1)
     if rows < 1:
         return []
     each = (width - GAP * (abreast - 1)) // abreast
     lines: list[Line] = []
-    for first in range(0, 4, abreast):
-        blocks = [
-            _block(device, graphed, history, span, each, rows)
-            for graphed in GRAPHS[first : first + abreast]
-        ]
+    for first in range(0, len(graphs), abreast):
+        shelf = graphs[first : first + abreast]
+        blocks = [_block(drawn, history, span, each, rows) for drawn in shelf]
         lines += [side_by_side(parts) for parts in zip(*blocks, strict=True)]
     return [*lines, side_by_side([axis(span, each)] * abreast)]
 
@@ -129,18 +158,19 @@ def side_by_side(lines: Sequence[Line]) -> Line:
     return [*first, *(part for line in rest for part in ((" " * GAP, ""), *line))]
 
 
-def _block(
-    device: DeviceReading, graphed: Graphed, history: History, span: Span, width: int, rows: int
-) -> list[Line]:
+def _block(drawn: Graph, history: History, span: Span, width: int, rows: int) -> list[Line]:
     """Return one graph under its title, the present value and the limit at its ends."""
-    top = graphed.top(device)
-    values = history.steps(device.uuid, graphed.metric, span, 2 * width)
-    shares = [None if value is None or not top else value / top for value in values]
-    share, name = graphed.limit(device)
-    now = f"{graphed.title} {graphed.now(device)}"
-    limit = name.rjust(max(0, width - len(now)))
-    title: Line = [(f"{graphed.title} ", "dim"), (graphed.now(device), "title"), (limit, "dim")]
-    return [title, *graph(shares, width, rows, limit=share if top else None)]
+    values = history.steps(drawn.key, drawn.metric, span, 2 * width)
+    top, limit = drawn.top, drawn.limit
+    if drawn.grows:
+        top = max(top, *(value for value in values if value is not None), 0.0)
+        limit = limit.format(top)
+    shares = [None if value is None else value / top for value in values]
+    now = fitted(drawn.now, min(len(drawn.now), width - len(drawn.title) - 1))
+    room = width - len(drawn.title) - 1 - len(now)
+    limit = limit.rjust(room) if len(limit) < room else " " * room
+    title: Line = [(f"{drawn.title} ", "dim"), (now, "title"), (limit, "dim")]
+    return [title, *graph(shares, width, rows, limit=None if drawn.grows else drawn.limit_at)]
 
 
 def axis(span: Span, width: int) -> Line:
@@ -196,7 +226,7 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
             (f"rss {rss}", ""),
             (f"  on GPU {fmt.size(worker.device_managed_bytes)}" if worker.device_uuid else "", ""),
             (f"  spilled {fmt.size(worker.spilled_bytes)}", "" if worker.spilled_bytes else "dim"),
-            (f"  cpu {fmt.number(worker.cpu_percent)}%", ""),
+            (f"  cpu {_percent(worker.cpu_percent)}", ""),
         ],
     ]
     if wrong_device(worker):
@@ -233,17 +263,14 @@ class Detail:
 
 
 def detail_lines(detail: Detail, width: int, height: int) -> list[Line]:
-    """Return a GPU in full in exactly so many lines or fewer."""
+    """Return a slot in full in exactly so many lines or fewer."""
     slot = detail.slot
     title = title_line(slot, detail.span, width, detail.now)
     below = facts(detail)
     room = height - 1
-    graphs: list[Line] = []
-    if slot.device is not None:
-        shelves = 4 // graphs_side_by_side(width, room - min(len(below), room // 3))
-        least = shelves * (ROWS + 1) + 1
-        most = max(least, room - len(below) - min(4, len(detail.log)))
-        graphs = graph_lines(slot.device, detail.history, detail.span, width, min(room, most))
+    least = least_graph_lines(slot, width, room - min(len(below), room // 3))
+    most = max(least, room - len(below) - min(4, len(detail.log)))
+    graphs = graph_lines(slot, detail.history, detail.span, width, min(room, most))
     room -= len(graphs)
     return [title, *graphs, *beneath(below, detail.log, width, room)][:height]
 

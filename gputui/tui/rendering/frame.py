@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from statistics import fmean
 
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
@@ -40,34 +39,27 @@ TOTALS_FROM = 20
 """Lines of the terminal from which the fleet's totals have a line of their own."""
 SPARKS = (6, 24)
 """Cells of a short graph: the fewest, the most."""
+Field = tuple[str, str, list[float | None]]
+"""What a short graph is of, what it is now, and what it was, as shares."""
 
 
 def totals_line(watched: Watched, width: int) -> Line:
-    """Return the whole fleet in a line: utilisation, memory, power, tasks, each with a graph."""
+    """Return the whole fleet in a line: utilisation, memory, power, tasks, each with a graph.
+
+    Without a GPU these are its hosts' CPUs and memory, and their network in place of power.
+    """
     now, past = watched.totals.now, watched.totals.past
-    rates = [total.tasks_per_s for total in past]
-    most = max((rate for rate in rates if rate), default=1.0)
-    fields: list[tuple[str, str, list[float | None]]] = []
+    fields: list[Field] = []
     if now.memory_total_bytes is not None:
-        drawn, limit = now.power_w, now.power_limit_w
-        kilowatts = fmt.MISSING if drawn is None else f"{drawn / 1000:.1f}"
-        of = f"/{limit / 1000:.1f} kW" if limit else " kW"
+        busy = f"{fmt.number(now.utilization_percent)}%"
+        memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
         fields = [
-            ("UTIL", f"{fmt.number(now.utilization_percent)}%", [_share(t) for t in past]),
-            (
-                "MEM",
-                fmt.memory(now.memory_used_bytes, now.memory_total_bytes),
-                [total.memory_share for total in past],
-            ),
-            ("PWR", kilowatts + of, [total.power_share for total in past]),
+            ("UTIL" if watched.on_gpus else "CPU", busy, [_share(total) for total in past]),
+            ("MEM", memory, [total.memory_share for total in past]),
+            _power(now, past) if watched.on_gpus else _network(now, past),
         ]
-    fields.append(
-        (
-            "TASKS",
-            f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s",
-            [None if rate is None else rate / most for rate in rates],
-        )
-    )
+    tasks = f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s"
+    fields.append(("TASKS", tasks, _of_most([total.tasks_per_s for total in past])))
     words = sum(len(name) + len(text) + 3 for name, text, _ in fields)
     cells = min(SPARKS[1], (width - words) // len(fields) - 1)
     parts: list[Part] = []
@@ -76,6 +68,23 @@ def totals_line(watched: Watched, width: int) -> Line:
         if cells >= SPARKS[0]:
             parts += [(" ", ""), spark(_every_other(shares, cells), cells)]
     return parts
+
+
+def _power(now: Total, past: Iterable[Total]) -> Field:
+    kilowatts = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
+    of = f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW"
+    return "PWR", kilowatts + of, [total.power_share for total in past]
+
+
+def _network(now: Total, past: Iterable[Total]) -> Field:
+    rates = [total.network_bytes_per_s for total in past]
+    return "NET", f"{fmt.size(now.network_bytes_per_s)}/s", _of_most(rates)
+
+
+def _of_most(values: list[float | None]) -> list[float | None]:
+    """Return values as shares of the largest."""
+    most = max((value for value in values if value), default=1.0)
+    return [None if value is None else value / most for value in values]
 
 
 def _share(total: Total) -> float | None:
@@ -182,17 +191,15 @@ def summary(watched: Watched, width: int) -> list[Line]:
     if watched.snapshot is None:
         return []
     states = Counter(slot.state for slot in watched.slots)
-    parts: list[Part] = [(f"{len(watched.slots)} GPUs", "title")]
+    what = "GPU" if watched.on_gpus else "CPU worker"
+    parts: list[Part] = [(fmt.many(len(watched.slots), what), "title")]
     for state, mark in MARKS.items():
         if states[state]:
             parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
-    devices = [slot.device for slot in watched.slots if slot.device is not None]
-    known = [each.utilization_percent for each in devices if each.utilization_percent is not None]
-    used = sum(device.memory_used_bytes or 0 for device in devices)
-    total = sum(device.memory_total_bytes or 0 for device in devices)
-    average = fmean(known) if known else None
-    lines: list[Line] = [parts]
-    lines.append([(f"util {fmt.number(average)}%  memory {fmt.memory(used, total)}", "")])
+    now = watched.totals.now
+    busy = f"{'util' if watched.on_gpus else 'cpu'} {fmt.number(now.utilization_percent)}%"
+    memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
+    lines: list[Line] = [parts, [(f"{busy}  memory {memory}", "")]]
     groups = watched.snapshot.groups
     if groups:
         done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)

@@ -1,4 +1,4 @@
-"""What all GPUs did together while a run went on, as graphs next to each other. Pure."""
+"""What all GPUs, or CPU workers, did while a run went on, as graphs next to each other. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,20 @@ from gputui.tui.rendering.gauges import graph
 from gputui.tui.rendering.lines import Line
 from gputui.tui.rendering.results import RunRow
 
-SHOWN = (("UTIL", Metric.UTILIZATION), ("MEM", Metric.MEMORY))
 LEAST_READINGS = 3
 LINES = ROWS + 3
 """Lines that the graphs take, with their titles and the times below."""
 
 
-def gpu_lines(row: RunRow, history: History, now: float, width: int) -> list[Line]:
+def fleet_lines(
+    row: RunRow, history: History, now: float, width: int, *, on_gpus: bool
+) -> list[Line]:
     """Return the graphs of a run, from its start to its end; nothing where that was not read."""
     run, cells = row.run, (width - GAP) // 2
     begun_s, ended_s = now - run.started_at, now - (run.ended_at or now)
     blocks: list[list[Line]] = []
-    for title, metric in SHOWN:
+    busy = "UTIL" if on_gpus else "CPU"
+    for title, metric in ((busy, Metric.UTILIZATION), ("MEM", Metric.MEMORY)):
         values = history.together(metric, begun_s, ended_s)
         known = [value for value in values if value is not None]
         if len(known) < LEAST_READINGS:
@@ -33,7 +35,7 @@ def gpu_lines(row: RunRow, history: History, now: float, width: int) -> list[Lin
     took = fmt.elapsed(row.took_s)
     times: Line = [("0:00" + took.rjust(cells - 4), "dim")]
     lines = [side_by_side(parts) for parts in zip(*blocks, strict=True)]
-    return [[("GPUS", "heading")], *lines, side_by_side([times, times])]
+    return [[("GPUS" if on_gpus else "WORKERS", "heading")], *lines, side_by_side([times, times])]
 
 
 def _stretched(values: Sequence[float | None], number: int) -> list[float | None]:

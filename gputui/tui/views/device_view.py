@@ -16,11 +16,10 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column
 from gputui.tui.rendering.detail import (
     LEAST_LINES,
-    ROWS,
     Detail,
     detail_lines,
     graph_lines,
-    graphs_side_by_side,
+    least_graph_lines,
     title_line,
     trouble_line,
     worker_lines,
@@ -131,11 +130,8 @@ class DevicePanel(Vertical):
         if slot.dead and slot.host.read_at is not None:
             age, reason = fmt.age(now - slot.host.read_at), fmt.safe(slot.host.reason)
             lines.append([(f"last read {age} ago  {reason}", "warn")])
-        if slot.device is None:
-            return lines
-        shelves = 4 // graphs_side_by_side(width, height // 2)
-        room = max(shelves * (ROWS + 1) + 1, height // 2)
-        return [*lines, *graph_lines(slot.device, watched.history, span, width, room)]
+        room = max(least_graph_lines(slot, width, height // 2), height // 2)
+        return [*lines, *graph_lines(slot, watched.history, span, width, room)]
 
     def _show_processes(self, slot: Slot) -> None:
         self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}

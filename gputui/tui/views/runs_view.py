@@ -18,7 +18,7 @@ from gputui.tui.rendering.figures import figure_lines, figure_of
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, fitted
 from gputui.tui.rendering.results import MARKS, RunRow, run_lines
-from gputui.tui.rendering.run_graphs import LINES, gpu_lines
+from gputui.tui.rendering.run_graphs import LINES, fleet_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.views.tasks_view import progress_lines
@@ -156,7 +156,7 @@ class RunsView(Listing[RunRow]):
         if ended is not None and key in self._graphs:
             return self._graphs[key]
         now = watched.snapshot.taken_at if watched.snapshot else 0.0
-        lines = gpu_lines(value, watched.history, now, width)
+        lines = fleet_lines(value, watched.history, now, width, on_gpus=watched.on_gpus)
         if ended is not None and lines:
             self._graphs[key] = lines
         return lines

@@ -128,13 +128,12 @@ class WorkersView(Listing[WorkerStatus]):
         room = height if self.has_class("wide") else free
         watched = self.screen_app.watched
         slot = next((slot for slot in watched.slots if value in slot.workers), None)
-        if slot is None or slot.device is None or room < len(lines) + LEAST_LINES:
+        if slot is None or room < len(lines) + LEAST_LINES:
             return lines
         self.screen_app.head.follow_logs()
         detail = detail_of(watched, slot, Span.MINUTES_2)
-        graphs = graph_lines(
-            slot.device, watched.history, detail.span, width, room - len(lines) - LOG_LINES
-        )
+        left = room - len(lines) - LOG_LINES
+        graphs = graph_lines(slot, watched.history, detail.span, width, left)
         below = worker_lines(value, detail.since_s)
         return [*graphs, *beneath(below, detail.log, width, room - len(graphs))]
 

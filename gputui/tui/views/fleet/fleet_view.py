@@ -203,9 +203,10 @@ class FleetView(View):
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
     def on_table_moved(self, event: Table.Moved) -> None:
-        """Show the GPU that the cursor came to."""
+        """Show and name the GPU that the cursor came to."""
         event.stop()
         self._show_selected()
+        self.screen_app.draw_crumbs()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Look closer at a host; at a GPU, at what is on it."""

@@ -1,9 +1,11 @@
 """The columns of the fleet's GPU rows: what each shows of a slot, and how it sorts.
 
-State, utilisation, memory, power and temperature are always there. Pure: values in, parts out.
+State, utilisation, memory, power and temperature are always there; CPU workers among themselves
+have those that say something of them. Pure: values in, parts out.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from gputui.slots import PLACES, Slot
 from gputui.tui.rendering import format as fmt
@@ -38,27 +40,36 @@ def _blank(_slot: Slot, width: int) -> Line:
     return [(" " * width, "")]
 
 
+def utilization_share(slot: Slot) -> float | None:
+    """Return how busy a device is; a CPU worker's CPU as a share of what its threads can use."""
+    if slot.device is not None:
+        return share(slot.device.utilization_percent, 100)
+    threads = sum(worker.nthreads for worker in slot.workers)
+    return share(slot.total("cpu_percent"), 100 * threads)
+
+
 def _utilization(slot: Slot, width: int) -> Line:
-    value = reading(slot, "utilization_percent")
-    return gauge(share(value, 100), fmt.MISSING if value is None else f"{value:.0f}%", width)
+    percent = slot.device.utilization_percent if slot.device else slot.total("cpu_percent")
+    text = fmt.MISSING if percent is None else f"{percent:.0f}%"
+    return gauge(utilization_share(slot), text, width)
+
+
+def memory_of(slot: Slot) -> tuple[int | None, int | None]:
+    """Return the bytes of a device that are used, and all; of a CPU worker, its own and limit."""
+    if slot.device is not None:
+        return slot.device.memory_used_bytes, slot.device.memory_total_bytes
+    return _whole(slot.total("rss_bytes")), _whole(slot.total("memory_limit_bytes"))
 
 
 def memory_share(slot: Slot) -> float | None:
     """Return how full a device's memory is; of a CPU worker, its own up to its limit."""
-    if slot.device is None:
-        return share(slot.total("rss_bytes"), slot.total("memory_limit_bytes"))
-    return share(slot.device.memory_used_bytes, slot.device.memory_total_bytes)
+    return share(*memory_of(slot))
 
 
 def _memory(slot: Slot, width: int) -> Line:
-    device = slot.device
-    used, total = (
-        (device.memory_used_bytes, device.memory_total_bytes)
-        if device
-        else (slot.total("rss_bytes"), slot.total("memory_limit_bytes"))
-    )
+    used, total = memory_of(slot)
     full = memory_share(slot)
-    text = fmt.memory(_whole(used), _whole(total))
+    text = fmt.memory(used, total)
     if len(text) > width:
         text = fmt.size(used)
     return gauge(full, text, width, "warn" if (full or 0) > MEMORY_ALARM else "")
@@ -128,8 +139,8 @@ COLUMNS: tuple[Column[Slot], ...] = (
         "what the worker on it does, or what is wrong", False, False, least=8,
     ),
     Column(
-        "util", "UTIL", 10, 0, _utilization, _by_device("utilization_percent"),
-        "share of time in which the GPU computed", least=6, most=22,
+        "util", "UTIL", 10, 0, _utilization, utilization_share,
+        "share of time in which the GPU computed; of a CPU worker, its CPU", least=6, most=22,
     ),
     Column(
         "mem", "MEM", 12, 0, _memory, memory_share,
@@ -180,7 +191,16 @@ def columns_named(names: Iterable[str]) -> tuple[Column[Slot], ...]:
     return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
 
 
-OF_WORKERS = frozenset(
-    (STATE, "mem", "cpu", "run", "ready", "results", TASK, "rss", "spill", "restarts")
-)
-"""The columns that say something of a worker without a GPU."""
+OF_GPUS = frozenset(("power", "temp", "clock", "ecc"))
+SAME = {"cpu": "util", "rss": "mem"}
+"""Columns of a CPU worker that say what another says."""
+
+
+def of_cpu_workers(columns: Sequence[Column[Slot]]) -> list[Column[Slot]]:
+    """Return those columns that say something of CPU workers, each thing once."""
+    keys = {column.key for column in columns}
+    return [
+        replace(column, title="CPU") if column.key == "util" else column
+        for column in columns
+        if column.key not in OF_GPUS and SAME.get(column.key) not in keys
+    ]

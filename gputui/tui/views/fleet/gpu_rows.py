@@ -14,7 +14,7 @@ from gputui.tui.rendering.columns import Cell, Column, fitting, row
 from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.lines import Line, Part, faded, fitted
 from gputui.tui.rendering.marks import slot_state
-from gputui.tui.views.fleet.gpu_columns import HISTORY, OF_WORKERS, STATE, TASK
+from gputui.tui.views.fleet.gpu_columns import HISTORY, STATE, TASK, of_cpu_workers
 from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.host_rows import MARK, group_row
 from gputui.tui.views.fleet.selection import Selection, alarm_role
@@ -40,7 +40,7 @@ class GpuRows:
         self._name_width = min(NAME_MOST, max([4 if selection.on_gpus else 6, *map(len, names)]))
         self._width = width
         if not selection.on_gpus:
-            columns = [column for column in columns if column.key in OF_WORKERS]
+            columns = of_cpu_workers(columns)
         cells: dict[str, Cell[Slot]] = {
             STATE: self._state, TASK: self._task, HISTORY: self._history
         }  # fmt: skip
@@ -115,9 +115,6 @@ class GpuRows:
         return first, (" ", ""), (fitted(fmt.safe(self._name(slot)), self._name_width), role)
 
     def _history(self, slot: Slot, width: int) -> Line:
-        if slot.device is None:
-            return [(" " * width, "")]
-        steps = self._watched.history.steps(
-            slot.device.uuid, Metric.UTILIZATION, Span.MINUTES_2, 2 * width
-        )
+        key = slot.device.uuid if slot.device else slot.key
+        steps = self._watched.history.steps(key, Metric.UTILIZATION, Span.MINUTES_2, 2 * width)
         return [spark(fmt.shares(steps), width)]

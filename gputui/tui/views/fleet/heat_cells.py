@@ -11,7 +11,12 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import HEATS
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_mark
-from gputui.tui.views.fleet.gpu_columns import memory_share, reading, share
+from gputui.tui.views.fleet.gpu_columns import (
+    memory_share,
+    reading,
+    share,
+    utilization_share,
+)
 
 CELL, IDLE, ABSENT = "▇", "□", "·"
 COOL_C, HOT_C = 30.0, 90.0
@@ -61,7 +66,7 @@ class HeatLook:
         """Return where on the ramp a slot is, None where it cannot be said."""
         match self.metric:
             case HeatMetric.UTILIZATION:
-                return share(reading(slot, "utilization_percent"), 100)
+                return utilization_share(slot)
             case HeatMetric.MEMORY:
                 return memory_share(slot)
             case HeatMetric.POWER:

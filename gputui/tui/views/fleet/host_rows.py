@@ -1,7 +1,7 @@
 """A host and its slots → a row: the line over its GPUs, or the whole host in one line. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gputui.slots import Slot
@@ -19,7 +19,7 @@ from gputui.tui.rendering.columns import (
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.rendering.marks import host_state
-from gputui.tui.totals import Total, total_of
+from gputui.tui.totals import Total, total_of, total_of_hosts
 from gputui.tui.views.fleet.gpu_columns import HOT_C, share
 from gputui.tui.views.fleet.heat_cells import HeatLook
 from gputui.tui.views.fleet.selection import Selection, alarm_role
@@ -46,8 +46,9 @@ class HostRow:
 
     @property
     def total(self) -> Total:
-        """Its GPUs taken together."""
-        return total_of([slot.device for slot in self.slots if slot.device is not None])
+        """Its GPUs taken together; without any, its CPUs and memory."""
+        devices = [slot.device for slot in self.slots if slot.device is not None]
+        return total_of(devices) if devices else total_of_hosts([self.host.reading])
 
     @property
     def hottest_c(self) -> float | None:
@@ -155,6 +156,22 @@ HOST_COLUMNS: tuple[Column[HostRow], ...] = (
 )  # fmt: skip
 
 
+ON_CPUS = {
+    GLYPHS: "WORKERS", "util": "CPU", "mem": "MEM", "power": "", "temp": "", "cpu": "", "memory": ""
+}  # fmt: skip
+"""What columns are called where there is no GPU; "" says nothing more there."""
+
+
+def of_cpu_hosts(columns: Iterable[Column[HostRow]]) -> list[Column[HostRow]]:
+    """Return those columns that say something of hosts without GPUs."""
+    titles = [(each, ON_CPUS.get(each.key, each.title)) for each in columns]
+    return [
+        replace(each, title=title, width=max(each.width, len(title)))
+        for each, title in titles
+        if title
+    ]
+
+
 MARK = "▌"
 NAME_MOST = 24
 GLYPHS_LEAST = 8
@@ -175,6 +192,8 @@ class HostRows:
             else column
             for column in HOST_COLUMNS
         ]
+        if not selection.on_gpus:
+            columns = of_cpu_hosts(columns)
         self.columns: tuple[Fitted[HostRow], ...] = fitting(columns, width - self._names - 2)
 
     @property

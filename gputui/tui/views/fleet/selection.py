@@ -7,14 +7,19 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 from gputui.alarms import SERIOUS, AlarmKind
-from gputui.slots import Slot, SlotState
+from gputui.slots import Slot, SlotState, on_gpus
 from gputui.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_state
-from gputui.tui.views.fleet.gpu_columns import COLUMNS, memory_share
+from gputui.tui.views.fleet.gpu_columns import (
+    COLUMNS,
+    memory_of,
+    memory_share,
+    utilization_share,
+)
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HostCells
 
@@ -43,7 +48,7 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "alarm": lambda slot: "",
     },
     numbers={
-        "util": _of_device("utilization_percent"),
+        "util": lambda slot: _percent(utilization_share(slot)),
         "temp": _of_device("temperature_c"),
         "power": _of_device("power_w"),
         "clock": _of_device("sm_clock_mhz"),
@@ -56,7 +61,7 @@ SLOT_FIELDS: Fields[Slot] = Fields(
         "ready": lambda slot: slot.total("ready"),
         "restarts": lambda slot: slot.total("restarts"),
     },
-    sizes={"mem": lambda slot: _used(slot)},
+    sizes={"mem": lambda slot: memory_of(slot)[0]},
     choices={"state": (*SlotState, *HostState)},
 )
 
@@ -71,11 +76,6 @@ HOST_FIELDS: Fields[HostStatus] = Fields(
     numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
     choices={"state": (*SlotState, *HostState)},
 )
-
-
-def _used(slot: Slot) -> float | None:
-    """Return the bytes of memory in use; of a CPU worker, its own."""
-    return slot.device.memory_used_bytes if slot.device else slot.total("rss_bytes")
 
 
 def _percent(fraction: float | None) -> float | None:
@@ -201,7 +201,7 @@ class Selection:
     @property
     def on_gpus(self) -> bool:
         """Whether anything shown is a GPU; else they are CPU workers."""
-        return not self.slots or any(slot.device is not None for slot in self.slots.values())
+        return on_gpus(self.slots.values())
 
     def described(self, key: str | None) -> Line:
         """Return what is under the cursor in words: a slot, or a host."""
@@ -211,15 +211,13 @@ class Selection:
             return [(f"  {fmt.safe(host.name)}", "title"), (f" {state}", role)]
         if slot is None:
             return []
-        device = slot.device
-        parts: list[Part] = [
+        used, total = memory_of(slot)
+        busy = fmt.number(_percent(utilization_share(slot)))
+        return [
             (f"  {fmt.safe(slot.key)}", "title"),
             (f" {MARKS[slot.state].word}", ""),
+            (f" {busy}% {fmt.memory(used, total)}", ""),
         ]
-        if device is not None:
-            memory = fmt.memory(device.memory_used_bytes, device.memory_total_bytes)
-            parts.append((f" {fmt.number(device.utilization_percent)}% {memory}", ""))
-        return parts
 
     @property
     def size(self) -> Part:
