@@ -26,7 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
-from gputui.protocol.codec import decode
+from gputui.protocol.deltas import Incoming
 from gputui.protocol.outgoing import Outgoing, Prepared
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, memory_streams
@@ -80,7 +80,7 @@ class Channel(Generic[Sent, Received]):
         self.stream = stream
         self.banner: deque[str] = deque(maxlen=BANNER_LINES)
         """What was skipped before a marker: often the reason why it did not come."""
-        self._receives = receives
+        self._incoming = Incoming(receives, line_bytes)
         self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
         self._outgoing = Outgoing(queue_bytes, MAX_FLOODS)
         self._wake = asyncio.Event()
@@ -113,9 +113,10 @@ class Channel(Generic[Sent, Received]):
         if line is None:
             return None
         if len(line) < LONG_LINE_BYTES:
-            message: Received = decode(line, self._receives)
+            message: Received = self._incoming.decode(line)
         else:
-            message = await asyncio.to_thread(decode, line, self._receives)
+            message = await asyncio.to_thread(self._incoming.decode, line)
+        self._lines.charge(self._incoming.size - len(line))
         return message
 
     def __aiter__(self) -> Self:
@@ -252,6 +253,10 @@ class Lines:
         self._lines_this_second += 1
         self._bytes_this_second += len(line)
         return line
+
+    def charge(self, size: int) -> None:
+        """Count so much more as read."""
+        self._bytes_this_second += size
 
     def _add(self, chunk: bytes) -> None:
         head, *rest = chunk.split(b"\n")

@@ -9,8 +9,8 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass, make_dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
@@ -37,9 +37,12 @@ MAX_KNOWN_SHAPES = 256
 def encode(message: object) -> bytes:
     """Return the message as one line, newline included."""
     kind: Any = type(message)
-    row = [kind.__name__, *_encoder(kind)(message)]
-    text = json.dumps(row, separators=(",", ":"), ensure_ascii=False)
-    return text.encode("utf-8", "replace") + b"\n"
+    return to_line([kind.__name__, *_encoder(kind)(message)])
+
+
+def to_line(row: list[Any]) -> bytes:
+    """Return a JSON array as one line."""
+    return JSON.encode(row).encode("utf-8", "replace") + b"\n"
 
 
 def decode(line: bytes, messages: Any) -> Any:
@@ -58,19 +61,19 @@ def decode(line: bytes, messages: Any) -> Any:
     gputui.errors.ProtocolError: Ping.number is list, not int: ["Ping", ["seven"]]
     """
     try:
-        name, *values = _parse(line)
-        return _decoder(_by_name(messages)[name])(values)
+        name, *values = parse(line)
+        return _decoder(by_name(messages)[name])(values)
     except WrongTypeError as error:
-        raise ProtocolError(f"{error}: {_shown(line)}") from error
+        raise ProtocolError(f"{error}: {shown(line)}") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ProtocolError(f"not a message of this version: {_shown(line)}") from error
+        raise ProtocolError(f"not a message of this version: {shown(line)}") from error
 
 
 class WrongTypeError(Exception):
     """A field that is not of the type which its message declares."""
 
 
-def _parse(line: bytes) -> Any:
+def parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
     # Given bytes, json.loads would take half of a surrogate pair.
     value = (BOUNDED if _may_be_large(line) else PLAIN).decode(line.decode())
@@ -107,19 +110,20 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not a number")
 
 
+JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+"""Made once, as the next two: `json` with an option makes one for each line."""
 PLAIN = json.JSONDecoder(parse_constant=_refuse)
-"""Made once: `json.loads` with an option makes one for each line."""
 BOUNDED = json.JSONDecoder(
     parse_constant=_refuse, parse_int=_bounded_int, parse_float=_bounded_float
 )
 
 
-def _shown(line: bytes) -> str:
+def shown(line: bytes) -> str:
     return line[:80].decode("utf-8", "replace").strip()
 
 
 @cache
-def _by_name(messages: Any) -> dict[str, type]:
+def by_name(messages: Any) -> dict[str, type]:
     """Return the classes of a union by their names on the wire."""
     return {kind.__name__: kind for kind in typing.get_args(messages) or (messages,)}
 
@@ -151,7 +155,7 @@ def _encoder(kind: Any) -> Encoder:
 
 def _outward(hint: Any) -> Callable[[Any], Any] | None:
     """Return how a field of this type is made JSON, None where it already is."""
-    hint = _without_none(hint)
+    hint = without_none(hint)
     if is_dataclass(hint) and isinstance(hint, type):
         return _encoder(hint)
     if typing.get_origin(hint) is tuple:
@@ -172,7 +176,7 @@ def _decoder(kind: Any) -> Decoder:
     names = [field.name for field in fields(kind)]
     hints = typing.get_type_hints(kind)
     nested = [
-        (i, name, convert, _may_be_none(hints[name]))
+        (i, name, convert, may_be_none(hints[name]))
         for i, name in enumerate(names)
         if (convert := _inward(hints[name]))
     ]
@@ -213,7 +217,7 @@ def _maker(kind: Any) -> Decoder:
     """
     if hasattr(kind, "__post_init__"):  # it checks what the fields' types do not say
         return lambda values: kind(*values)
-    twin = make_dataclass(kind.__name__, [field.name for field in fields(kind)], slots=True)
+    twin = _twin(kind)
 
     def make(values: list[Any]) -> Any:
         made = twin(*values)
@@ -223,12 +227,61 @@ def _maker(kind: Any) -> Decoder:
     return make
 
 
+@cache
+def _twin(kind: Any) -> Any:
+    return make_dataclass(kind.__name__, [field.name for field in fields(kind)], slots=True)
+
+
+def rows_of(kind: Any, columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+    """Return values of a dataclass, given all values of each field; their types are not checked."""
+    if hasattr(kind, "__post_init__"):
+        return tuple(map(kind, *columns))
+    rows = tuple(map(_twin(kind), *columns))
+    for row in rows:
+        row.__class__ = kind
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCheck:
+    """How all values of a field are taken from JSON."""
+
+    check: Callable[[Any], Sequence[Any]]
+    """Returns them as they are to be; raises WrongTypeError, TypeError, KeyError or ValueError."""
+    text: bool
+    """Whether there is text in it."""
+
+
+def column_of(kind: Any, name: str, hint: Any) -> ColumnCheck:
+    """Return how a field that holds no dataclass is taken."""
+    allowed, convert = _plain_types(hint), _inward(hint)
+
+    def plain(values: Any) -> Sequence[Any]:
+        if not allowed.issuperset(map(type, values)):
+            wrong = next(value for value in values if type(value) not in allowed)
+            raise _wrong(kind, name, wrong, hint)
+        return tuple(values)
+
+    def converted(values: Any) -> Sequence[Any]:
+        assert convert is not None
+        if may_be_none(hint):
+            return tuple([None if value is None else convert(value) for value in values])
+        return tuple(map(convert, values))
+
+    def check(values: Any) -> Sequence[Any]:
+        if type(values) is not list:
+            raise TypeError
+        return converted(values) if convert else plain(values)
+
+    return ColumnCheck(check, text=without_none(hint) not in (int, float, bool))
+
+
 def _inward(hint: Any) -> Decoder | None:
     """Return how a field of this type is made from JSON, None where it already is.
 
     What it returns raises TypeError, KeyError or ValueError for a value that does not fit.
     """
-    hint = _without_none(hint)
+    hint = without_none(hint)
     if isinstance(hint, type) and issubclass(hint, StrEnum):
         return {member.value: member for member in hint}.__getitem__
     if is_dataclass(hint) and isinstance(hint, type):
@@ -263,11 +316,11 @@ def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
 
 def _plain_types(hint: Any) -> frozenset[type]:
     """Return the types that JSON may give for a field of a plain type."""
-    allowed = {float, int} if (plain := _without_none(hint)) is float else {plain}
-    return frozenset(allowed | ({type(None)} if _may_be_none(hint) else set()))
+    allowed = {float, int} if (plain := without_none(hint)) is float else {plain}
+    return frozenset(allowed | ({type(None)} if may_be_none(hint) else set()))
 
 
-def _may_be_none(hint: Any) -> bool:
+def may_be_none(hint: Any) -> bool:
     return isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
 
 
@@ -277,7 +330,7 @@ def _wrong(kind: type, name: str, value: Any, hint: Any) -> WrongTypeError:
     return WrongTypeError(f"{kind.__name__}.{name} is {found}, not {expected}")
 
 
-def _without_none(hint: Any) -> Any:
+def without_none(hint: Any) -> Any:
     """Return X for X | None."""
     if isinstance(hint, types.UnionType):
         rest = [part for part in typing.get_args(hint) if part is not type(None)]

@@ -6,17 +6,20 @@ from typing import Any
 
 from gputui.errors import ProtocolError
 from gputui.protocol.codec import encode
+from gputui.protocol.deltas import Columns
 from gputui.protocol.shared import Delivery, Flood, delivery_of
 
 
 class Prepared:
     """A message for several channels: its line is made once, when the first of them sends it."""
 
-    __slots__ = ("_line", "message")
+    __slots__ = ("_after", "_columns", "_line", "message")
 
     def __init__(self, message: object) -> None:
         self.message = message
         self._line: bytes | None = None
+        self._columns: Columns | None = None
+        self._after: tuple[Columns, bytes] | None = None
 
     @property
     def line(self) -> bytes:
@@ -24,6 +27,18 @@ class Prepared:
         if self._line is None:
             self._line = encode(self.message)
         return self._line
+
+    def columns(self, before: Columns | None) -> Columns:
+        """Return the message taken apart; `before` is what was sent before it somewhere."""
+        if self._columns is None:
+            self._columns = Columns(self.message, before)
+        return self._columns
+
+    def line_after(self, before: Columns) -> bytes:
+        """Return its changes since the message that was sent before it, as a line."""
+        if self._after is None or self._after[0] is not before:
+            self._after = before, self.columns(before).line_after(before)
+        return self._after[1]
 
 
 @dataclass(slots=True)
@@ -48,6 +63,8 @@ class Outgoing:
         self._latest: dict[Any, QueuePlace] = {}
         self._floods: deque[QueuePlace] = deque()
         self._left_out: dict[Any, Flood] = {}
+        self._sent: dict[type, Columns] = {}
+        """The last message of each class that goes as changes."""
 
     def put(self, message: object) -> None:
         """Add a message, or a `Prepared` one.
@@ -72,7 +89,8 @@ class Outgoing:
                 continue
             if place.delivery is Delivery.LATEST:
                 del self._latest[place.key]
-            elif place.delivery is Delivery.FLOOD:
+                return self._latest_line(prepared)
+            if place.delivery is Delivery.FLOOD:
                 self._floods.popleft()
                 if left_out := self._left_out.pop(place.key, None):
                     assert isinstance(prepared.message, Flood)
@@ -83,6 +101,13 @@ class Outgoing:
         if self._left_out:
             return encode(self._left_out.popitem()[1])
         return None
+
+    def _latest_line(self, prepared: Prepared) -> bytes:
+        """Return a line with what changed since the last of the class; the first goes whole."""
+        kind = type(prepared.message)
+        before = self._sent.get(kind)
+        self._sent[kind] = prepared.columns(before)
+        return prepared.line if before is None else prepared.line_after(before)
 
     def clear(self) -> None:
         """Forget all that waits."""

@@ -23,7 +23,10 @@ class Delivery(Enum):
     STATE = auto()
     """Never left out. A peer that lets too many of them wait is hung up on."""
     LATEST = auto()
-    """Takes the place of one of its class that waits, or of its class and `delivery_key`."""
+    """Takes the place of one of its class that waits, or of its class and `delivery_key`.
+
+    Sent again and again, it goes as what changed since the last of its class (`deltas`).
+    """
     FLOOD = auto()
     """Past a bound the oldest are left out, and counted in the next of the same key."""
 

@@ -27,7 +27,9 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.codec import decode, encode
+from gputui.protocol.channel import LINE_BYTES
+from gputui.protocol.codec import encode
+from gputui.protocol.deltas import Incoming
 from gputui.tls import security
 from tests.processes import nothing_left
 
@@ -54,6 +56,7 @@ class Driver:
         """A command that runs the relay, in front of it."""
         self.seen: list[FromAgent] = []
         self.relay: asyncio.subprocess.Process
+        self.incoming: Incoming
 
     async def connect(self) -> Facts:
         """Start a relay and return the agent's facts."""
@@ -66,6 +69,7 @@ class Driver:
         )
         assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
+        self.incoming = Incoming(FromAgent, LINE_BYTES)
         head = VERSION, self.cluster_id, "host", self.lease_s, self.interval_s
         self.send(Configure(*head, env=(), cluster=self.cluster))
         return await self.wait_for(Facts)
@@ -79,7 +83,7 @@ class Driver:
         assert self.relay.stdout
         async with asyncio.timeout(self.bound_s):
             while line := await self.relay.stdout.readline():
-                message = decode(line, FromAgent)
+                message = self.incoming.decode(line)
                 self.seen.append(message)
                 if isinstance(message, Telemetry):
                     self.send(Ping(0))

@@ -12,12 +12,14 @@ import argparse
 import asyncio
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -53,7 +55,7 @@ from gputui.protocol.scheduler import (
 )
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import SocketStream
-from gputui.readings import HostReading
+from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import Event, HostState, Snapshot
 
 VARIANTS = 5
@@ -109,16 +111,34 @@ class Agent(SimulatedAgent):
         found = [SimulatedGpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
         super().__init__(host, number, found)
         self._variants = itertools.cycle(
-            [tuple(gpu.read(self.rng, self._load()) for gpu in found) for _ in range(VARIANTS)]
+            [tuple(self._read(gpu) for gpu in found) for _ in range(VARIANTS)]
         )
+        self._busy = itertools.cycle(range(10, 10 + VARIANTS))
 
-    def _load(self) -> Load:
-        return Load(1, self.host, 100.0 * self.rng.random(), 2**36)
+    def _read(self, gpu: SimulatedGpu) -> DeviceReading:
+        """Return a reading in which all is another value that changes on a GPU at work."""
+        load = Load(1, f"{self.host}:gpu{gpu.label}", 100.0 * self.rng.random(), 2**36)
+        reading, by = gpu.read(self.rng, load), self.rng.randrange(2**33)
+        return replace(
+            reading,
+            memory_used_bytes=(reading.memory_used_bytes or 0) + by,
+            sm_clock_mhz=1500.0 + self.rng.randrange(480),
+            processes=tuple(
+                replace(each, memory_bytes=(each.memory_bytes or 0) + by)
+                for each in reading.processes
+            ),
+        )
 
     def telemetry(self) -> Telemetry:
         """Return the next of the readings."""
-        readings = tuple(WorkerReading(name, 99.0, 2**31, 40) for name in self.workers)
-        host = HostReading(12.5, MEMORY_BYTES // 4, MEMORY_BYTES, 9.0, 1e6, 1e6, 2**40)
+        busy = next(self._busy)
+        readings = tuple(
+            WorkerReading(name, 90.0 + (busy + place) % 10, 2**31 + busy * 2**20, 40)
+            for place, name in enumerate(self.workers)
+        )
+        host = HostReading(
+            float(busy), busy * 2**30, MEMORY_BYTES, 0.5 * busy, 1e6 * busy, 9e5 * busy, 2**40
+        )
         return Telemetry(time.time(), host, next(self._variants), readings)
 
 
@@ -156,15 +176,33 @@ class HostStream(SocketStream):
 async def schedule(names: list[str]) -> None:
     """Be a scheduler that knows these workers, and counts them every second."""
     channel = Channel(await SocketStream.of_pipes(0, os.dup(1)), ToScheduler)
-    workers = tuple(
-        WorkerCounts(name, "tls://10.1.0.1:40000", "running", 1, 1, 2, 8, 2**30, 0, 2**33)
-        for name in names
-    )
-    counts = Counts(0.0, workers, (), 100_000, 5_000, 1, 0)
+    rng = random.Random(0)
+
+    def counts() -> Counts:
+        """Return counts in which those of every worker at work are others each time."""
+        workers = tuple(
+            WorkerCounts(
+                name=name,
+                address="tls://10.1.0.1:40000",
+                status="running",
+                nthreads=1,
+                executing=int(rng.random() < 0.9),
+                ready=rng.randrange(5),
+                in_memory=rng.randrange(40),
+                managed_bytes=rng.randrange(2**33),
+                spilled_bytes=0,
+                memory_limit_bytes=2**33,
+                current_task=rng.choice(("matmul", "sum", None)),
+            )
+            for name in names
+        )
+        return Counts(time.time(), workers, (), 100_000, 5_000, 1, 0)
+
+    variants = itertools.cycle([counts() for _ in range(VARIANTS)])
 
     async def count() -> None:
         while True:
-            channel.send(counts)
+            channel.send(next(variants))
             await asyncio.sleep(1.0)
 
     counting: asyncio.Task[None] | None = None

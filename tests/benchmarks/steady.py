@@ -22,15 +22,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from gputui.demo import Shape
-from gputui.protocol.codec import encode
+from gputui.protocol.channel import Channel
 from gputui.protocol.frontend import (
     EventHappened,
+    FromFrontend,
     HistoryTaken,
     SnapshotTaken,
     SubscribeLogs,
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
+from gputui.protocol.streams import SocketStream
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
 from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
@@ -197,15 +199,18 @@ async def serve(lived: Timelapse, socket: Path, load: str) -> None:
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        writer.write(encode(lived.link.attached))
+        link = Channel[ToFrontend, FromFrontend](SocketStream(reader, writer), FromFrontend)
+        link.send(lived.link.attached)
         due = time.monotonic()
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             for number, messages in enumerate(LOADS[load](lived)):
-                lines = [encode(message) for message in messages]
                 if number == 0:
                     print(time.monotonic(), flush=True)
-                writer.writelines(lines)
-                await writer.drain()
+                for message in messages:
+                    link.send(message)
+                    await link.flush(None)
+                if link.broken:
+                    return
                 due += interval_s
                 await asyncio.sleep(due - time.monotonic())
 

@@ -225,7 +225,7 @@ def _frontend(path: str) -> Iterator[FrontendConnection]:
 def _count(link: socket.socket, frontend: FrontendConnection) -> None:
     with link.makefile("rb") as lines:
         for line in lines:
-            if line.startswith(b'["SnapshotTaken"'):
+            if b'"SnapshotTaken"' in line[:30]:
                 frontend.snapshots += 1
                 frontend.bytes += len(line)
 

@@ -54,7 +54,12 @@ def _history(host: str, keys: list[str], rows: int, at: float) -> HistoryTaken:
 
 def one_wrong(message: object) -> st.SearchStrategy[bytes]:
     """Return lines like that of a message, with one value somewhere replaced by anything."""
-    row = json.loads(encode(message))
+    return one_wrong_in(encode(message))
+
+
+def one_wrong_in(line: bytes) -> st.SearchStrategy[bytes]:
+    """Return lines like this one, with one value somewhere replaced by anything."""
+    row = json.loads(line)
     return st.tuples(st.sampled_from(list(_places(row))), ANYTHING).map(
         lambda pair: json.dumps(_replaced(row, *pair)).encode()
     )
