@@ -46,7 +46,7 @@ SMALLEST = (60, 15)
 
 
 ALWAYS = {"run": 1, "command": 2, "help": 3, "quit": 4}
-"""Commands that the line of keys ends with, at any width."""
+"""Commands that the line of keys ends with at any width, dim where they cannot be called."""
 
 
 class ScreenApp(App[int]):
@@ -281,10 +281,11 @@ class ScreenApp(App[int]):
             each
             for each in self.registry.in_view(self.stage.current)
             if each.hint and not (each.changes and self.readonly)
-            if each.name in ALWAYS or not self.calls.why_not(each)
+            if each.name in ALWAYS or self.calls.offered(each)
         ]
         keys = sorted(offered, key=lambda each: ALWAYS.get(each.name, 0))
-        self._bottom.show(None if self._is_small else self.view, self.stage.current, keys)
+        dim = [each.name for each in keys if self.calls.why_not(each)]
+        self._bottom.show(None if self._is_small else self.view, self.stage.current, keys, dim)
 
     def simulate(self) -> None:
         """Keep what is chosen from now on, and what was run, apart from that of real clusters."""
@@ -312,6 +313,7 @@ class ScreenApp(App[int]):
         if self.person.login_asks:
             help_ = "A answers what its machine asks"
         self.person.show_question()
+        self.draw_crumbs()
         self._top.lose(f"{heard} ({silent_s:.0f} s)", f"{sentence}\n{help_}   q quit")
 
     def warn(self, text: str) -> None:

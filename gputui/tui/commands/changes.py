@@ -26,6 +26,7 @@ from gputui.tui.commands.targets import (
     at_stake,
     by_host,
     free_slots,
+    names_worker,
     preview_lines,
     wanted_workers,
     workers_named,
@@ -181,6 +182,16 @@ def _no_cluster(app: "ScreenApp") -> str:
     return "" if app.watched.snapshot else "the cluster has not answered yet"
 
 
+def _no_workers(app: "ScreenApp") -> str:
+    snapshot = app.watched.snapshot
+    return "" if snapshot and snapshot.workers else "no workers yet"
+
+
+def _no_worker_there(app: "ScreenApp") -> str:
+    targets = app.view.targets() if app.view else ()
+    return "" if names_worker(app.watched.slots, targets) else "no worker there"
+
+
 def _no_source(app: "ScreenApp") -> str:
     return "" if _hosts_source(app) else "this cluster was not started from a file"
 
@@ -214,7 +225,7 @@ COMMANDS = tuple(
         ),
         Command(
             "retire", "Retire workers: move their results, then stop them", _retire, "x", "[NAME…]",
-            "retire", unavailable=_no_cluster, suggest=workers,
+            "retire", unavailable=_no_workers, pointless=_no_worker_there, suggest=workers,
         ),
         Command(
             "start", "Start workers on free GPUs", _add_workers, "a", "[NAME…]",
@@ -222,7 +233,8 @@ COMMANDS = tuple(
         ),
         Command(
             "restart", "Restart workers: those named, or all", _restart, "R", "[NAME…|all]",
-            "restart", unavailable=_no_cluster, suggest=either("all", then=workers),
+            "restart", unavailable=_no_workers, pointless=_no_worker_there,
+            suggest=either("all", then=workers),
         ),
         Command("add", "Add hosts", _add_hosts, "", "HOST [key=value…]"),
         Command("remove", "Remove hosts", _remove_hosts, "", "HOST…", suggest=hosts),

@@ -56,6 +56,9 @@ class Command:
     """Whether it changes the cluster; `--readonly` takes it away."""
     unavailable: Unavailable = always
     """Why it is not to be had now, "" when it is; called with the app or the view."""
+    pointless: Unavailable = always
+    """Why it does nothing to what is under the cursor; what is typed after its name makes up
+    for that, so that it only leaves the line of keys."""
     suggest: Suggest = nothing
     """What `tab` completes the words after its name to."""
     at_once: bool = False
@@ -236,3 +239,7 @@ class Calls:
         if self.elsewhere(command):
             return f"in the {command.view} view only"
         return command.unavailable(self._target(command))
+
+    def offered(self, command: Command) -> bool:
+        """Whether a command's key does something now."""
+        return not self.why_not(command) and not command.pointless(self._target(command))

@@ -87,6 +87,16 @@ def _means(key: str, name: str, host: str) -> bool:
     return key in (name, host) or name.startswith(key + ".") or fnmatchcase(name, key)
 
 
+def names_worker(slots: Iterable[Slot], keys: Sequence[str]) -> bool:
+    """Return whether these keys of hosts, slots or workers name a worker."""
+    wanted = set(keys)
+    return any(
+        not wanted.isdisjoint((slot.key, slot.host.name, *(each.name for each in slot.workers)))
+        for slot in slots
+        if slot.workers
+    )
+
+
 def free_slots(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
     """Return those of the slots meant that have no worker and may have one."""
     return tuple(

@@ -1,7 +1,7 @@
 """The lines around a view, as parts: status above, crumbs and keys below. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
@@ -148,25 +148,32 @@ def _state(snapshot: Snapshot) -> list[Part]:
     ]
 
 
+KEYS = ("key", "off")
+"""The roles of a key that can be pressed, and of one that cannot now."""
 LAST = 4
 """Commands that the line of keys always ends with."""
 
 
 def keys_line(
-    commands: Iterable[Command], views: Iterable[tuple[str, str]], current: str, width: int
+    commands: Iterable[Command],
+    views: Iterable[tuple[str, str]],
+    current: str,
+    width: int,
+    dim: Collection[str] = (),
 ) -> Line:
     """Return the line of keys: the views, the present one marked, then commands that fit whole.
 
     The last four of the commands are shown in any case, by their keys alone where there is no
-    room for more: they are the way to all others. The views' names give way after that.
+    room for more: they are the way to all others. The views' names give way after that. Commands
+    that cannot be called now may be `dim`.
     """
     shown = [each for each in commands if each.hint and each.key]
-    always = [part for each in shown[-LAST:] for part in _hint(each)]
+    always = [part for each in shown[-LAST:] for part in _hint(each, each.name in dim)]
     parts: list[Part] = []
     for key, name in views:
         parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
     if _width(parts) + _width(always) > width:  # all but the first say enough by their keys
-        always = [part for part in always if part[1] == "key" or part == always[1]]
+        always = [part for part in always if part[1] in KEYS or part == always[1]]
     if _width(parts) + _width(always) > width:
         parts = [part for part in parts if part[1] or part[0] == " "]
     room = width - _width(parts) - _width(always)
@@ -178,8 +185,8 @@ def keys_line(
     return [*parts, *always]
 
 
-def _hint(command: Command) -> Line:
-    return [(f" {key_name(command.key)}", "key"), (f" {command.hint}", "dim")]
+def _hint(command: Command, dim: bool = False) -> Line:
+    return [(f" {key_name(command.key)}", KEYS[dim]), (f" {command.hint}", "dim")]
 
 
 def _width(line: Line) -> int:

@@ -168,7 +168,7 @@ def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: boo
     styles["heading"] = Style(bold=True, dim=True)
     styles["rule"] = Style(dim=True)
     styles["found"] = Style(reverse=True)
-    styles["dim"] = Style(dim=True)
+    styles["dim"] = styles["off"] = Style(dim=True)
     styles["lost"] = styles["bad"] + Style(reverse=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)

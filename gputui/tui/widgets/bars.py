@@ -1,7 +1,7 @@
 """The lines around the body: status and banner above it; below it what is shown, and the keys."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from textwrap import wrap
 
 from textual import events
@@ -63,7 +63,7 @@ def key_at(line: Line, x: int) -> str:
     """
     key, begin = "", 0
     for text, role in line:
-        key = text.strip() if role == "key" else key
+        key = text.strip() if role in ("key", "off") else key
         begin += len(text)
         if x < begin:
             return key
@@ -139,8 +139,10 @@ class BottomBars(Vertical):
         yield self._crumbs
         yield self._keys
 
-    def show(self, view: View | None, current: str, commands: Iterable[Command]) -> None:
-        """Draw what a view says of itself, and the keys of these commands.
+    def show(
+        self, view: View | None, current: str, commands: Iterable[Command], dim: Collection[str]
+    ) -> None:
+        """Draw what a view says of itself, and the keys of these commands, some of them dim.
 
         `view` is None where it is not to be seen.
         """
@@ -148,7 +150,7 @@ class BottomBars(Vertical):
             self._said = []
         self._put(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        keys = frame.keys_line(commands, views, current, self.size.width)
+        keys = frame.keys_line(commands, views, current, self.size.width, dim)
         self._keys.put_keys(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:

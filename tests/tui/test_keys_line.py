@@ -1,0 +1,63 @@
+"""The line of keys offers what can be done now, in every state of a cluster."""
+
+import pytest
+from textual.pilot import Pilot
+
+from gputui.snapshot import HostState, Snapshot
+from gputui.tui.widgets.bars import Keys
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees, sees_not
+
+STARTING = snapshot(host("h", state=HostState.CONNECTING))
+FAILED = snapshot(host("h", state=HostState.FAILED, reason="no route"))
+RUNNING = snapshot(host("h", device(0), device(1)), workers=(worker(0),))
+WIDE = (200, 30)
+
+
+def offered(pilot: "Pilot[int]") -> str:
+    return seen(pilot).splitlines()[-1]
+
+
+def is_dim(pilot: "Pilot[int]", key: str) -> bool:
+    """Return whether a key is drawn as one that cannot be pressed."""
+    return (f" {key}", "off") in pilot.app.query_one(Keys)._line
+
+
+@pytest.mark.parametrize("state", [STARTING, FAILED])
+@pytest.mark.parametrize("view", "0123456")
+async def test_without_workers_nothing_is_offered_that_needs_one(
+    state: Snapshot, view: str
+) -> None:
+    on = Still(state)
+    async with on.app.run_test(size=WIDE) as pilot:
+        await sees(pilot, "workers 0/0")
+        await pilot.press(view)
+        await sees(pilot, "+ scale", "q quit")
+        assert "retire" not in offered(pilot) and "restart" not in offered(pilot)
+        assert is_dim(pilot, "c") and not is_dim(pilot, "q")
+        await pilot.press("c")
+        await sees(pilot, "run: no worker is up yet")
+
+
+async def test_workers_are_retired_where_the_cursor_is_on_one_or_on_their_host() -> None:
+    on = Still(RUNNING)
+    async with on.app.run_test(size=WIDE) as pilot:
+        await sees(pilot, "x retire R restart", "h ● ready")
+        assert not is_dim(pilot, "c")
+        await pilot.press("j")
+        await sees(pilot, "x retire R restart", "h:gpu0 idle")
+        await pilot.press("j")
+        await sees(pilot, "h:gpu1 free")
+        await sees_not(pilot, "x retire")
+        await pilot.press("2")
+        await sees(pilot, "1 worker", "x retire")
+        await pilot.press("6")
+        await sees_not(pilot, "x retire", "r repeat", "x cancel")
+
+
+async def test_a_screen_that_only_reads_offers_no_change() -> None:
+    on = Still(RUNNING, readonly=True)
+    async with on.app.run_test(size=WIDE) as pilot:
+        await sees(pilot, "read-only", "/ filter")
+        for text in ("retire", "restart", "scale", "c run"):
+            assert text not in offered(pilot)
