@@ -31,6 +31,7 @@ from gputui.tasks import Shared
 from gputui.tls import guard_ports, security
 from gputui.worker import cudf_frames
 from gputui.worker.device import Device
+from gputui.worker.gathering import NearFirst
 from gputui.worker.transfers import set_up as set_up_transfers
 from gputui.worker.transfers.comm import WorkerComm, serve_readers
 from gputui.worker.transfers.packing import worth_lending
@@ -142,6 +143,8 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
         metrics={**DEFAULT_METRICS, "gputui": Metrics(spec, device)},
     )
     worker.device = device
+    if device:
+        worker.state.__class__ = NearFirst
     worker.batched_stream.interval = SEND_EVERY_S
     serve_readers(worker)
     loop = asyncio.get_running_loop()

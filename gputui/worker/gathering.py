@@ -1,0 +1,43 @@
+"""How much a worker asks of another in one message: more of one that lends it device memory.
+
+Dask asks a worker for values of 50 MB at a time, and for more once these have come. That bounds
+what a message holds where values travel as bytes; between workers of one host handles travel,
+and each message is milliseconds in which nothing else comes from that worker.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import dask.config
+from dask.utils import parse_bytes
+from distributed.comm.addressing import get_address_host
+from distributed.worker_state_machine import WorkerState
+
+NEAR_BYTES = 2**30
+"""At once, of a worker of this host: 10 ms over NVLink, as long as the message itself takes."""
+LIMIT = "distributed.worker.transfer.message-bytes-limit"
+USUAL = "50MB"
+"""With Dask; another is the user's own, and holds for all workers."""
+
+
+class NearFirst(WorkerState):  # type: ignore[misc]
+    """Dask's state of a worker, with a limit of its own for workers of the same host."""
+
+    __slots__ = ()
+
+    def _select_workers_for_gather(self) -> Iterator[tuple[str, Any]]:
+        near, far = limits()
+        here = get_address_host(self.address)
+        for worker, tasks in super()._select_workers_for_gather():
+            is_near = get_address_host(worker) == here
+            self.transfer_message_bytes_limit = near if is_near else far  # type: ignore[misc]
+            yield worker, tasks
+
+
+@cache
+def limits() -> tuple[int, int]:
+    """Return the most bytes of a message, from a worker of this host and of another."""
+    configured = parse_bytes(dask.config.get(LIMIT))
+    near = NEAR_BYTES if configured == parse_bytes(USUAL) else configured
+    return near, configured
