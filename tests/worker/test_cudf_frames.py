@@ -1,14 +1,43 @@
 """Frames of cuDF without dask_cudf, in the place of whose library stands one of the same calls."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 from dask.sizeof import sizeof
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from gputui.worker import cudf_frames
-from gputui.worker.memory import device_bytes
+from gputui.worker.memory import DeviceMemory, device_bytes
+
+
+class Buffer:
+    """Memory of a device, that nothing but the worker's own copies reads."""
+
+    def __init__(self, data: np.ndarray) -> None:
+        self.data = data
+        self.__cuda_array_interface__ = {"version": 3}
+
+
+class Serializable:
+    @classmethod
+    def device_deserialize(cls, header: dict[str, Any], frames: list[Any]) -> "Table":
+        assert header["lengths"] == [5, 3]
+        buffer, names = frames
+        assert isinstance(buffer, Buffer)
+        return Table(buffer.data, bytes(names))
+
+
+class Table(Serializable):
+    def __init__(self, data: np.ndarray, names: bytes) -> None:
+        self.data, self.names = data, names
+
+    def device_serialize(self) -> tuple[dict[str, Any], list[Any]]:
+        header = {"is-cuda": [True, False], "lengths": [5, 3]}
+        return header, [Buffer(self.data), memoryview(self.names)]
 
 
 class Index:
@@ -40,13 +69,24 @@ class DataFrame:
 
 @pytest.fixture(autouse=True)
 def cudf(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = ModuleType("cudf")
-    for kind in (Index, Series, DataFrame):
+    modules: dict[str, Any] = {
+        name: ModuleType(name)
+        for name in ("cudf", "cudf.comm", "cudf.comm.serialize", "cudf.core.abc", "cupy")
+    }
+    for kind in (Index, Series, DataFrame, Serializable, Table):
         monkeypatch.setattr(kind, "__module__", "cudf.core.frame")
-        setattr(module, kind.__name__, kind)
-    monkeypatch.setitem(sys.modules, "cudf", module)
-    monkeypatch.setattr(sizeof, "_lazy", dict(sizeof._lazy))
-    monkeypatch.setattr(sizeof, "_lookup", dict(sizeof._lookup))
+        setattr(modules["cudf"], kind.__name__, kind)
+    modules["cudf"].comm = modules["cudf.comm"]
+    modules["cudf.core.abc"].Serializable = Serializable
+    modules["cupy"].asarray = lambda buffer: buffer
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    for registry in (sizeof, dask_serialize, dask_deserialize):
+        monkeypatch.setattr(registry, "_lazy", dict(registry._lazy))
+        monkeypatch.setattr(registry, "_lookup", dict(registry._lookup))
+    monkeypatch.setattr(cudf_frames.driver, "synchronize", lambda: None)
+    monkeypatch.setattr(cudf_frames, "on_host", lambda buffer: buffer.data.copy())
+    monkeypatch.setattr(cudf_frames, "on_device", lambda view: Buffer(np.asarray(view).copy()))
     cudf_frames.register()
 
 
@@ -57,3 +97,13 @@ def test_a_frame_counts_with_all_its_columns_and_its_index() -> None:
 
 def test_a_series_counts_with_its_index() -> None:
     assert device_bytes({"x": Series(1000)}) == 1008
+
+
+def test_a_table_leaves_the_device_and_comes_back_by_the_workers_own_copies(tmp_path: Path) -> None:
+    memory = DeviceMemory(str(tmp_path), 1e9, measure=lambda value: 5 * isinstance(value, Table))
+    memory["table"] = Table(np.arange(5, dtype="u1"), b"abc")
+    assert memory.make_room()
+    assert not memory.device_bytes
+    table: Any = memory["table"]
+    np.testing.assert_array_equal(table.data, np.arange(5))
+    assert (table.names, memory.device_bytes) == (b"abc", 5)

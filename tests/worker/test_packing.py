@@ -133,6 +133,7 @@ def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
     for name in ("cudf", "cudf.core", "cudf.core.abc", "cupy"):
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(Frame, "__module__", "cudf.core.dataframe")
+    monkeypatch.setattr(device_arrays, "buffer_on_host", Buffer.memoryview)
     waits: list[bool] = []
     monkeypatch.setattr(device_arrays.driver, "synchronize", lambda: waits.append(True))
     columns = [b"small", bytes(ARRAY)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.cupy_arrays import on_device, on_host
 from gputui.worker.cuda import driver
+from gputui.worker.cudf_frames import buffer_on_host
 from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket
 
@@ -76,7 +77,7 @@ def _cudf_part(frame: Any, lender: "Lender") -> Any:
     if where is None:
         return pickle.PickleBuffer(frame)
     lent: Any = lender.device_frame(where["data"][0], frame.nbytes, frame)
-    return lent or pickle.PickleBuffer(frame.memoryview())
+    return lent or pickle.PickleBuffer(buffer_on_host(frame))
 
 
 def _rebuild_cudf(header: dict[str, Any], parts: list[Any]) -> Any:
