@@ -84,7 +84,7 @@ def _device() -> tuple[str, str, int]:
 
     free, _ = cupy.cuda.Device().mem_info
     pool = cupy.get_default_memory_pool()
-    room = free + pool.free_bytes() + _free_in_rmm()
+    room = free + pool.free_bytes() + free_in_rmm()
     if pool.get_limit():
         room = min(room, pool.get_limit() - pool.used_bytes())
     from gputui.worker.cuda import driver  # imports NumPy, which a list of presets need not
@@ -92,7 +92,7 @@ def _device() -> tuple[str, str, int]:
     return driver.uuid(), _device_name(), int(room * DEVICE_SHARE)
 
 
-def _free_in_rmm() -> int:
+def free_in_rmm() -> int:
     """Return the unused bytes in RMM's pool, where this worker has one."""
     if "rmm" not in sys.modules:
         return 0

@@ -116,10 +116,14 @@ def _flat(value: Any) -> list[Any]:
 
 
 def used_bytes() -> int:
-    """Return what this process has of its device once its pools are empty and nobody maps them."""
+    """Return what this process uses of its device once its pools are empty and nobody maps them.
+
+    What RMM's pool keeps unused does not count: it gives nothing back.
+    """
     import cupy
     import pynvml
 
+    from gputui.presets.worker_facts import free_in_rmm
     from gputui.worker.transfers.allocations import allocations
 
     cupy.get_default_memory_pool().free_all_blocks()
@@ -129,7 +133,8 @@ def used_bytes() -> int:
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByUUID(os.environ["CUDA_VISIBLE_DEVICES"])
     running = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    return next(int(each.usedGpuMemory) for each in running if each.pid == os.getpid())
+    taken = next(int(each.usedGpuMemory) for each in running if each.pid == os.getpid())
+    return taken - free_in_rmm()
 
 
 def everywhere(client: Client, work: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from gputui.agent.exits import explain
-from gputui.presets.worker_facts import _free_in_rmm
+from gputui.presets.worker_facts import free_in_rmm
 from gputui.worker import rmm_pool
 from gputui.worker.device import Device
 from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, Bounded, RmmOptions, use_rmm
@@ -142,7 +142,7 @@ def test_what_either_pool_keeps_unused_counts_as_free(
     rmm: SimpleNamespace, stream_ordered: bool, free: int
 ) -> None:
     use_rmm(LIMIT, TOTAL, lambda: False, RmmOptions("8 GiB", stream_ordered))
-    assert _free_in_rmm() == free
+    assert free_in_rmm() == free
 
 
 @pytest.mark.parametrize("wish", [{"rmm-pool-size": 0.5}, {"rmm-async": True}])
