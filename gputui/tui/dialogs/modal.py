@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.screen import ModalScreen
 from textual.strip import Strip
 from textual.widgets import Input, OptionList, SelectionList, Static
@@ -44,6 +44,9 @@ class Modal(ModalScreen[Result]):
     def __init__(self) -> None:
         super().__init__()
         self._stands = asyncio.Event()
+        self._page: list[Strip] = []
+        """The page below, dimmed, until it changes."""
+        self._page_size = Size()
 
     def on_screen_resume(self) -> None:
         """Fill it in once it is seen, and take keys then."""
@@ -57,21 +60,27 @@ class Modal(ModalScreen[Result]):
     async def fill(self) -> None:
         """Add what its first frame does not wait for."""
 
+    def refresh(self, *regions: Region, **what: Any) -> Self:
+        """Draw again; Textual names the regions of the page below that changed."""
+        if regions:
+            self._page_size = Size()
+        return super().refresh(*regions, **what)
+
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw the page below, dimmed.
+        """Draw the page below, dimmed: once, not for each part of the dialog that moves.
 
         Line by line: Textual 8.2 hands every cell of it to Rich and splits what comes back.
         """
-        screens = self.app.screen_stack
-        page = screens[screens.index(self) - 1]._compositor.render_strips()
-        lines = [*page, *[Strip.blank(0)] * (self.size.height - len(page))]  # it grows after this
-        color, filters = self.styles.background, (*self.get_line_filters(),)
-        return [
-            dimmed(line, color, filters)
-            .adjust_cell_length(self.size.width)
-            .crop(crop.x, crop.right)
-            for line in lines[crop.y : crop.bottom]
-        ]
+        if self._page_size != self.size:
+            self._page_size = width, height = self.size
+            screens = self.app.screen_stack
+            page = screens[screens.index(self) - 1]._compositor.render_strips()
+            lines = [*page, *[Strip.blank(0)] * (height - len(page))]  # it grows after this
+            color, filters = self.styles.background, (*self.get_line_filters(),)
+            self._page = [
+                dimmed(line, color, filters).adjust_cell_length(width) for line in lines[:height]
+            ]
+        return [line.crop(crop.x, crop.right) for line in self._page[crop.y : crop.bottom]]
 
     async def stands(self) -> None:
         """Wait until it takes keys, for a bound."""
