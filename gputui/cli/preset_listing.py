@@ -75,27 +75,27 @@ def preset_object(preset: Preset) -> dict[str, Any]:
 def listed(found: list[Preset]) -> str:
     """Return presets, each with what it does."""
     width = max(len(preset.name) for preset in found)
-    return "\n".join(_beside(preset.name, width, preset.summary) for preset in found)
+    return "\n".join(_hanging(preset.name, width, preset.summary) for preset in found)
 
 
 def described(preset: Preset, name: str) -> str:
     """Return a preset, called `name` on the command line, with its parameters and needs."""
     written = [f"  -p {each.name}={_default(each)}" for each in preset.parameters]
     width = max(map(len, written), default=0)
-    lines = [_beside(f"{preset.name}:", len(preset.name), preset.summary), ""]
+    lines = [_hanging(f"{preset.name}:", len(preset.name), preset.summary), ""]
     for shown, parameter in zip(written, preset.parameters, strict=True):
-        lines += [_beside(shown, width, parameter.help), _beside("", width, _takes(parameter))]
+        lines += [_hanging(shown, width, parameter.help), _hanging("", width, _takes(parameter))]
     lines += [""] * bool(written)
     for library in preset.requires:
         where = "" if len(library.backends) > 1 else f" of {library.backends[0]}"
         needs = f"needs {library.module} on every worker{where}: {library.install}"
         lines.append(textwrap.fill(needs, WIDTH, subsequent_indent="  "))
-    lines.append(_beside("gives", 5, preset.offers))
+    lines.append(_hanging("gives", 5, preset.offers))
     return "\n".join([*lines, f"gputui --run {name}"])
 
 
-def _beside(left: str, width: int, right: str) -> str:
-    """Return a text next to another, line by line."""
+def _hanging(left: str, width: int, right: str) -> str:
+    """Return a text wrapped with a hanging indent, behind what stands in the first line of it."""
     first = f"{left:<{width}}".ljust(width + 2)
     return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
 

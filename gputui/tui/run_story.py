@@ -111,7 +111,9 @@ def story_in(
         _, _, said = line.partition("  ")
         worker, bar, words = said.partition(" | ")
         if said.startswith(TRACEBACK):
-            traceback.append(said.removeprefix(TRACEBACK))
+            frame_line = said.removeprefix(TRACEBACK)
+            if not is_carets(frame_line):
+                traceback.append(frame_line)
         elif bar and ":" in worker and " " not in worker:
             printed.setdefault(worker, deque(maxlen=LINES)).append(message_of(words))
             last = worker
@@ -119,4 +121,24 @@ def story_in(
             own.append(line)
     named = [worker for worker in printed if worker in error]
     worker = named[-1] if named else last
-    return Story(timings, tuple(traceback), tuple(own), worker, tuple(printed.get(worker, ())))
+    frames = from_a_frame(tuple(traceback))
+    return Story(timings, frames, tuple(own), worker, tuple(printed.get(worker, ())))
+
+
+def is_carets(line: str) -> bool:
+    """Return whether a line of a traceback only points at the one above; wrapped, at nothing.
+
+    >>> is_carets("      ~~^~~ "), is_carets("  return 1 / x"), is_carets("")
+    (True, False, False)
+    """
+    return bool(line.strip()) and not line.strip(" ~^")
+
+
+def from_a_frame(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the end of a traceback from its first whole frame on.
+
+    >>> from_a_frame(("    result = f()", '  File "a.py", line 1, in f', "ValueError: x"))
+    ('  File "a.py", line 1, in f', 'ValueError: x')
+    """
+    whole = (n for n, line in enumerate(lines) if line.lstrip().startswith(("File ", "Traceback")))
+    return lines[next(whole, 0) :]

@@ -51,7 +51,7 @@ def test_a_text_put_back_to_its_default_is_not_sent() -> None:
     assert form.parameters() == ()
 
 
-def test_mistakes_stand_beside_their_parameter() -> None:
+def test_mistakes_stand_next_to_their_parameter() -> None:
     form = Form(PRESET, MACHINE).typed("rows", "many").typed("cols", "9000")
     form = form.typed("method", "guess")
     assert form.mistakes() == {

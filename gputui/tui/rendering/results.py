@@ -62,9 +62,9 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
         (f", took {took}" if run.state.ended else f", {took} so far", ""),
     ]
     id: Line = [(f"  {fmt.safe(run.id)}", "dim")]
-    beside = sum(len(text) for text, _ in (*title, *id)) <= width
+    fits = sum(len(text) for text, _ in (*title, *id)) <= width
     lines: list[Line] = [
-        *([[*title, *id]] if beside else [title, id]),
+        *([[*title, *id]] if fits else [title, id]),
         *wrapped(row.parameters, width, "dim"),
         *wrapped(stages, width, "dim"),
         *_progress(row, width),

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 WIDE = 150
 """Columns from which what is said of a value stands next to the table, not below it."""
-BESIDE = 70
+ABOUT_WIDTH = 70
 LEAST_ROWS = 4
 LOW = 12
 """Lines below which there is room for the table alone."""
@@ -43,7 +43,7 @@ class Listing(View, Generic[T]):
     Listing #about {{ height: 1fr; display: none; border-top: solid $panel; padding: 0 1; }}
     Listing #about Pane {{ height: auto; }}
     Listing.wide {{ layout: horizontal; }}
-    Listing.wide #about {{ width: {BESIDE}; border: none; border-left: solid $panel; }}
+    Listing.wide #about {{ width: {ABOUT_WIDTH}; border: none; border-left: solid $panel; }}
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Listing(View, Generic[T]):
 
     def _lines_about(self, height: int) -> list[Line]:
         value, width = self.current, self.size.width
-        room = BESIDE - 3 if width >= WIDE else width - 4
+        room = ABOUT_WIDTH - 3 if width >= WIDE else width - 4
         return [] if value is None else self.about(value, max(20, room), height)
 
     def _show_about(self) -> None:
