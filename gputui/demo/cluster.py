@@ -63,9 +63,10 @@ class Demo:
     def _new_agent(self, host: str, number: int) -> SimulatedAgent:
         model = A100 if number % 12 == 0 else H200
         rng = random.Random(f"{self._seed}:{host}:gpus")
+        labels = [str(label) for label in range(self._shape.gpus_per_host)]
         gpus = [
-            SimulatedGpu(str(label), _uuid(rng), model)
-            for label in range(self._shape.gpus_per_host)
+            SimulatedGpu(label, _uuid(rng), model, tuple(peer for peer in labels if peer != label))
+            for label in labels
         ]
         return SimulatedAgent(
             host, number, gpus, seed=self._seed, pace=self._pace, registry=self.scheduler

@@ -6,8 +6,9 @@ is kept.
 
 import random
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from gputui.readings import DeviceProcess, DeviceReading, Owner
+from gputui.readings import DeviceProcess, DeviceReading, Interconnect, Owner
 
 CONTEXT_BYTES = 530 * 2**20
 """What a CUDA context and its kernels take on a device."""
@@ -24,10 +25,16 @@ class Model:
     idle_w: float
     limit_w: float
     clock_mhz: float
+    links: Interconnect
+    """To no other GPU yet: those of its host have labels."""
 
 
-H200 = Model("NVIDIA H200", 143_771 * 2**20, 76.0, 700.0, 1980.0)
-A100 = Model("NVIDIA A100-SXM4-80GB", 81_920 * 2**20, 58.0, 400.0, 1410.0)
+H200_LINKS = Interconnect(18, 4, 478e9, (), pcie_generation=5, pcie_width=16)
+H200 = Model("NVIDIA H200", 143_771 * 2**20, 76.0, 700.0, 1980.0, H200_LINKS)
+A100_LINKS = Interconnect(12, 3, 300e9, (), pcie_generation=4, pcie_width=16)
+A100 = Model("NVIDIA A100-SXM4-80GB", 81_920 * 2**20, 58.0, 400.0, 1410.0, A100_LINKS)
+LINK_SHARE = 0.04
+"""Of what its NVLinks carry both ways that a busy GPU sends and receives."""
 
 
 @dataclass(slots=True)
@@ -40,13 +47,15 @@ class Load:
     memory_bytes: int
 
 
-@dataclass(slots=True)
+@dataclass
 class SimulatedGpu:
     """One simulated GPU."""
 
     label: str
     uuid: str
     model: Model = H200
+    peers: tuple[str, ...] = ()
+    """Labels of the other GPUs of its host."""
     foreign: DeviceProcess | None = None
     hot: bool = False
     ecc_errors: int = 0
@@ -77,8 +86,18 @@ class SimulatedGpu:
             throttle_reasons=("thermal",) if self.hot and utilization > 50 else (),
             ecc_errors=self.ecc_errors,
             processes=processes,
+            interconnect=self._links,
+            nvlink_bytes_per_s=self._traffic(utilization) if self.peers else 0.0,
         )
         return self._last
+
+    @cached_property
+    def _links(self) -> Interconnect:
+        return replace(self.model.links, nvlink_peers=self.peers)
+
+    def _traffic(self, utilization: int) -> float:
+        most = 2 * (self.model.links.nvlink_bytes_per_s or 0.0)
+        return float(round(most * LINK_SHARE * utilization / 100))
 
     def _utilization(self, rng: random.Random, load_percent: float) -> int:
         load = load_percent + (rng.uniform(38, 55) if self.foreign else 0)

@@ -236,6 +236,29 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
     return lines
 
 
+def links_line(device: DeviceReading) -> Line:
+    """Return what connects a GPU to the others and to its host; nothing where NVML says nothing.
+
+    >>> from gputui.readings import Interconnect
+    >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
+    >>> read = DeviceReading("GPU-1", "0", "H200", interconnect=links, nvlink_bytes_per_s=12e9)
+    >>> "".join(text for text, _ in links_line(read))
+    'links  18 x NVLink 4 to 1 2  11G/s (447G/s each way)  PCIe 5 x16'
+    """
+    if (links := device.interconnect) is None:
+        return []
+    parts: list[Part] = []
+    if links.nvlinks:
+        peers = " ".join(links.nvlink_peers) or "no GPU of this host"
+        parts.append((f"{links.nvlinks} x NVLink {links.nvlink_generation or ''} to {peers}", ""))
+        parts.append((f"  {fmt.size(device.nvlink_bytes_per_s)}/s", ""))
+        parts.append((f" ({fmt.size(links.nvlink_bytes_per_s)}/s each way)  ", "dim"))
+    if links.pcie_generation:
+        width = f" x{links.pcie_width}" if links.pcie_width else ""
+        parts.append((f"PCIe {links.pcie_generation}{width}", "dim"))
+    return [("links  ", "dim"), *parts] if parts else []
+
+
 def process_line(process: DeviceProcess) -> Line:
     """Return a process that holds memory on a GPU: ours, mine, or another user's."""
     role = "warn" if process.owner is not Owner.OURS else ""
@@ -285,6 +308,7 @@ def facts(detail: Detail) -> list[Line]:
     if not slot.workers:
         lines.append([("no worker", "dim")])
     if slot.device is not None:
+        lines += [line] if (line := links_line(slot.device)) else []
         lines += [process_line(process) for process in slot.device.processes]
     return lines
 

@@ -20,6 +20,7 @@ from gputui.tui.rendering.detail import (
     detail_lines,
     graph_lines,
     least_graph_lines,
+    links_line,
     title_line,
     trouble_line,
     worker_lines,
@@ -118,7 +119,8 @@ class DevicePanel(Vertical):
         _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)
         lines = [line for worker in slot.workers for line in worker_lines(worker)]
-        _put(self._worker, lines or [[("no worker", "dim")]])
+        links = links_line(slot.device) if slot.device else []
+        _put(self._worker, [*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
         self._show_log(watched, slot, key)
 
     def _reading_lines(self, watched: Watched, slot: Slot, span: Span, now: float) -> list[Line]:
