@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
+from gputui.protocol.codec import unfrozen
 from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import WorkerState, WorkerStatus
 
+UnfrozenStatus = unfrozen(WorkerStatus)
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
 
@@ -272,7 +274,7 @@ def _status(
     silent_s = counts.silent_s if counts else 0.0
     if worker.address is not None and (stopped or silent_s):
         state, reason = WorkerState.SILENT, _why_silent(worker, silent_s, stopped=stopped)
-    return WorkerStatus(
+    status: WorkerStatus = UnfrozenStatus(
         name=spec.name,
         host=spec.host,
         state=state,
@@ -297,6 +299,8 @@ def _status(
         silent_for_s=silent_s,
         stopped=stopped,
     )
+    status.__class__ = WorkerStatus
+    return status
 
 
 def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:

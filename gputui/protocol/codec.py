@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from gputui.errors import ProtocolError
 
@@ -128,6 +128,7 @@ def by_name(messages: Any) -> dict[str, type]:
     return {kind.__name__: kind for kind in typing.get_args(messages) or (messages,)}
 
 
+Value = TypeVar("Value")
 Encoder = Callable[[Any], list[Any]]
 Decoder = Callable[[Any], Any]
 
@@ -210,14 +211,10 @@ def _decoder(kind: Any) -> Decoder:
 
 
 def _maker(kind: Any) -> Decoder:
-    """Return a function from all fields to a value of this dataclass, without its `__init__`.
-
-    That of a frozen one calls `object.__setattr__` for each field. A twin with the same slots that
-    is not frozen is filled in a fifth of the time, and then given the class.
-    """
+    """Return a function from all fields to a value of this dataclass, without its `__init__`."""
     if hasattr(kind, "__post_init__"):  # it checks what the fields' types do not say
         return lambda values: kind(*values)
-    twin = _twin(kind)
+    twin = unfrozen(kind)
 
     def make(values: list[Any]) -> Any:
         made = twin(*values)
@@ -228,15 +225,21 @@ def _maker(kind: Any) -> Decoder:
 
 
 @cache
-def _twin(kind: Any) -> Any:
-    return make_dataclass(kind.__name__, [field.name for field in fields(kind)], slots=True)
+def unfrozen(kind: type[Value]) -> type[Value]:
+    """Return a twin of a frozen dataclass; what it makes is to be given the class itself.
+
+    The `__init__` of a frozen one calls `object.__setattr__` for each field: a twin that has the
+    same slots, no defaults, and is not frozen is filled in a fifth of the time.
+    """
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    return make_dataclass(kind.__name__, names, slots=True)
 
 
 def rows_of(kind: Any, columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     """Return values of a dataclass, given all values of each field; their types are not checked."""
     if hasattr(kind, "__post_init__"):
         return tuple(map(kind, *columns))
-    rows = tuple(map(_twin(kind), *columns))
+    rows = tuple(map(unfrozen(kind), *columns))
     for row in rows:
         row.__class__ = kind
     return rows

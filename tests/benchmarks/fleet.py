@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,12 +37,14 @@ from gputui.process.garbage import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
+    FromAgent,
     Telemetry,
     ToAgent,
     WorkerReading,
 )
-from gputui.protocol.channel import Channel
+from gputui.protocol.channel import QUEUE_BYTES, Channel
 from gputui.protocol.frontend import EventHappened, Scale, SnapshotTaken
+from gputui.protocol.outgoing import Outgoing
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -105,15 +107,44 @@ class Agents:
 
 
 class Agent(SimulatedAgent):
-    """One agent, with telemetry made beforehand: making it would cost more than sending it."""
+    """One agent, with the lines of its telemetry made beforehand.
+
+    Making them would cost more than sending them: the head, on the same cores, would be slower.
+    """
 
     def __init__(self, host: str, number: int, gpus: int) -> None:
         found = [SimulatedGpu(str(label), f"GPU-{host}-{label}") for label in range(gpus)]
         super().__init__(host, number, found)
-        self._variants = itertools.cycle(
-            [tuple(self._read(gpu) for gpu in found) for _ in range(VARIANTS)]
-        )
-        self._busy = itertools.cycle(range(10, 10 + VARIANTS))
+        self._variants = [tuple(self._read(gpu) for gpu in found) for _ in range(VARIANTS)]
+        self._lines: Iterator[bytes] = iter(())
+        self._made_for: tuple[str, ...] = ()
+
+    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
+        """Begin each connection with whole telemetry."""
+        self._lines = iter(())
+        await super().serve(channel)
+
+    def say(self, message: FromAgent) -> None:
+        """Send a message; telemetry as lines that were made once, what is in them in turn."""
+        if not isinstance(message, Telemetry):
+            super().say(message)
+            return
+        names = tuple(self.workers)
+        line = next(self._lines, b"") if names == self._made_for else b""
+        if not line:
+            self._made_for, self._lines = names, self._lines_of(message.at)
+            line = next(self._lines)
+        self.say_line(line)
+
+    def _lines_of(self, at: float) -> Iterator[bytes]:
+        """Give a whole reading, then for ever what changes from one to the next."""
+        outgoing = Outgoing(QUEUE_BYTES, 0)
+        turns = (0, *range(1, VARIANTS), 0)
+        lines = []
+        for turn in turns:
+            outgoing.put(self._telemetry(at, turn))
+            lines.append(outgoing.pop() or b"")
+        return itertools.chain(lines[:1], itertools.cycle(lines[1:]))
 
     def _read(self, gpu: SimulatedGpu) -> DeviceReading:
         """Return a reading in which all is another value that changes on a GPU at work."""
@@ -130,8 +161,11 @@ class Agent(SimulatedAgent):
         )
 
     def telemetry(self) -> Telemetry:
-        """Return the next of the readings."""
-        busy = next(self._busy)
+        """Return the first of the readings."""
+        return self._telemetry(time.time(), 0)
+
+    def _telemetry(self, at: float, turn: int) -> Telemetry:
+        busy = 10 + turn
         readings = tuple(
             WorkerReading(name, 90.0 + (busy + place) % 10, 2**31 + busy * 2**20, 40)
             for place, name in enumerate(self.workers)
@@ -139,7 +173,7 @@ class Agent(SimulatedAgent):
         host = HostReading(
             float(busy), busy * 2**30, MEMORY_BYTES, 0.5 * busy, 1e6 * busy, 9e5 * busy, 2**40
         )
-        return Telemetry(time.time(), host, next(self._variants), readings)
+        return Telemetry(at + turn, host, self._variants[turn], readings)
 
 
 class Opener:
