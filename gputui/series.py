@@ -12,7 +12,7 @@ from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import WorkerStatus
 
 METRICS = ("utilization_percent", "memory_percent", "power_w", "temperature_c")
-SCALES = (100, 100, 10, 100)
+SCALES = OF_BUSY, OF_MEMORY, OF_POWER, OF_TEMPERATURE = (100, 100, 10, 100)
 """What each metric is multiplied by: hundredths of a percent and of a degree, tenths of a watt."""
 MB = 1e6
 MISSING = 0xFFFF
@@ -32,15 +32,25 @@ def of_device(device: DeviceReading) -> Row:
 
     >>> of_device(DeviceReading("GPU-a", "0", "H200", 80, 20, 99.5, 61.0, 650.25))
     (9950, 2500, 6502, 6100)
+    >>> of_device(DeviceReading("GPU-a", "0", "H200", 0, 20, 1e99, None, -1.0))
+    (65534, 65535, 0, 65535)
     """
     if device.lost or device.stale:
         return NOTHING
-    return (
-        _scaled(device.utilization_percent, SCALES[0]),
-        _scaled(_percent(device.memory_used_bytes, device.memory_total_bytes), SCALES[1]),
-        _scaled(device.power_w, SCALES[2]),
-        _scaled(device.temperature_c, SCALES[3]),
+    # Written out, because there are thousands each second.
+    busy, power_w, temperature_c = (
+        device.utilization_percent,
+        device.power_w,
+        device.temperature_c,
     )
+    used, total = device.memory_used_bytes, device.memory_total_bytes
+    row = (
+        MISSING if busy is None else int(busy * OF_BUSY),
+        MISSING if used is None or not total else int(100 * OF_MEMORY * used / total),
+        MISSING if power_w is None else int(power_w * OF_POWER),
+        MISSING if temperature_c is None else int(temperature_c * OF_TEMPERATURE),
+    )
+    return row if max(row) <= MISSING and min(row) >= 0 else _within(row)
 
 
 def of_host(reading: HostReading) -> Row:
@@ -108,11 +118,15 @@ def _little_endian(raw: "array[int]") -> "array[int]":
     return raw
 
 
+def _within(row: Row) -> Row:
+    busy, memory, power, temperature = [
+        value if value == MISSING else max(0, min(MISSING - 1, value)) for value in row
+    ]
+    return busy, memory, power, temperature
+
+
 def _scaled(value: float | None, scale: int) -> int:
-    if value is None:
-        return MISSING
-    scaled = int(value * scale)
-    return scaled if 0 <= scaled < MISSING else max(0, min(MISSING - 1, scaled))
+    return MISSING if value is None else max(0, min(MISSING - 1, int(value * scale)))
 
 
 def _percent(used: int | None, total: int | None) -> float | None:

@@ -95,7 +95,7 @@ class Fleet:
     @property
     def cpu_workers(self) -> list[WorkerStatus]:
         """Every worker without a GPU as it is now."""
-        return self.worker_table.on_cpus(self._hosts.readings)
+        return self.worker_table.on_cpus(lambda: self._hosts.readings)
 
     @property
     def settled(self) -> bool:

@@ -6,7 +6,7 @@ the agents' telemetry are looked up when a status is asked for.
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gputui.plan import WorkerSpec
@@ -237,13 +237,11 @@ class WorkerTable:
             for name, worker in self._workers.items()
         )
 
-    def on_cpus(self, readings: Mapping[str, WorkerReading]) -> list[WorkerStatus]:
-        """Return the workers that have no GPU."""
-        return [
-            _status(worker, self._counts.get(name), readings.get(name))
-            for name, worker in self._workers.items()
-            if worker.spec.device_uuid is None
-        ]
+    def on_cpus(self, readings: Callable[[], Mapping[str, WorkerReading]]) -> list[WorkerStatus]:
+        """Return the workers that have no GPU; `readings` is called where there are any."""
+        found = [each for each in self._workers.items() if each[1].spec.device_uuid is None]
+        read = readings() if found else {}
+        return [_status(worker, self._counts.get(name), read.get(name)) for name, worker in found]
 
     def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1
