@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import TypeVar
 
 from gputui.readings import DeviceReading, HostReading
@@ -84,7 +83,7 @@ def _sum(values: Iterable[Number | None]) -> Number | None:
 
 def _mean(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    return sum(known) / len(known) if known else None
 
 
 WINDOW_S = 20.0

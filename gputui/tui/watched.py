@@ -86,8 +86,9 @@ class Watched:
         devices = [device for host in ready.values() for device in host.devices]
         on_cpus = [
             worker
-            for worker in snapshot.workers
-            if worker.device_uuid is None and worker.host in ready
+            for slot in self.slots
+            if slot.device is None and slot.host.name in ready
+            for worker in slot.workers
         ]
         hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
         self.history.add(devices, on_cpus, hosts)

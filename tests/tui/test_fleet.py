@@ -139,6 +139,13 @@ async def test_a_cpu_worker_is_drawn_with_its_host_as_a_gpu_is(size: tuple[int, 
         await sees(pilot, "HOST CPU 43%", "2 workers")
 
 
+async def test_a_worker_whose_gpu_is_not_read_is_not_called_a_cpu_worker() -> None:
+    on = Still(snapshot(host("h"), workers=(worker(0, cpu_percent=87.0),)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0  GPU without readings", "CPU 87%")
+        await sees_not(pilot, "CPU worker")
+
+
 async def test_hosts_of_cpu_workers_are_summed_up_by_their_cpus() -> None:
     hosts = [host(name, reading=HostReading(43.0, 10 * GIB, 16 * GIB)) for name in "ab"]
     workers = tuple(WorkerStatus(f"{n}:cpu0", n, WorkerState.IDLE) for n in "ab")

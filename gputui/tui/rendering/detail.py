@@ -97,13 +97,19 @@ def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
     """Return the line over a GPU in full: its name, model and state, and how far back it goes."""
     state, role = slot_state(slot, now)
     device = slot.device
-    model = f"  {fmt.safe(device.name)}" if device else "  CPU worker"
-    parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (model, "")]
+    parts: list[Part] = [("── ", "rule"), (fmt.safe(slot.key), "title"), (f"  {_kind(slot)}", "")]
     parts.append((f"  {state} ", role))
     end: list[Part] = [(f" {span.title} ", ""), ("t", "key"), (" ──", "rule")]
     room = width - sum(len(text) for text, _ in (*parts, *end))
     uuid = f" {fmt.safe(device.uuid)} " if device and room > len(device.uuid) + 8 else ""
     return [*parts, (uuid, "dim"), ("─" * max(0, room - len(uuid)), "rule"), *end]
+
+
+def _kind(slot: Slot) -> str:
+    if slot.device is not None:
+        return fmt.safe(slot.device.name)
+    pinned = any(worker.device_uuid for worker in slot.workers)
+    return "GPU without readings" if pinned else "CPU worker"
 
 
 ABREAST = {4: (1, 2, 4), 6: (1, 3, 6)}

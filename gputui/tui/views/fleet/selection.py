@@ -5,6 +5,8 @@ Pure: it takes in what was watched and answers the fleet's view.
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 
 from gputui.alarms import SERIOUS, AlarmKind
 from gputui.slots import Slot, SlotState, on_gpus
@@ -128,8 +130,8 @@ class Selection:
         chosen = slots if matches is None else [slot for slot in slots if matches(slot)]
         self.slots = {slot.key: slot for slot in chosen}
         self.by_host = {name: [] for name in self.hosts}
-        for slot in chosen:
-            self.by_host[slot.host.name].append(slot)
+        for host, of_host in groupby(chosen, key=attrgetter("host.name")):
+            self.by_host[host].extend(of_host)
         if host_matches is not None:
             with_slots = {slot.host.name for slot in slots}
             self.by_host = {
