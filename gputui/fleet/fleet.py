@@ -279,11 +279,13 @@ class Fleet:
 
     async def _remove_host(self, name: str) -> None:
         self._leaving.add(name)
-        stayed = await self._worker_actions.retire(self.worker_table.of_host(name))
+        there = self.worker_table.of_host(name)
+        stayed = await self._worker_actions.retire(there)
         fleet_host = self._hosts.remove(name)
         self._leaving.discard(name)
+        self.worker_table.forget(set(there) - set(stayed))
+        self._worker_actions.lose(stayed, f"{name} was removed")
         await fleet_host.stop(GRACE_S)
-        self._worker_actions.lose(self.worker_table.of_host(name), f"{name} was removed")
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
