@@ -160,7 +160,7 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
         return Problem("gpus", "; ".join(facts.warnings), "try again, or write gpus=none")
     devices = chosen_devices(host, facts)
     if not devices and not settings.cpu_fallback:
-        return Problem("gpus", _no_gpu(facts), "write gpus=none for CPU workers")
+        return Problem("gpus", _no_gpu(facts), f"for CPU workers write: {host.name} gpus=none")
     busy = [device for device in devices if used_by_others(device)]
     if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == list(devices))):
         return Problem("gpus", "; ".join(map(_occupied, busy)), "wait, or start with --busy warn")

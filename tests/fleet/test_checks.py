@@ -83,7 +83,7 @@ def test_gpus_none_needs_no_cupy() -> None:
 def test_a_host_without_a_gpu_is_told_to_say_so() -> None:
     problem = refusal(devices=())
     assert problem is not None
-    assert (problem.reason, problem.hint) == ("no GPU", "write gpus=none for CPU workers")
+    assert (problem.reason, problem.hint) == ("no GPU", "for CPU workers write: gpu-a gpus=none")
 
 
 def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:

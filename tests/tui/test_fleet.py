@@ -284,6 +284,18 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
         await sees(pilot, "4 GPUs on 2 hosts")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
+async def test_a_host_without_workers_says_whole_why(size: tuple[int, int]) -> None:
+    reason = "no GPU; no NVIDIA driver here (libnvidia-ml.so.1 was not found): install the driver"
+    failed = host("r", state=HostState.FAILED, reason=reason, hint="for CPU workers write: …")
+    on = Still(replace(two_hosts(), hosts=(failed, *two_hosts().hosts)))
+    async with on.app.run_test(size=size) as pilot:
+        await pilot.press("1")
+        await sees(
+            pilot, "✖ r  failed", "was not found): install the", "try: for CPU workers write: …"
+        )
+
+
 async def test_other_peoples_processes_are_shown_with_user_and_command() -> None:
     theirs = DeviceProcess(99, Owner.OTHER, "mira", "python train.py", GIB)
     on = Still(snapshot(host("h", device(0, processes=(theirs,)))))

@@ -23,6 +23,7 @@ from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow, HostRows
 from gputui.tui.views.fleet.layout import FleetLayout, laid_out
 from gputui.tui.views.fleet.outliers import Outliers
 from gputui.tui.views.fleet.selection import SLOT_FIELDS, Selection, Zoom
+from gputui.tui.views.start_view import evidence
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HeatPane
@@ -149,13 +150,21 @@ class FleetView(View):
         if layout.rail or layout.below:
             self.screen_app.head.follow_logs()
         if layout.below:
-            self.below.show(watched, slot, self.span)
+            self.below.show(watched, slot, self.span, self._trouble(self.below))
         if layout.rail and self.zoom is Zoom.GPU:
-            self.rail.show(watched, slot, self.span)
+            self.rail.show(watched, slot, self.span, self._trouble(self.rail))
         elif layout.rail:
             self.outliers.look(self.selection, watched.history)
             above = self.outliers.lines(self.selection)
             self.rail.show(watched, None if layout.below else slot, self.span, above)
+
+    def _trouble(self, pane: DetailPane) -> list[Line]:
+        """Return why the host under the cursor has nothing to show, whole."""
+        key, selection = self.cursor or "", self.selection
+        host = selection.hosts.get(key)
+        if host is None or selection.by_host.get(key):
+            return []
+        return evidence(host, pane.size.width)
 
     @property
     def selected(self) -> Slot | None:
