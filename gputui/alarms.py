@@ -11,8 +11,9 @@ from enum import StrEnum
 
 from gputui.readings import Owner
 from gputui.slots import Slot, SlotState
-from gputui.snapshot import HostState, Snapshot
+from gputui.snapshot import AWAY, Snapshot
 
+OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
 MEMORY_RELIEVED = 0.92
 CLEARED_AFTER_S = 5.0
@@ -122,11 +123,7 @@ class Alarms:
 def _conditions(
     snapshot: Snapshot, slots: Iterable[Slot], full: frozenset[str]
 ) -> Iterator[tuple[str, AlarmKind]]:
-    silent = dict.fromkeys(
-        host.name
-        for host in snapshot.hosts
-        if host.state in (HostState.SILENT, HostState.RECONNECTING)
-    )
+    silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
     for name in silent:
         yield name, AlarmKind.SILENT
     queued = snapshot.scheduler.queued > 0
@@ -135,7 +132,7 @@ def _conditions(
             continue
         if slot.state in _OF_STATE:
             yield slot.key, _OF_STATE[slot.state]
-        elif queued and slot.state is SlotState.IDLE and slot.device is not None:
+        elif queued and slot.state is IDLE and slot.device is not None:
             yield slot.key, AlarmKind.IDLE
         if slot.device is not None:
             yield from _of_device(slot, slot.key in full)
@@ -160,6 +157,6 @@ def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:
     if used and total and used / total > (MEMORY_RELIEVED if was_full else MEMORY_FULL):
         yield slot.key, AlarmKind.MEMORY
     for process in device.processes:
-        if process.owner is Owner.OTHER:
+        if process.owner is OTHER:
             yield slot.key, AlarmKind.FOREIGN
             break

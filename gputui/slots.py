@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gputui.readings import DeviceReading, Owner
-from gputui.snapshot import HostState, HostStatus, Snapshot, WorkerState, WorkerStatus
+from gputui.snapshot import AWAY, HostStatus, Snapshot, WorkerState, WorkerStatus
 
 
 class SlotState(StrEnum):
@@ -70,7 +70,7 @@ class Slot(NamedTuple):
     @property
     def host_silent(self) -> bool:
         """Whether its host does not answer."""
-        return self.host.state in (HostState.SILENT, HostState.RECONNECTING)
+        return self.host.state in AWAY
 
     @property
     def foreign(self) -> bool:
@@ -105,9 +105,11 @@ def slots_of(snapshot: Snapshot) -> list[Slot]:
         on_device = on_hosts[host.name]
         for device in host.devices:
             workers = tuple(on_device.pop(device.uuid, ()))
-            slots.append(_slot(_label(host, device), host, device, workers))
+            key = f"{host.name}:{'mig' if device.is_mig else 'gpu'}{device.label}"
+            slots.append(Slot(key, host, device, workers, _state(host, device, workers)))
         for worker in _without_device(on_device, host):
-            slots.append(_slot(worker.name, host, None, (worker,)))
+            state = _state(host, None, (worker,))
+            slots.append(Slot(worker.name, host, None, (worker,), state))
     return slots
 
 
@@ -129,22 +131,12 @@ def _without_device(
     return sorted(found, key=lambda worker: (len(worker.name), worker.name))
 
 
-def _label(host: HostStatus, device: DeviceReading) -> str:
-    return f"{host.name}:{'mig' if device.is_mig else 'gpu'}{device.label}"
-
-
-def _slot(
-    key: str, host: HostStatus, device: DeviceReading | None, workers: tuple[WorkerStatus, ...]
-) -> Slot:
-    return Slot(key, host, device, workers, _state(host, device, workers))
-
-
 def _state(
     host: HostStatus, device: DeviceReading | None, workers: tuple[WorkerStatus, ...]
 ) -> SlotState:
     if device is not None and device.lost:
         return SlotState.LOST
-    if host.state in (HostState.SILENT, HostState.RECONNECTING):
+    if host.state in AWAY:
         return SlotState.SILENT
     if len(workers) == 1:
         return state_of_worker(workers[0])

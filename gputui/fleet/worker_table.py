@@ -13,8 +13,9 @@ from gputui.plan import WorkerSpec
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.codec import unfrozen
 from gputui.protocol.scheduler import Counts, WorkerCounts
-from gputui.snapshot import WorkerState, WorkerStatus
+from gputui.snapshot import UP, WorkerState, WorkerStatus
 
+BUSY, IDLE = WorkerState.BUSY, WorkerState.IDLE
 UnfrozenStatus = unfrozen(WorkerStatus)
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
@@ -312,8 +313,8 @@ def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:
 
 def _state(worker: WorkerRecord, counts: WorkerCounts | None) -> WorkerState:
     """Return the state to show: what a worker that is up does now."""
-    if not worker.state.up or counts is None:
+    if worker.state not in UP or counts is None:
         return worker.state
     if counts.status == "paused":
         return WorkerState.PAUSED
-    return WorkerState.BUSY if counts.executing else WorkerState.IDLE
+    return BUSY if counts.executing else IDLE
