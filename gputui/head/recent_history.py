@@ -167,5 +167,7 @@ class Ring:
 
 
 def _mean(column: Sequence[int]) -> int:
+    if MISSING not in column:
+        return sum(column) // len(column)
     known = [value for value in column if value != MISSING]
     return sum(known) // len(known) if known else MISSING
