@@ -63,6 +63,7 @@ def test_messages_between_scheduler_and_workers_wait_less_than_with_dask() -> No
         assert {*intervals, *client.run(to_scheduler).values()} == {0.0005}
 
 
+@pytest.mark.slow
 async def test_an_asynchronous_cluster_computes_and_leaves_nothing_when_it_is_closed() -> None:
     async with (
         GPUCluster(TWO_WORKERS, asynchronous=True) as cluster,
@@ -83,6 +84,7 @@ def test_a_bad_line_is_told_before_anything_starts() -> None:
         GPUCluster("a gpu=0")
 
 
+@pytest.mark.slow
 def test_shutting_down_a_client_ends_the_cluster() -> None:
     cluster = GPUCluster(TWO_WORKERS)
     Client(cluster).shutdown()
@@ -108,6 +110,7 @@ def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -
         cluster.close()
 
 
+@pytest.mark.slow
 def test_clients_left_open_are_closed_before_their_cluster(tmp_path: Path) -> None:
     """Quietly, too, where the loop ends while they wait to send: rare, so it is made to."""
     program = f"""
@@ -176,6 +179,7 @@ def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
         read_hosts(path)
 
 
+@pytest.mark.slow
 def test_a_task_that_a_worker_cannot_load_raises_why_and_its_module_can_be_sent(
     runtime: Path,
 ) -> None:

@@ -154,6 +154,7 @@ def test_waiting_for_more_than_can_come_is_an_error_with_numbers(standing: Stand
         standing[0].wait_for_workers(0)
 
 
+@pytest.mark.slow
 def test_waiting_is_true_in_every_order() -> None:
     with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
 
@@ -184,6 +185,7 @@ def test_waiting_is_true_in_every_order() -> None:
         assert len(cluster.requested) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_back() -> None:
     with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
         retired, other = client.scheduler_info()["workers"]
@@ -221,6 +223,7 @@ async def test_asynchronous_calls_that_nobody_awaits_are_carried_out() -> None:
     await cluster.close()
 
 
+@pytest.mark.slow
 async def test_a_cluster_closed_right_after_an_unawaited_call_ends_quietly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -239,6 +242,7 @@ async def test_a_start_that_takes_too_long_is_a_timeout_and_leaves_nothing() -> 
     assert {each.cluster_id for each in running_clusters()} == before
 
 
+@pytest.mark.slow
 async def test_a_dropped_cluster_warns_and_leaves_nothing() -> None:
     program = f"""
         import gc, sys
@@ -422,6 +426,7 @@ def test_devices_named_as_for_localcudacluster_are_those_of_this_machine() -> No
         GPUCluster(memory_limit="much")
 
 
+@pytest.mark.slow
 def test_a_hold_on_a_running_cluster_has_the_same(runtime: Path) -> None:
     with GPUCluster(HOSTS, n_workers=1, name="mine") as cluster:
         with gputui.connect("mine") as held:

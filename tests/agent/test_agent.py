@@ -210,6 +210,7 @@ async def test_client_restart_brings_the_worker_back(driver: Driver, scheduler: 
     await driver.nothing_left()
 
 
+@pytest.mark.slow
 async def test_a_stopped_worker_stays_away_until_it_is_started(
     driver: Driver, scheduler: Any
 ) -> None:

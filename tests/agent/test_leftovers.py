@@ -202,6 +202,7 @@ async def test_a_forkserver_that_cannot_import_dask_is_given_up_with_what_it_sai
     await driver.shut_down()
 
 
+@pytest.mark.slow
 async def test_workers_of_one_forkserver_draw_numbers_of_their_own(
     driver: Driver, scheduler: Any
 ) -> None:

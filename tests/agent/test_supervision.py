@@ -331,6 +331,7 @@ def test_a_worker_that_its_tasks_end_is_started_again_however_often(device: str 
     assert worker.next_start(end) is None and worker.crash_loop
 
 
+@pytest.mark.slow
 async def test_what_tasks_wrote_is_in_their_files_whatever_else_holds_their_worker_up(
     driver: Driver, scheduler: Any, tmp_path: Path
 ) -> None:

@@ -183,6 +183,7 @@ async def test_a_lie_fails_the_host_that_tells_it_alone(
     await watched.end()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", some(FLOODS), ids=name_of)
 async def test_a_flood_is_not_felt_by_others(watched: Watched, lie: object) -> None:
     await watched.cluster.link.send(SubscribeLogs(True))

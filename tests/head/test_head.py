@@ -246,6 +246,7 @@ async def test_a_cluster_that_stays_outlives_its_starter_and_its_scheduler(
         assert await client.submit(sum, [1, 2]) == 3
 
 
+@pytest.mark.slow
 async def test_a_scheduler_that_dies_fails_a_cluster_of_one_run(clusters: Clusters) -> None:
     cluster = await clusters.start()
     await cluster.up(2)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from gputui.head import broadcasts
 from gputui.head.broadcasts import EventLog
 from gputui.head.recent_history import RecentHistory
@@ -109,6 +111,7 @@ def test_a_host_that_is_removed_is_forgotten() -> None:
     assert not list(kept.history.taken())
 
 
+@pytest.mark.slow
 async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -> None:
     cluster = await clusters.start()
     await cluster.up(2)

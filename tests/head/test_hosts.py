@@ -97,6 +97,7 @@ async def test_a_host_reached_over_ipv4_listens_on_ipv6_where_others_have_nothin
         await exchange(cluster, listening)
 
 
+@pytest.mark.slow
 async def test_a_host_that_cannot_reach_another_hosts_workers_is_refused_with_both_addresses(
     clusters: Clusters, namespace_hosts: Namespaces
 ) -> None:
@@ -208,6 +209,7 @@ async def test_a_cut_network_loses_the_worker_and_gets_it_back(
     await cluster.until(lambda: cluster.snapshot.workers_up == 2)
 
 
+@pytest.mark.slow
 async def test_a_refused_host_can_be_tried_again(
     clusters: Clusters, openssh_hosts: SshHosts
 ) -> None:

@@ -76,6 +76,7 @@ async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveClust
     assert records.find(id).state is RunState.DONE
 
 
+@pytest.mark.slow
 async def test_a_preset_that_raises_while_it_builds_fails_its_run_alone(
     standing: LiveCluster, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def up(cluster: LiveCluster) -> set[str]:
     return {name for name, worker in cluster.workers.items() if worker.state.up}
 
 
+@pytest.mark.slow
 async def test_what_is_persisted_moves_before_its_worker_goes(cluster: LiveCluster) -> None:
     async with client_of(cluster) as client:
         pieces = client.map(lambda n: bytes([n]) * 100_000, range(30))

@@ -31,6 +31,7 @@ def test_an_example_is_short_and_says_what_it_shows(name: str) -> None:
     assert name in (examples.__doc__ or "")
 
 
+@pytest.mark.slow
 def test_k_means_moves_the_centres_as_scipy_does(client: Client) -> None:
     result = run(client, "kmeans.py", rows=500, blocks=3, centres=9, rounds=6, seed=4).result
     points = np.concatenate([kmeans.points("numpy", 4, 500, block) for block in range(3)])
@@ -49,6 +50,7 @@ def test_blocks_make_the_factor_that_numpy_finds(client: Client) -> None:
     assert found.result["log_determinant"] == pytest.approx(np.linalg.slogdet(matrix)[1])
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_solve_what_scipy_solves(client: Client) -> None:
     found = run(client, "conjugate_gradients.py", side=5, chunk=2, tolerance=1e-10)
     line = scipy.sparse.diags_array([2.0, -1.0, -1.0], offsets=[0, 1, -1], shape=(5, 5))

@@ -21,6 +21,7 @@ def test_the_sum_is_that_of_the_expression_on_the_same_numbers(execute: Any) -> 
     assert result["mean_of_all"] == pytest.approx(x.mean(), rel=1e-13)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_sum_in_any_number_of_tasks(execute: Any) -> None:
     sums = {execute("random-sum", size=5000, tasks=n).result["sum"] for n in (1, 3, 25, 1000)}
     assert len(sums) == 1

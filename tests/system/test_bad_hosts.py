@@ -99,6 +99,7 @@ def test_every_bad_host_is_told_with_its_hint_and_the_good_one_computes(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_reach_the_scheduler_is_told_both_addresses(
     gputui: Command, namespace_hosts: Namespaces
 ) -> None:

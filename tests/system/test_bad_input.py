@@ -80,6 +80,7 @@ def test_a_result_too_large_to_print_is_cut_for_people_and_whole_as_json(lab: Co
     assert last_run(lab)["state"] == "done"
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_on_one_cluster_have_each_their_own_result(lab: Command) -> None:
     commands = [
         lab.start("--attach", "lab", "--run", "random-sum", "-p", f"seed={seed}", "-p", "size=2000",
@@ -92,6 +93,7 @@ def test_two_runs_at_once_on_one_cluster_have_each_their_own_result(lab: Command
     assert printed[0]["result"]["sum"] != printed[1]["result"]["sum"]
 
 
+@pytest.mark.slow
 def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     lab: Command,
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_second_run_waits_for_the_first_and_goes_on_when_that_is_interrupted(
     assert json.loads(second.communicate(timeout=BOUND_S)[0])["result"]["all_right"] is True
 
 
+@pytest.mark.slow
 def test_the_only_worker_that_dies_and_comes_back_is_counted_in_the_run(gputui: Command) -> None:
     folder = gputui.folder
     (folder / "dies.py").write_text(DIES)

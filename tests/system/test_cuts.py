@@ -44,6 +44,7 @@ def test_a_connection_cut_at_the_start_is_told(gputui: Command, openssh_hosts: S
     assert sockets(openssh_hosts) == []
 
 
+@pytest.mark.slow
 def test_hosts_that_are_being_reached_when_the_scheduler_dies_are_let_go(
     gputui: Command, openssh_hosts: SshHosts
 ) -> None:

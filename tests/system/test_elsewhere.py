@@ -86,6 +86,7 @@ with gputui.connect(sys.argv[1]) as cluster, Client(cluster) as client:
 """
 
 
+@pytest.mark.slow
 def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", PYTHON, there.name],
@@ -246,6 +247,7 @@ def test_a_question_of_ssh_may_be_interrupted(asking: Command) -> None:
         assert process.wait(BOUND_S) == 130
 
 
+@pytest.mark.slow
 def test_clusters_elsewhere_are_listed(there: There) -> None:
     rows = json.loads(there.gputui("ls", there.login, "--json").stdout)
     pid = there.connection_file["pid"]  # a user's own clusters on this machine are listed, too

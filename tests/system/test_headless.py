@@ -91,6 +91,7 @@ PRESET = Preset("odd", "NaN", (Parameter("least", float, 0.0, "any"),), compute,
 """
 
 
+@pytest.mark.slow
 def test_numbers_that_are_not_finite_stay_valid_json_everywhere(lab: Command) -> None:
     (lab.folder / "odd.py").write_text(ODD_PRESET)
     words = ("--run", "odd.py:PRESET", "-p", "least=inf", "--backend", "numpy")

@@ -38,6 +38,7 @@ def test_arrays_figure_and_report_are_written_and_recorded(lab: Command) -> None
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_in_the_terminal_where_asked(lab: Command) -> None:
     done = lab(*SVD, "--figure", "-", "--quiet")
     assert "singular values" in done.stdout
@@ -156,6 +157,7 @@ def test_a_disk_that_fills_up_while_saving_leaves_no_half_file(lab: Command) -> 
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_disk_without_room_for_figure_and_report_leaves_the_result(lab: Command) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (16_000, 16_000))

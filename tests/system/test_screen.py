@@ -166,6 +166,7 @@ def test_a_reader_that_stalls_stops_nothing_and_sees_on(lab: Command, attached: 
     stalled.sees("done", "svd")
 
 
+@pytest.mark.slow
 def test_a_storm_of_sizes_down_to_three_lines_is_weathered(attached: Attach) -> None:
     screen = attached()
     for columns, lines in [(10, 3), (200, 60), (1, 1), (60, 15), (300, 100)] * 20:
@@ -358,6 +359,7 @@ def test_a_preset_that_raises_is_a_failed_run_with_its_reason(lab: Command, tmux
     left_running(screen)
 
 
+@pytest.mark.slow
 def test_the_hosts_file_is_read_again_with_a_preview(gputui: Command, tmux: Tmux) -> None:
     hosts = gputui.folder / "lab.txt"
     hosts.write_text(HERE + "\n")
@@ -380,6 +382,7 @@ def test_a_host_is_refused_where_the_cluster_is_on_loopback(lab: Command, tmux: 
     left_running(screen)
 
 
+@pytest.mark.slow
 def test_a_host_key_is_accepted_on_the_screen_and_written_to_known_hosts(
     gputui: Command, tmux: Tmux, openssh_hosts: SshHosts
 ) -> None:

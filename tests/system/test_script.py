@@ -142,6 +142,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_client_in_a_spawned_child_of_a_script_finds_the_cluster(lab: Command) -> None:
     script = lab.folder / "spawning" / "mine.py"
     script.parent.mkdir()
@@ -198,6 +199,7 @@ def test_with_json_stdout_has_one_object_and_the_scripts_words_are_elsewhere(lab
     assert "a word" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_of_a_script_is_recorded_with_what_its_workers_printed(lab: Command) -> None:
     script = written(
         lab.folder / "mine.py",
@@ -293,6 +295,7 @@ def test_in_a_terminal_a_script_with_other_input_is_interrupted_once(lab: Comman
         assert process.wait(BOUND_S) == 130
 
 
+@pytest.mark.slow
 def test_a_script_ends_with_its_command(lab: Command) -> None:
     process = lab.start(
         "--attach", "lab", "--run", written(lab.folder / "mine.py", "print(os.getpid())", *LASTS)
@@ -352,6 +355,7 @@ def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -
     assert last_run(gputui)["state"] == "failed"
 
 
+@pytest.mark.slow
 async def test_a_script_that_another_frontend_cancels_ends_as_cancelled(
     lab: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

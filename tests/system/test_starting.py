@@ -91,6 +91,7 @@ def test_up_leaves_a_cluster_only_where_it_says_so(
     assert status in ({0} if moment == "told" else {0, 130, -number})
 
 
+@pytest.mark.slow
 def test_up_that_is_killed_leaves_nothing(gputui: Command) -> None:
     process = gputui.start("up", HOST)
     found(lambda: part("agent")(gputui))

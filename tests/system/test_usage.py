@@ -62,6 +62,7 @@ def test_a_file_that_is_no_hosts_file_is_refused_by_its_name(
     assert says in said
 
 
+@pytest.mark.slow
 def test_line_ends_of_windows_will_do(gputui: Command) -> None:
     lines = ("# ours", "localhost gpus=none workers=1 nthreads=1 memory=512MiB", "")
     (gputui.folder / "hosts.txt").write_bytes("\r\n".join(lines).encode())

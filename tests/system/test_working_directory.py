@@ -40,6 +40,7 @@ def test_no_process_of_a_cluster_runs_a_module_of_the_working_directory(
     assert (done.returncode, poisoned.read_text()) == (0, ""), done.stderr
 
 
+@pytest.mark.slow
 def test_a_script_elsewhere_runs_no_module_of_the_working_directory(
     gputui: Command, poisoned: Path
 ) -> None:
