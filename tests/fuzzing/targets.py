@@ -16,7 +16,9 @@ from gputui.fleet.ssh.configuration import Here
 from gputui.fleet.ssh.evaluation import ConfigurationError, understood
 from gputui.hosts import parse_hosts
 from gputui.protocol import agent, frontend, scheduler, starter
+from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import decode, encode
+from gputui.protocol.deltas import Incoming
 from gputui.run import records
 from gputui.slots import slots_of
 from gputui.snapshot import Snapshot
@@ -49,6 +51,16 @@ def messages(data: bytes) -> None:
         with contextlib.suppress(GputuiError):
             message = decode(data, union)
             assert decode(encode(message), union) == message
+
+
+def deltas(data: bytes) -> None:
+    """Take lines of one connection after each other; what is taken can be sent on as it is."""
+    for union in UNIONS.values():
+        incoming = Incoming(union, LINE_BYTES)
+        for line in data.split(b"\n"):
+            with contextlib.suppress(GputuiError):
+                message = incoming.decode(line)
+                assert decode(encode(message), union) == message
 
 
 def snapshots(data: bytes) -> None:
@@ -96,6 +108,7 @@ def assert_words(error: Exception) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hosts": hosts,
     "messages": messages,
+    "deltas": deltas,
     "snapshots": snapshots,
     "records": run_records,
     "ssh": ssh_configuration,
