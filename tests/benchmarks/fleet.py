@@ -107,7 +107,7 @@ class Agents:
 
 
 class Agent(SimulatedAgent):
-    """One agent, with the lines of its telemetry made beforehand.
+    """One agent, with the lines of its telemetry made once.
 
     Making them would cost more than sending them: the head, on the same cores, would be slower.
     """
@@ -138,13 +138,12 @@ class Agent(SimulatedAgent):
 
     def _lines_of(self, at: float) -> Iterator[bytes]:
         """Give a whole reading, then for ever what changes from one to the next."""
-        outgoing = Outgoing(QUEUE_BYTES, 0)
-        turns = (0, *range(1, VARIANTS), 0)
-        lines = []
-        for turn in turns:
+        outgoing, lines = Outgoing(QUEUE_BYTES, 0), []
+        for turn in (0, *range(1, VARIANTS), 0):
             outgoing.put(self._telemetry(at, turn))
             lines.append(outgoing.pop() or b"")
-        return itertools.chain(lines[:1], itertools.cycle(lines[1:]))
+            yield lines[-1]
+        yield from itertools.cycle(lines[1:])
 
     def _read(self, gpu: SimulatedGpu) -> DeviceReading:
         """Return a reading in which all is another value that changes on a GPU at work."""
