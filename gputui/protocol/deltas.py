@@ -138,11 +138,11 @@ class Columns:
             new, old = self.columns[index], before.columns[index]
             if new is old:
                 continue
-            anew = len(self.rows[index]) != len(before.rows[index])
+            resized = len(self.rows[index]) != len(before.rows[index])
             for place in table.sent:
-                if anew or new[place] != old[place]:
+                if resized or new[place] != old[place]:
                     number = table.first + place
-                    changes.append(_change(number, new[place], old[place], whole=anew))
+                    changes.append(_change(number, new[place], old[place], whole=resized))
         return to_line(changes)
 
 
