@@ -9,8 +9,8 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import fields, is_dataclass, make_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
@@ -172,17 +172,17 @@ def _decoder(kind: Any) -> Decoder:
     """Return a function from the list of its fields to a value of this dataclass.
 
     Plain fields are checked all at once, by the combination of their types: after the first
-    message of a shape that is one look-up. `_inward` checks the others as it makes them.
+    message of a shape that is one look-up. `inward` checks the others as it makes them.
     """
     names = [field.name for field in fields(kind)]
     hints = typing.get_type_hints(kind)
     nested = [
         (i, name, convert, may_be_none(hints[name]))
         for i, name in enumerate(names)
-        if (convert := _inward(hints[name]))
+        if (convert := inward(hints[name]))
     ]
     converted = {i for i, *_ in nested}
-    plain = {i: _plain_types(hints[n]) for i, n in enumerate(names) if i not in converted}
+    plain = {i: plain_types(hints[n]) for i, n in enumerate(names) if i not in converted}
     known: set[tuple[type, ...]] = set()
     make = _maker(kind)
 
@@ -195,7 +195,7 @@ def _decoder(kind: Any) -> Decoder:
                 raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
             for i, allowed in plain.items():
                 if shape[i] not in allowed:
-                    raise _wrong(kind, names[i], values[i], hints[names[i]])
+                    raise wrong_type(kind, names[i], values[i], hints[names[i]])
             if len(known) < MAX_KNOWN_SHAPES:
                 known.add(shape)
         for i, name, convert, optional in nested:
@@ -204,7 +204,7 @@ def _decoder(kind: Any) -> Decoder:
             try:
                 values[i] = convert(values[i])
             except (TypeError, KeyError, ValueError):
-                raise _wrong(kind, name, values[i], hints[name]) from None
+                raise wrong_type(kind, name, values[i], hints[name]) from None
         return make(values)
 
     return decode_fields
@@ -245,41 +245,7 @@ def rows_of(kind: Any, columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnCheck:
-    """How all values of a field are taken from JSON."""
-
-    check: Callable[[Any], Sequence[Any]]
-    """Returns them as they are to be; raises WrongTypeError, TypeError, KeyError or ValueError."""
-    text: bool
-    """Whether there is text in it."""
-
-
-def column_of(kind: Any, name: str, hint: Any) -> ColumnCheck:
-    """Return how a field that holds no dataclass is taken."""
-    allowed, convert = _plain_types(hint), _inward(hint)
-
-    def plain(values: Any) -> Sequence[Any]:
-        if not allowed.issuperset(map(type, values)):
-            wrong = next(value for value in values if type(value) not in allowed)
-            raise _wrong(kind, name, wrong, hint)
-        return tuple(values)
-
-    def converted(values: Any) -> Sequence[Any]:
-        assert convert is not None
-        if may_be_none(hint):
-            return tuple([None if value is None else convert(value) for value in values])
-        return tuple(map(convert, values))
-
-    def check(values: Any) -> Sequence[Any]:
-        if type(values) is not list:
-            raise TypeError
-        return converted(values) if convert else plain(values)
-
-    return ColumnCheck(check, text=without_none(hint) not in (int, float, bool))
-
-
-def _inward(hint: Any) -> Decoder | None:
+def inward(hint: Any) -> Decoder | None:
     """Return how a field of this type is made from JSON, None where it already is.
 
     What it returns raises TypeError, KeyError or ValueError for a value that does not fit.
@@ -297,7 +263,7 @@ def _inward(hint: Any) -> Decoder | None:
 def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
     """Return the decoder of a tuple: `X, ...` for any number, or one type for each item."""
     length = None if parts[-1] is ... else len(parts)
-    inner, allowed = _inward(parts[0]), _plain_types(parts[0])
+    inner, allowed = inward(parts[0]), plain_types(parts[0])
     if len({part for part in parts if part is not ...}) > 1:
         raise TypeError(f"a field cannot be a tuple of several types: {parts}")
 
@@ -317,7 +283,7 @@ def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
     return decode_items
 
 
-def _plain_types(hint: Any) -> frozenset[type]:
+def plain_types(hint: Any) -> frozenset[type]:
     """Return the types that JSON may give for a field of a plain type."""
     allowed = {float, int} if (plain := without_none(hint)) is float else {plain}
     return frozenset(allowed | ({type(None)} if may_be_none(hint) else set()))
@@ -327,7 +293,7 @@ def may_be_none(hint: Any) -> bool:
     return isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
 
 
-def _wrong(kind: type, name: str, value: Any, hint: Any) -> WrongTypeError:
+def wrong_type(kind: type, name: str, value: Any, hint: Any) -> WrongTypeError:
     expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("gputui.", "")
     found = type(value).__name__ if value is not None else "null"
     return WrongTypeError(f"{kind.__name__}.{name} is {found}, not {expected}")

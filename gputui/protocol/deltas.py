@@ -4,108 +4,24 @@ The first message of a class on a channel goes whole, as `codec` writes it. The 
 line each, `["Changes", "Telemetry", [column, values], [column, rows, values], …]`, against the one
 that was *sent* last, so that nothing is lost where a message takes the place of one that waits.
 
-A message is taken apart into tables: one for itself, and one for all values of each dataclass that
-is nested somewhere in it, in their order (every GPU of every host). A table has a column for each
-field; that of a nested field says how many values each row has. A column goes whole, or only those
-of its rows that changed. Both ends number columns alike, from the types of the message.
+A message is taken apart into tables (`gputui.protocol.tables`). A column goes whole, or only those
+of its rows that changed.
 """
 
-import typing
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
+from collections.abc import Iterable, Sequence
 from itertools import chain, compress, islice, repeat
-from operator import attrgetter, is_, ne
+from operator import is_, ne
 from typing import Any
 
 from gputui.errors import ProtocolError
-from gputui.protocol.codec import (
-    ColumnCheck,
-    WrongTypeError,
-    column_of,
-    decode,
-    may_be_none,
-    parse,
-    rows_of,
-    shown,
-    to_line,
-    without_none,
-)
+from gputui.protocol.codec import WrongTypeError, decode, parse, rows_of, shown, to_line
 from gputui.protocol.shared import Delivery, delivery_of
+from gputui.protocol.tables import COUNTS, Nested, layout, places
 
 NAME = "Changes"
 PREFIX = f'["{NAME}"'.encode()
 FEW = 4
 """A column goes as those rows that changed where that is at most one in so many."""
-
-
-@dataclass(frozen=True, slots=True)
-class Nested:
-    """A field with values of a dataclass: they are rows of another table."""
-
-    place: int
-    """Which of the fields it is."""
-    table: int
-    """Which of the layout's tables has its values."""
-    many: bool
-    """Whether it is a tuple of them."""
-    optional: bool
-    """Whether it may be None."""
-
-    @property
-    def counted(self) -> bool:
-        """Whether a row may have any number of values but one."""
-        return self.many or self.optional
-
-
-@dataclass(frozen=True, slots=True)
-class MessageTable:
-    """A dataclass in a message: where it stands among the tables, and what its fields are."""
-
-    kind: Any
-    parent: int
-    first: int
-    """The number of its first column."""
-    getters: tuple[Callable[[Any], Any], ...]
-    """Each returns a field of a value."""
-    plain: dict[int, ColumnCheck]
-    """Place of a field → how its column is checked."""
-    nested: list[Nested] = field(default_factory=list)
-
-    @property
-    def sent(self) -> Iterable[int]:
-        """Which fields have a column that is sent."""
-        return chain(self.plain, (each.place for each in self.nested if each.counted))
-
-    def columns(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
-        """Return the values of each field: one by one, as rows of tuples would be garbage soon."""
-        return [tuple(map(get, rows)) for get in self.getters]
-
-
-@cache
-def layout(kind: Any) -> list[MessageTable]:
-    """Return the tables of a message, each after the one that it is nested in."""
-    tables: list[MessageTable] = []
-    _lay_out(kind, 0, tables)
-    return tables
-
-
-def _lay_out(kind: Any, parent: int, tables: list[MessageTable]) -> int:
-    hints = typing.get_type_hints(kind)
-    names = [each.name for each in fields(kind)]
-    first = tables[-1].first + len(tables[-1].getters) if tables else 0
-    table, index = MessageTable(kind, parent, first, tuple(map(attrgetter, names)), {}), len(tables)
-    tables.append(table)
-    for place, name in enumerate(names):
-        hint = without_none(hints[name])
-        many = typing.get_origin(hint) is tuple and is_dataclass(typing.get_args(hint)[0])
-        inner = typing.get_args(hint)[0] if many else hint
-        if is_dataclass(inner):
-            at = _lay_out(inner, index, tables)
-            table.nested.append(Nested(place, at, many, may_be_none(hints[name])))
-        else:
-            table.plain[place] = column_of(kind, name, hints[name])
-    return index
 
 
 class Columns:
@@ -206,9 +122,9 @@ class Received:
         touched: set[int] = set()
         recounted: set[int] = set()
         """Tables with another number of rows, perhaps, or of values in a nested field."""
-        places = _places(self._kind)
+        by_number = places(self._kind)
         for number, *rows, values in changes:
-            index, place, column = places[number]
+            index, place, column = by_number[number]
             columns = self._columns[index] if column is not COUNTS else self._counts[index]
             before, now = columns[place], column.check(values)
             if rows:
@@ -274,28 +190,6 @@ def _together(each: Nested, counts: Sequence[int] | None, values: Sequence[Any])
     if any(count > 1 for count in counts):
         raise ValueError("two values in place of one")
     return tuple([next(left) if count else None for count in counts])
-
-
-def _counts(values: Any) -> Sequence[int]:
-    if type(values) is not list or not {int}.issuperset(map(type, values)):
-        raise TypeError
-    if values and min(values) < 0:
-        raise ValueError
-    return values
-
-
-COUNTS = ColumnCheck(_counts, text=False)
-"""How many values of a nested field each row has."""
-
-
-@cache
-def _places(kind: Any) -> dict[int, tuple[int, int, ColumnCheck]]:
-    """Return number of a column → its table, which field it is there, and how it is checked."""
-    return {
-        table.first + place: (index, place, table.plain.get(place, COUNTS))
-        for index, table in enumerate(layout(kind))
-        for place in table.sent
-    }
 
 
 class Incoming:
