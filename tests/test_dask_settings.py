@@ -80,6 +80,7 @@ OTHERS = {
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.worker.resources": {"foo": 2},
+    "distributed.worker.transfer.message-bytes-limit": "80MB",
     "distributed.worker.lifetime.duration": "1 hour",
     "distributed.worker.lifetime.stagger": "1 minute",
     "distributed.worker.lifetime.restart": True,
