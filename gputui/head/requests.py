@@ -196,10 +196,11 @@ def _stop(head: "Head", request: Stop, session: Session) -> Reply:
 def _lacking(head: "Head", request: Scale, wanted: Desired) -> str:
     """Say how much of the requested number does not fit."""
     changes = head.fleet.preview(wanted)
+    stops = set(changes.stops)
     there = [
         name
         for name, host in head.fleet.worker_table.staying.items()
-        if request.host in (None, host) and name not in changes.stops
+        if request.host in (None, host) and name not in stops
     ]
     starts = [spec for spec in changes.starts if request.host in (None, spec.host)]
     have = len(there) + len(starts)
