@@ -39,5 +39,6 @@ class NearFirst(WorkerState):  # type: ignore[misc]
 def limits() -> tuple[int, int]:
     """Return the most bytes of a message, from a worker of this host and of another."""
     configured = parse_bytes(dask.config.get(LIMIT))
-    near = NEAR_BYTES if configured == parse_bytes(USUAL) else configured
+    lent = dask.config.get("gputui.transfers", "auto") != "bytes"
+    near = NEAR_BYTES if lent and configured == parse_bytes(USUAL) else configured
     return near, configured

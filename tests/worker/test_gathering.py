@@ -44,3 +44,8 @@ def test_a_worker_of_the_same_host_is_asked_for_more_at_once() -> None:
 def test_a_users_own_limit_holds_for_every_worker(configured: str, number: int) -> None:
     with dask.config.set({"distributed.worker.transfer.message-bytes-limit": configured}):
         assert asked(NEAR) == asked(FAR) == number
+
+
+def test_where_arrays_go_as_bytes_no_worker_is_asked_for_more() -> None:
+    with dask.config.set({"gputui.transfers": "bytes"}):
+        assert asked(NEAR) == asked(FAR) == 1
