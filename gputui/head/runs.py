@@ -63,7 +63,7 @@ def start_run(name: str, cluster_id: str, request: StartRun, id: str) -> Child:
         command += ["-p", f"{key}={value}"]
     return Child(
         [*command, "--backend", request.backend, "--json"],
-        env={**os.environ, "GPUTUI_CLUSTER": cluster_id, RUN_VARIABLE: id},
+        env={**os.environ, "GPUTUI_CLUSTER": cluster_id, RUN_VARIABLE: f"{id} {time.time()}"},
         own_session=True,
     )
 

@@ -92,13 +92,15 @@ def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
 
 def _begun(request: RunRequest) -> run.RunRecord:
     run.prune(load_settings().runs_kept)
+    id, _, started_at = os.environ.pop(run.RUN_VARIABLE, "").partition(" ")
     return run.new_record(
         request.name,
         request.parameters,
         backend=request.backend,
         hosts=request.hosts,
         version=__version__,
-        id=os.environ.pop(run.RUN_VARIABLE, ""),
+        id=id,
+        started_at=float(started_at) if started_at else None,
     )
 
 

@@ -52,7 +52,8 @@ RESULT_PARTS = {
 """What is shown of the `result` of a record, where it is there."""
 
 RUN_VARIABLE = "GPUTUI_RUN"
-"""In the environment of a run that a head started: the id that the head knows it by."""
+"""In the environment of a run that a head started: the id that the head knows it by, and when it
+was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +138,9 @@ def new_record(
     hosts: str,
     version: str,
     id: str = "",
+    started_at: float | None = None,
 ) -> RunRecord:
-    """Return the record of a run that starts, in this process; `id` is new without one."""
+    """Return the record of a run that starts, in this process: now, with a new id, unless given."""
     return RunRecord(
         id=id or new_id(preset),
         preset=preset,
@@ -146,7 +148,7 @@ def new_record(
         backend=backend,
         hosts=hosts,
         state=RunState.RUNNING,
-        started_at=time.time(),
+        started_at=time.time() if started_at is None else started_at,
         pid=os.getpid(),
         version=version,
         **asdict(own_place()),

@@ -68,6 +68,8 @@ async def test_a_run_is_one_run_from_its_start_to_its_result(standing: LiveClust
         (("rows", "2000"), ("cols", "20")),
     )
     assert "singular_values" in run.result_json
+    record = next(each for each in records.recorded() if each.id == id)
+    assert record.started_at == pytest.approx(run.started_at, abs=0.5)  # the import took longer
     assert [event.kind for event in standing.events if event.subject == f"run {id}"] == [
         "starting",
         "running",
