@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -140,7 +140,7 @@ class Agent(SimulatedAgent):
         """Give a whole reading, then for ever what changes from one to the next."""
         outgoing, lines = Outgoing(QUEUE_BYTES, 0), []
         for turn in (0, *range(1, VARIANTS), 0):
-            outgoing.put(self._telemetry(at, turn))
+            outgoing.put(self.reading(turn, at))
             lines.append(outgoing.pop() or b"")
             yield lines[-1]
         yield from itertools.cycle(lines[1:])
@@ -161,9 +161,11 @@ class Agent(SimulatedAgent):
 
     def telemetry(self) -> Telemetry:
         """Return the first of the readings."""
-        return self._telemetry(time.time(), 0)
+        return self.reading(0)
 
-    def _telemetry(self, at: float, turn: int) -> Telemetry:
+    def reading(self, turn: int, at: float | None = None) -> Telemetry:
+        """Return what it reads in one of `VARIANTS` turns, `at` or now and a second a turn."""
+        at = time.time() if at is None else at
         busy = 10 + turn
         readings = tuple(
             WorkerReading(name, 90.0 + (busy + place) % 10, 2**31 + busy * 2**20, 40)
@@ -206,32 +208,32 @@ class HostStream(SocketStream):
         return None
 
 
+def counts_of(names: Iterable[str], rng: random.Random) -> Counts:
+    """Return counts in which those of every worker at work are others each time."""
+    workers = tuple(
+        WorkerCounts(
+            name=name,
+            address="tls://10.1.0.1:40000",
+            status="running",
+            nthreads=1,
+            executing=int(rng.random() < 0.9),
+            ready=rng.randrange(5),
+            in_memory=rng.randrange(40),
+            managed_bytes=rng.randrange(2**33),
+            spilled_bytes=0,
+            memory_limit_bytes=2**33,
+            current_task=rng.choice(("matmul", "sum", None)),
+        )
+        for name in names
+    )
+    return Counts(time.time(), workers, (), 100_000, 5_000, 1, 0)
+
+
 async def schedule(names: list[str]) -> None:
     """Be a scheduler that knows these workers, and counts them every second."""
     channel = Channel(await SocketStream.of_pipes(0, os.dup(1)), ToScheduler)
     rng = random.Random(0)
-
-    def counts() -> Counts:
-        """Return counts in which those of every worker at work are others each time."""
-        workers = tuple(
-            WorkerCounts(
-                name=name,
-                address="tls://10.1.0.1:40000",
-                status="running",
-                nthreads=1,
-                executing=int(rng.random() < 0.9),
-                ready=rng.randrange(5),
-                in_memory=rng.randrange(40),
-                managed_bytes=rng.randrange(2**33),
-                spilled_bytes=0,
-                memory_limit_bytes=2**33,
-                current_task=rng.choice(("matmul", "sum", None)),
-            )
-            for name in names
-        )
-        return Counts(time.time(), workers, (), 100_000, 5_000, 1, 0)
-
-    variants = itertools.cycle([counts() for _ in range(VARIANTS)])
+    variants = itertools.cycle([counts_of(names, rng) for _ in range(VARIANTS)])
 
     async def count() -> None:
         while True:

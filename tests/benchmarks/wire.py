@@ -1,0 +1,139 @@
+"""Measure what messages cost on the wire, as lines and back: `python -m tests.benchmarks.wire`.
+
+    python -m tests.benchmarks.wire [HOSTS]      # 1000 by default, of 8 GPUs each
+
+A host's telemetry and a snapshot of all hosts, the first of each whole and then as changes: µs to
+make a line of it and to make a message of that again, and bytes. Every reading and count changes
+from one to the next, as in the benchmark of a fleet. Medians, of all hosts and of some snapshots.
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from gputui.fleet.worker_table import WorkerTable
+from gputui.plan import WorkerSpec
+from gputui.process.garbage import look_rarely
+from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
+from gputui.protocol.channel import QUEUE_BYTES, TRUSTED_LINE_BYTES
+from gputui.protocol.deltas import Incoming
+from gputui.protocol.frontend import SnapshotTaken, ToFrontend
+from gputui.protocol.outgoing import Outgoing
+from gputui.protocol.scheduler import Counts
+from gputui.snapshot import (
+    ClusterState,
+    HostState,
+    HostStatus,
+    SchedulerState,
+    SchedulerStatus,
+    Snapshot,
+)
+from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
+
+Result = TypeVar("Result")
+GPUS = 8
+SNAPSHOTS = 9
+
+
+class Wire:
+    """One direction of a channel, and what each message cost on it."""
+
+    def __init__(self, receives: Any) -> None:
+        self._outgoing = Outgoing(QUEUE_BYTES, 0)
+        self._incoming = Incoming(receives, TRUSTED_LINE_BYTES)
+        self.costs: list[tuple[float, float, int]] = []
+        """For each message: µs to make its line, µs to make a message of it, bytes."""
+
+    def carry(self, message: Any) -> None:
+        """Send a message, and take it."""
+        self._outgoing.put(message)
+        encode_us, line = timed(self._outgoing.pop)
+        assert line is not None
+        decode_us, arrived = timed(lambda: self._incoming.decode(line))
+        assert arrived == message
+        self.costs.append((encode_us, decode_us, len(line)))
+
+
+def timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    """Return how many µs of CPU some work took, and its result."""
+    began = time.thread_time()
+    result = work()
+    return 1e6 * (time.thread_time() - began), result
+
+
+def agents(hosts: int) -> list[Agent]:
+    """Return the agents of so many hosts, each with a worker on every GPU."""
+    found = []
+    for number, name in enumerate(host_names(hosts), 1):
+        agent = Agent(name, number, GPUS)
+        for spec in specs(name):
+            agent.start(spec)
+        found.append(agent)
+    return found
+
+
+def specs(host: str) -> list[WorkerSpec]:
+    """Return a worker for each GPU of a host."""
+    return [
+        WorkerSpec(f"{host}:gpu{label}", host, f"GPU-{host}-{label}", 1, 2**33)
+        for label in range(GPUS)
+    ]
+
+
+def snapshots(readings: Sequence[Sequence[Telemetry]]) -> Iterator[Snapshot]:
+    """Yield a snapshot for each of the agents' turns, as a head takes it."""
+    names, rng = host_names(len(readings)), random.Random(0)
+    table = WorkerTable()
+    for host in names:
+        for spec in specs(host):
+            table.start(spec, sent=True)
+            table.ready(WorkerReady(spec.name, "tls://10.1.0.1:40000", spec.device_uuid))
+    counts = [counts_of(table.up, rng) for _ in range(VARIANTS)]
+    began = time.time()
+    scheduler = SchedulerStatus(SchedulerState.RUNNING, "tls://10.0.0.1:40000")
+    for number in range(SNAPSHOTS):
+        read = [turns[number % len(turns)] for turns in readings]
+        table.count(counts[number % VARIANTS])
+        hosts = tuple(
+            HostStatus(name, HostState.READY, began, reading=t.host, read_at=t.at, devices=t.devices)
+            for name, t in zip(names, read, strict=True)
+        )
+        workers = table.statuses({each.name: each for t in read for each in t.workers})
+        yield Snapshot(
+            number, began + number, "wire", ClusterState.RUNNING, began, scheduler, hosts, workers
+        )
+
+
+def show(what: str, costs: Sequence[tuple[float, float, int]]) -> None:
+    """Print the medians of some messages."""
+    encode_us, decode_us, size = map(statistics.median, zip(*costs, strict=True))
+    print(f"{what:<42}{encode_us:>11,.0f} µs {decode_us:>11,.0f} µs {size:>11,.0f} bytes")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("hosts", type=int, nargs="?", default=1000)
+    hosts: int = parser.parse_args().hosts
+    readings = [[agent.reading(turn) for turn in range(VARIANTS)] for agent in agents(hosts)]
+    look_rarely()
+    wires = [Wire(FromAgent) for _ in readings]
+    for turn in (*range(VARIANTS), 0):
+        for wire, turns in zip(wires, readings, strict=True):
+            wire.carry(turns[turn])
+    print(f"{'':<42}{'to a line':>14} {'and back':>14}")
+    show("a host's telemetry, the first", [wire.costs[0] for wire in wires])
+    # What the first changes are made to is taken apart once more.
+    show("  as changes", [cost for wire in wires for cost in wire.costs[2:]])
+    screen = Wire(ToFrontend)
+    for snapshot in snapshots(readings):
+        screen.carry(SnapshotTaken(snapshot))
+    show(f"a snapshot of {hosts * GPUS:,} GPUs, the first", screen.costs[:1])
+    show("  as changes", screen.costs[2:])
+
+
+if __name__ == "__main__":
+    main()
