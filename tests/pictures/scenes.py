@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.terminal_theme import TerminalTheme
 from textual.pilot import Pilot
 from textual.strip import Strip
-from textual.widgets import Button, Input
+from textual.widgets import Input
 
 from gputui.tui.app import ScreenApp
 from tests.pictures.lab import START, Lab, LabConnection
@@ -109,7 +109,7 @@ async def still(pilot: "Pilot[int]") -> None:
     while (
         same < STILL
         or getattr(app, "_draw_waits", False)  # what came last is still to be drawn
-        or not all(button.visible for button in app.screen.query(Button))
+        or not all(choices.visible for choices in app.screen.query("Choices"))
     ):
         for line in app.screen.query(Input):
             line.cursor_blink = False

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gputui.errors import ExitCode, HeadError
 from gputui.protocol.frontend import Answer, Asked, Stop
 from gputui.snapshot import RunState, RunStatus, Snapshot
-from gputui.tui.dialogs.questions import Choice, Dialog, Fetch, Lines, QuestionDialog
+from gputui.tui.dialogs.choices import Choice
+from gputui.tui.dialogs.questions import Dialog, Fetch, Lines, QuestionDialog
 from gputui.tui.rendering import format as fmt
 
 if TYPE_CHECKING:

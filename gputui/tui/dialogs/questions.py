@@ -5,35 +5,24 @@ nothing. Texts are shown as they are, without markup, and made harmless.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from textual import events, work
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.content import Content
-from textual.widgets import Button, Input, Static
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Input, Static
 
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
+from gputui.tui.dialogs.choices import Choice, Choices
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.rendering.format import safe
 
 SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
 """Keys that move a long text, and by how many lines."""
-
-
+CURSOR = ("tab", "shift+tab", "left", "right")
+"""Keys of what has the focus."""
 UNASKED_S = 0.5
 """For how long a question that comes unasked takes no key."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to answer; `key` is its letter and the dialog's result."""
-
-    key: str
-    label: str
-    dangerous: bool = False
-
 
 Lines = Sequence[str]
 Fetch = Callable[[], Awaitable[Lines]]
@@ -51,8 +40,6 @@ class Dialog(Modal[str | None]):
     Dialog .title { width: auto; }
     Dialog VerticalScroll { height: auto; max-height: 70vh; width: auto; max-width: 100%; }
     Dialog .text { width: auto; max-width: 100%; }
-    Dialog Horizontal { height: 1; margin-top: 1; width: auto; }
-    Dialog Button { margin-right: 2; }
     Dialog Input { width: 48; margin-top: 1; }
     """
 
@@ -73,14 +60,7 @@ class Dialog(Modal[str | None]):
             with VerticalScroll(can_focus=False):
                 yield self._text
             yield from self.middle()
-            with Horizontal():
-                for choice in self._choices:
-                    yield Button(
-                        Content(f"[{choice.key}] {choice.label}"),
-                        variant="error" if choice.dangerous else "default",
-                        name=choice.key,
-                        compact=True,
-                    )
+            yield Choices(self._choices)
 
     def middle(self) -> ComposeResult:
         """Give what stands between the text and the choices."""
@@ -103,33 +83,29 @@ class Dialog(Modal[str | None]):
 
     def begin(self) -> None:
         """Put the focus on the first choice."""
-        self.set_focus(self.query(Button).first())
+        self.set_focus(self.query_one(Choices))
 
     def say(self, lines: Lines) -> None:
         """Replace the text."""
         self._text.update(safe_lines(lines))
 
     async def on_key(self, event: events.Key) -> None:
-        """Take a choice by its letter, or the one in focus; move among them; leave with escape."""
-        if event.key in ("tab", "shift+tab"):
+        """Take a choice by its key; move the text; leave with escape."""
+        chosen = event.key == "enter" and isinstance(self.focused, Choices)
+        if chosen or event.key in CURSOR:
             return
         event.stop()
         if event.key == "escape":
             self.dismiss(None)
         elif event.key in {choice.key for choice in self._choices}:
             self.choose(event.key)
-        elif event.key == "enter" and isinstance(self.focused, Button):
-            self.choose(self.focused.name or "")
-        elif event.key in ("left", "right"):
-            move = self.focus_next if event.key == "right" else self.focus_previous
-            move(Button)
         elif event.key in SCROLL:
             scroll = self.query_one(VerticalScroll)
             scroll.scroll_relative(y=SCROLL[event.key], animate=False)
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Take a choice by its button."""
-        self.choose(event.button.name or "")
+    def on_choices_chosen(self, event: Choices.Chosen) -> None:
+        """Take the choice under the cursor, or one that was clicked."""
+        self.choose(event.key)
 
     def choose(self, key: str) -> None:
         """End with this choice."""
@@ -235,7 +211,7 @@ class QuestionDialog(Dialog):
 
     def _hold(self, held: bool) -> None:
         self._held = held
-        for widget in self.query("Horizontal, Input"):
+        for widget in self.query("Choices, Input"):
             widget.visible = not held
 
     async def on_key(self, event: events.Key) -> None:

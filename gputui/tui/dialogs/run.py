@@ -11,17 +11,22 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Button, Input, OptionList, Select, Static
+from textual.widgets import Input, OptionList, Select, Static
 from textual.widgets.option_list import Option
 
 from gputui import presets
 from gputui.errors import PresetError
 from gputui.presets import Machine, Parameter, Preset
 from gputui.protocol.frontend import StartRun
+from gputui.tui.dialogs.choices import Choice, Choices
 from gputui.tui.dialogs.form import Estimate, Fit, Form, headless_command
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.rendering import format as fmt
+
+CHOICES = (Choice("^r", "run"), Choice("^y", "copy command"), Choice("esc", "cancel"))
+ACTIONS = {"^r": "run", "^y": "copy", "esc": "leave"}
 
 
 class ParameterRow(Horizontal):
@@ -68,7 +73,7 @@ class RunDialog(Modal[StartRun | None]):
     ]
     DEFAULT_CSS = """
     RunDialog > Vertical { width: 96%; max-width: 120; height: 90%; max-height: 34; }
-    RunDialog #presets { width: 16; height: 1fr; border: none; padding: 0; }
+    RunDialog #presets { width: 16; height: auto; border: none; padding: 0; }
     RunDialog #form { height: 1fr; padding: 0 1; }
     RunDialog ParameterRow { height: 1; }
     RunDialog ParameterRow .name { width: 14; color: $text-accent; }
@@ -77,11 +82,6 @@ class RunDialog(Modal[StartRun | None]):
     RunDialog ParameterRow .help { width: 1fr; color: $text-muted; margin-left: 1; height: 1; }
     RunDialog ParameterRow .help { text-wrap: nowrap; text-overflow: ellipsis; }
     RunDialog ParameterRow .wrong { color: $text-error; }
-    RunDialog #hint { height: auto; min-height: 1; color: $text-muted; }
-    RunDialog #memory { height: auto; }
-    RunDialog #command { height: auto; color: $text-muted; }
-    RunDialog #buttons { height: 1; margin-top: 1; }
-    RunDialog #buttons Button { margin-right: 2; }
     """
 
     def __init__(
@@ -103,6 +103,8 @@ class RunDialog(Modal[StartRun | None]):
         """The preset whose form is shown, or about to be."""
         self._forms = forms or {}
         self._form: Form | None = None
+        self._hint = ""
+        self._outcome = Static()
 
     def compose(self) -> ComposeResult:
         """Lay out the list, the form and what it comes to."""
@@ -112,13 +114,8 @@ class RunDialog(Modal[StartRun | None]):
             with Horizontal():
                 yield options
                 yield VerticalScroll(id="form", can_focus=False)
-            yield Static(markup=False, id="hint")
-            yield Static(markup=False, id="memory")
-            yield Static(markup=False, id="command")
-            with Horizontal(id="buttons"):
-                yield Button("run ^r", variant="success", name="run", compact=True)
-                yield Button("copy command ^y", name="copy", compact=True)
-                yield Button("cancel esc", name="leave", compact=True)
+            yield self._outcome
+            yield Choices(CHOICES)
 
     def on_mount(self) -> None:
         """Put the focus on the list."""
@@ -197,7 +194,8 @@ class RunDialog(Modal[StartRun | None]):
             parameter = row.parameter
             default = self._form.default_text(parameter)
             hint = f"{parameter.name}: {parameter.help}; {parameter.bounds}, {default} by default"
-        self.query_one("#hint", Static).update(hint)
+        self._hint = hint
+        self._show_outcome()
 
     def _show_outcome(self) -> None:
         """Show what is wrong, what it would take, and the command that does the same."""
@@ -207,15 +205,19 @@ class RunDialog(Modal[StartRun | None]):
         mistakes = form.mistakes()
         for row in self.query(ParameterRow):
             row.explain(mistakes.get(row.parameter.name, ""))
-        memory = self.query_one("#memory", Static)
         try:
             estimate = form.estimate()
         except Exception as error:  # the border of one preset: whatever its own reckoning raises
             mistakes[""] = f"{form.preset.name}: {type(error).__name__}: {error}"
             estimate = Estimate(Fit.UNKNOWN)
-        memory.update(fmt.safe(mistakes.get("") or estimate_text(estimate, form.machine)))
-        memory.set_class(estimate.fit is Fit.TOO_LARGE or "" in mistakes, "wrong")
-        self.query_one("#command", Static).update(self._command())
+        wrong = estimate.fit is Fit.TOO_LARGE or "" in mistakes
+        memory = fmt.safe(mistakes.get("") or estimate_text(estimate, form.machine))
+        lines = (
+            (self._hint, "dim"),
+            (memory, "$text-error" if wrong else ""),
+            (self._command(), "dim"),
+        )
+        self._outcome.update(Content("\n").join(Content.styled(*line) for line in lines))
 
     def _command(self) -> str:
         form = self._form
@@ -223,9 +225,9 @@ class RunDialog(Modal[StartRun | None]):
             return ""
         return headless_command(self._cluster, form.preset.name, form.parameters())
 
-    @on(Button.Pressed)
-    async def _pressed(self, event: Button.Pressed) -> None:
-        await self.run_action(event.button.name or "")
+    @on(Choices.Chosen)
+    async def _chosen(self, event: Choices.Chosen) -> None:
+        await self.run_action(ACTIONS[event.key])
 
     @on(Input.Submitted)
     def _submitted(self) -> None:

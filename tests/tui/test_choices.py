@@ -1,0 +1,60 @@
+"""The line of choices that a dialog ends with: its cursor, keys and clicks."""
+
+import pytest
+
+from gputui.protocol.frontend import Stop
+from gputui.tui.dialogs.modal import Modal
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, sees, until
+
+
+def still() -> Still:
+    return Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("right", "enter"),
+        ("tab", "enter"),
+        ("left", "tab", "tab", "tab", "shift+tab", "enter"),
+        ("s",),
+    ],
+)
+async def test_a_choice_is_taken_by_its_key_and_under_the_cursor(keys: tuple[str, ...]) -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("q")
+        await sees(pilot, "[l] leave it running", "[s] stop it", "[c] cancel")
+        await pilot.press(*keys)
+        await until(pilot, lambda: on.link.asked == [Stop(0)])
+
+
+@pytest.mark.parametrize("text", ["[c] cancel", "[s] stop it"])
+async def test_a_click_takes_the_choice_that_it_hits(text: str) -> None:
+    on = still()
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("q")
+        await sees(pilot, text)
+        await pilot.click(
+            "Choices", offset=("[l] leave it running   [s] stop it   [c]".index(text[:3]) + 4, 0)
+        )
+        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        assert on.link.asked == ([Stop(0)] if text.startswith("[s]") else [])
+
+
+async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
+    on = still()
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("c")
+        await sees(pilot, "[^r] run", "on 1 worker (cupy)")
+        await pilot.press("shift+tab", "right", "right", "enter")
+        await until(pilot, lambda: not isinstance(on.app.screen, Modal))
+        assert on.link.asked == []
+        await pilot.press("c")
+        await sees(pilot, "[^r] run", "on 1 worker (cupy)")
+        await pilot.press("shift+tab", "enter")
+        await until(pilot, lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])
