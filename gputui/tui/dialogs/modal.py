@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.geometry import Region, Size
 from textual.screen import ModalScreen
 from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
@@ -48,9 +49,16 @@ class Modal(ModalScreen[Result]):
         """The page below, dimmed, until it changes."""
         self._page_size = Size()
 
-    def on_screen_resume(self) -> None:
-        """Fill it in once it is seen, and take keys then."""
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Fill it in once it is seen, and take keys then.
+
+        Textual 8.2 gives a new screen its styles twice: as its widgets come, and here.
+        """
+        event.refresh_styles = self._stands.is_set()
         self.call_after_refresh(self._begin)
+
+    def _extend_compose(self, widgets: list[Widget]) -> None:
+        """Do without Textual's toasts and tooltips: nothing here shows any."""
 
     async def _begin(self) -> None:
         if not self._stands.is_set():
