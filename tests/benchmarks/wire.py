@@ -22,7 +22,6 @@ from gputui.protocol.channel import QUEUE_BYTES, TRUSTED_LINE_BYTES
 from gputui.protocol.deltas import Incoming
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from gputui.protocol.outgoing import Outgoing
-from gputui.protocol.scheduler import Counts
 from gputui.snapshot import (
     ClusterState,
     HostState,
@@ -98,7 +97,9 @@ def snapshots(readings: Sequence[Sequence[Telemetry]]) -> Iterator[Snapshot]:
         read = [turns[number % len(turns)] for turns in readings]
         table.count(counts[number % VARIANTS])
         hosts = tuple(
-            HostStatus(name, HostState.READY, began, reading=t.host, read_at=t.at, devices=t.devices)
+            HostStatus(
+                name, HostState.READY, began, reading=t.host, read_at=t.at, devices=t.devices
+            )
             for name, t in zip(names, read, strict=True)
         )
         workers = table.statuses({each.name: each for t in read for each in t.workers})
