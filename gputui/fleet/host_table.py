@@ -70,11 +70,12 @@ class HostTable(Mapping[str, FleetHost]):
     @property
     def readings(self) -> dict[str, WorkerReading]:
         """What the agents last read of each worker."""
-        found: dict[str, WorkerReading] = {}
-        for fleet_host in self.values():
-            if fleet_host.telemetry is not None:
-                found |= {reading.name: reading for reading in fleet_host.telemetry.workers}
-        return found
+        return {
+            reading.name: reading
+            for fleet_host in self.values()
+            if (telemetry := fleet_host.telemetry) is not None
+            for reading in telemetry.workers
+        }
 
     @property
     def coming(self) -> bool:

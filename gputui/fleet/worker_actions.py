@@ -176,7 +176,7 @@ class WorkerActions:
 
     def _stop_unknown(self, host: FleetHost, names: Iterable[str]) -> None:
         """Have an agent stop what it reports and should not have, however it came to have it."""
-        if unknown := tuple(name for name in names if name not in self._worker_table):
+        if unknown := self._worker_table.unknown(names):
             host.send(StopWorkers(unknown, GRACE_S))
 
     def _stop(self, names: Iterable[str]) -> None:

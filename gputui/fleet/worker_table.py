@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gputui.plan import WorkerSpec
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
@@ -15,8 +16,12 @@ from gputui.protocol.codec import unfrozen
 from gputui.protocol.scheduler import Counts, WorkerCounts
 from gputui.snapshot import UP, WorkerState, WorkerStatus
 
-BUSY, IDLE = WorkerState.BUSY, WorkerState.IDLE
+BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 UnfrozenStatus = unfrozen(WorkerStatus)
+UNKNOWN: list[Any] = [None] * 13
+NOT_COUNTED = WorkerCounts(*[*UNKNOWN, 0.0])
+"""In place of counts and of a reading that there are not: no status has to ask for each field."""
+NOT_READ = WorkerReading("", None, None, None)
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
 
@@ -43,11 +48,17 @@ class WorkerTable:
     def __init__(self) -> None:
         self._workers: dict[str, WorkerRecord] = {}
         self._by_host: dict[str, dict[str, WorkerRecord]] = {}
+        self._cpu_workers: dict[str, WorkerRecord] = {}
         self._in_state: Counter[WorkerState] = Counter()
         self._counts: dict[str, WorkerCounts] = {}
 
     def __contains__(self, name: object) -> bool:
         return name in self._workers
+
+    def unknown(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return those that are none of these."""
+        workers = self._workers
+        return tuple([name for name in names if name not in workers])
 
     def unwanted(self, name: str) -> bool:
         """Return whether an agent that has a worker of this name is to stop it."""
@@ -129,6 +140,8 @@ class WorkerTable:
         if worker is None:
             worker = self._workers[spec.name] = WorkerRecord(spec)
             self._by_host.setdefault(spec.host, {})[spec.name] = worker
+            if spec.device_uuid is None:
+                self._cpu_workers[spec.name] = worker
             self._in_state[worker.state] += 1
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
         worker.stopped = False
@@ -156,6 +169,7 @@ class WorkerTable:
         for name in names:
             if (worker := self._workers.pop(name, None)) is not None:
                 self._in_state[worker.state] -= 1
+                self._cpu_workers.pop(name, None)
                 there = self._by_host[worker.spec.host]
                 del there[name]
                 if not there:
@@ -233,16 +247,21 @@ class WorkerTable:
 
     def statuses(self, readings: Mapping[str, WorkerReading]) -> tuple[WorkerStatus, ...]:
         """Return all workers, with what their agents read of them."""
+        counts = self._counts
         return tuple(
-            _status(worker, self._counts.get(name), readings.get(name))
-            for name, worker in self._workers.items()
+            [
+                _status(worker, counts.get(name), readings.get(name))
+                for name, worker in self._workers.items()
+            ]
         )
 
     def on_cpus(self, readings: Callable[[], Mapping[str, WorkerReading]]) -> list[WorkerStatus]:
         """Return the workers that have no GPU; `readings` is called where there are any."""
-        found = [each for each in self._workers.items() if each[1].spec.device_uuid is None]
-        read = readings() if found else {}
-        return [_status(worker, self._counts.get(name), read.get(name)) for name, worker in found]
+        read = readings() if self._cpu_workers else {}
+        return [
+            _status(worker, self._counts.get(name), read.get(name))
+            for name, worker in self._cpu_workers.items()
+        ]
 
     def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1
@@ -268,35 +287,41 @@ def _status(
     worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading | None
 ) -> WorkerStatus:
     """Join all that is known of a worker; in one go, because there are thousands each second."""
-    spec, state, reason = worker.spec, _state(worker, counts), worker.reason
-    stopped = reading is not None and reading.stopped
-    silent_s = counts.silent_s if counts else 0.0
-    if worker.address is not None and (stopped or silent_s):
+    spec, state, reason = worker.spec, worker.state, worker.reason
+    counts, reading = counts or NOT_COUNTED, reading or NOT_READ
+    if state in UP:
+        if counts.status == "paused":
+            state = PAUSED
+        elif counts is not NOT_COUNTED:
+            state = BUSY if counts.executing else IDLE
+    stopped, silent_s = reading.stopped, counts.silent_s
+    if (stopped or silent_s) and worker.address is not None:
         state, reason = WorkerState.SILENT, _why_silent(worker, silent_s, stopped=stopped)
+    # By place: to pass two dozen arguments by name takes longer than all else here.
     status: WorkerStatus = UnfrozenStatus(
-        name=spec.name,
-        host=spec.host,
-        state=state,
-        device_uuid=spec.device_uuid,
-        seen_device_uuid=(counts.device_uuid if counts else None) or worker.seen_device_uuid,
-        pid=worker.pid,
-        address=worker.address,
-        reason=reason,
-        cpu_percent=reading.cpu_percent if reading else None,
-        rss_bytes=reading.rss_bytes if reading else None,
-        memory_limit_bytes=spec.memory_limit_bytes,
-        open_files=reading.open_files if reading else None,
-        executing=counts.executing if counts else None,
-        ready=counts.ready if counts else None,
-        in_memory=counts.in_memory if counts else None,
-        managed_bytes=counts.managed_bytes if counts else None,
-        device_managed_bytes=counts.device_managed_bytes if counts else None,
-        spilled_bytes=counts.spilled_bytes if counts else None,
-        restarts=worker.restarts,
-        nthreads=spec.nthreads,
-        current_task=counts.current_task if counts else None,
-        silent_for_s=silent_s,
-        stopped=stopped,
+        spec.name,
+        spec.host,
+        state,
+        spec.device_uuid,
+        counts.device_uuid or worker.seen_device_uuid,
+        worker.pid,
+        worker.address,
+        reason,
+        reading.cpu_percent,
+        reading.rss_bytes,
+        spec.memory_limit_bytes,
+        reading.open_files,
+        counts.executing,
+        counts.ready,
+        counts.in_memory,
+        counts.managed_bytes,
+        counts.device_managed_bytes,
+        counts.spilled_bytes,
+        worker.restarts,
+        spec.nthreads,
+        counts.current_task,
+        silent_s,
+        stopped,
     )
     status.__class__ = WorkerStatus
     return status
@@ -309,12 +334,3 @@ def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:
             f"its process is stopped: kill -CONT {worker.pid} on {worker.spec.host} lets it go on"
         )
     return f"no heartbeat for {silent_s:.0f} s"
-
-
-def _state(worker: WorkerRecord, counts: WorkerCounts | None) -> WorkerState:
-    """Return the state to show: what a worker that is up does now."""
-    if worker.state not in UP or counts is None:
-        return worker.state
-    if counts.status == "paused":
-        return WorkerState.PAUSED
-    return BUSY if counts.executing else IDLE

@@ -78,8 +78,9 @@ def _apart(each: Nested, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence
 
 def _change(number: int, column: Sequence[Any], old: Sequence[Any], *, whole: bool) -> list[Any]:
     if not whole and len(column) > FEW:
-        changed = list(compress(range(len(column)), map(ne, column, old)))
-        if len(changed) * FEW <= len(column):
+        few = len(column) // FEW
+        changed = list(islice(compress(range(len(column)), map(ne, column, old)), few + 1))
+        if len(changed) <= few:
             return [number, changed, [column[row] for row in changed]]
     return [number, column]
 
