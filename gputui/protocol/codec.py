@@ -235,14 +235,22 @@ def unfrozen(kind: type[Value]) -> type[Value]:
     return make_dataclass(kind.__name__, names, slots=True)
 
 
-def rows_of(kind: Any, columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    """Return values of a dataclass, given all values of each field; their types are not checked."""
+def row_maker(kind: Any) -> Callable[[Iterable[Iterable[Any]]], tuple[Any, ...]]:
+    """Return a function from all values of each field to values of this dataclass.
+
+    It does not check their types.
+    """
     if hasattr(kind, "__post_init__"):
-        return tuple(map(kind, *columns))
-    rows = tuple(map(unfrozen(kind), *columns))
-    for row in rows:
-        row.__class__ = kind
-    return rows
+        return lambda columns: tuple(map(kind, *columns))
+    twin = unfrozen(kind)
+
+    def rows_of(columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
+        rows = tuple(map(twin, *columns))
+        for row in rows:
+            row.__class__ = kind
+        return rows
+
+    return rows_of
 
 
 def inward(hint: Any) -> Decoder | None:

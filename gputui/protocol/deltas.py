@@ -14,7 +14,7 @@ from operator import is_, ne
 from typing import Any
 
 from gputui.errors import ProtocolError
-from gputui.protocol.codec import WrongTypeError, decode, parse, rows_of, shown, to_line
+from gputui.protocol.codec import WrongTypeError, decode, parse, shown, to_line
 from gputui.protocol.shared import Delivery, delivery_of
 from gputui.protocol.tables import COUNTS, Nested, layout, places
 
@@ -124,12 +124,13 @@ class Received:
         recounted: set[int] = set()
         """Tables with another number of rows, perhaps, or of values in a nested field."""
         by_number = places(self._kind)
-        for number, *rows, values in changes:
+        for change in changes:
+            number, values = change[0], change[-1]
             index, place, column = by_number[number]
             columns = self._columns[index] if column is not COUNTS else self._counts[index]
             before, now = columns[place], column.check(values)
-            if rows:
-                (chosen,) = rows
+            if len(change) != 2:
+                _, chosen, _ = change
                 now = _merged(before, chosen, now)
             columns[place] = now
             touched.add(index)
@@ -168,7 +169,7 @@ class Received:
             if each.table in touched or index in recounted:
                 rows = self._rows[each.table]
                 columns[each.place] = _together(each, counts.get(each.place), rows)
-        return rows_of(table.kind, columns)
+        return table.rows_of(columns)
 
 
 def _merged(before: Sequence[Any], rows: list[int], values: Sequence[Any]) -> Sequence[Any]:

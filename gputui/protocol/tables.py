@@ -13,7 +13,14 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from gputui.protocol.codec import inward, may_be_none, plain_types, without_none, wrong_type
+from gputui.protocol.codec import (
+    inward,
+    may_be_none,
+    plain_types,
+    row_maker,
+    without_none,
+    wrong_type,
+)
 
 ROWS_AT_ONCE = 256
 
@@ -33,22 +40,22 @@ def column_of(kind: Any, name: str, hint: Any) -> ColumnCheck:
     allowed, convert = plain_types(hint), inward(hint)
 
     def plain(values: Any) -> Sequence[Any]:
+        if type(values) is not list:
+            raise TypeError
         if not allowed.issuperset(map(type, values)):
             wrong = next(value for value in values if type(value) not in allowed)
             raise wrong_type(kind, name, wrong, hint)
-        return tuple(values)
+        return values
 
     def converted(values: Any) -> Sequence[Any]:
         assert convert is not None
-        if may_be_none(hint):
-            return tuple([None if value is None else convert(value) for value in values])
-        return tuple(map(convert, values))
-
-    def check(values: Any) -> Sequence[Any]:
         if type(values) is not list:
             raise TypeError
-        return converted(values) if convert else plain(values)
+        if may_be_none(hint):
+            return [None if value is None else convert(value) for value in values]
+        return list(map(convert, values))
 
+    check = converted if convert else plain
     return ColumnCheck(check, text=without_none(hint) not in (int, float, bool))
 
 
@@ -81,6 +88,8 @@ class MessageTable:
     """The number of its first column."""
     getters: tuple[Callable[[Any], Any], ...]
     """Each returns a field of a value."""
+    rows_of: Callable[[Sequence[Sequence[Any]]], tuple[Any, ...]]
+    """Returns values, given those of each field."""
     plain: dict[int, ColumnCheck]
     """Place of a field → how its column is checked."""
     nested: list[Nested] = field(default_factory=list)
@@ -116,7 +125,8 @@ def _lay_out(kind: Any, parent: int, tables: list[MessageTable]) -> int:
     hints = typing.get_type_hints(kind)
     names = [each.name for each in fields(kind)]
     first = tables[-1].first + len(tables[-1].getters) if tables else 0
-    table, index = MessageTable(kind, parent, first, tuple(map(attrgetter, names)), {}), len(tables)
+    getters = tuple(map(attrgetter, names))
+    table, index = MessageTable(kind, parent, first, getters, row_maker(kind), {}), len(tables)
     tables.append(table)
     for place, name in enumerate(names):
         hint = without_none(hints[name])
