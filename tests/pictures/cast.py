@@ -1,11 +1,13 @@
 """Record fifteen seconds of a real terminal as an animated SVG: `python -m tests.pictures.cast`.
 
-It starts the screen, shows the fleet, runs svd and shows its result, in a pty whose bytes an
-emulator of a terminal interprets; waiting is cut out. Without HOSTS the cluster is the demo, which
-is marked as such on the screen; `python -m tests.pictures.cast hosts.txt` records a real one.
-Writes `screenshots/cast.svg`, which needs no script and no service to play.
+From a shell it shows the hosts file, starts the screen, shows the fleet, runs svd and shows its
+result, in a pty whose bytes an emulator of a terminal interprets; waiting is cut out. Without HOSTS
+the cluster is the demo, which is marked as such on the screen; `python -m tests.pictures.cast
+hosts.txt` records a real one. Writes `screenshots/cast.svg`, which needs no script and no service
+to play.
 """
 
+import argparse
 import os
 import sys
 import tempfile
@@ -22,7 +24,8 @@ from tests.terminals import Emulated
 
 CELLS = (110, 30)
 CELL_X, CELL_Y = 8.4, 17
-LENGTH_S = 15.0
+KEY_S = 0.07
+"""How long a typed character is shown."""
 MOST_BYTES = 1_000_000
 BOUND_S = 180.0
 RAN = "✔ done"
@@ -70,6 +73,13 @@ class Film:
         self.terminal.type(keys)
         self._look(0.5)
         self.shoot(seconds)
+
+    def type(self, text: str) -> None:
+        """Type a line, as fast as a person does."""
+        for character in text.encode():
+            self.terminal.type(bytes([character]))
+            self._look(0.1)
+            self.shoot(KEY_S)
 
     def _look(self, seconds: float) -> None:
         """Take in what the terminal gets for so long."""
@@ -147,20 +157,28 @@ def _drawn(text: str, look: tuple[str, str, bool], x: int) -> list[str]:
     return parts
 
 
-def record(hosts: str | None) -> str:
-    """Play the script in a terminal, and return its film."""
-    words = [hosts] if hosts else ["--demo", "4x8"]
-    command = [sys.executable, "-m", "gputui", *words]
-    with tempfile.TemporaryDirectory() as state:
-        terminal = Emulated.start(*command, env={"XDG_STATE_HOME": state}, cells=CELLS)
+def record(hosts: str | None, rows: int) -> str:
+    """Play the script in a shell's terminal, and return its film."""
+    words = ["gputui", *([hosts] if hosts else ["--demo", "4x8"])]
+    with tempfile.TemporaryDirectory() as folder:
+        command = Path(folder, "gputui")
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gputui "$@"\n')
+        command.chmod(0o700)
+        path = f"{folder}:{os.environ['PATH']}"
+        env = {"XDG_STATE_HOME": folder, "PATH": path, "PS1": "$ ", "ENV": ""}
+        terminal = Emulated.start("/bin/sh", "-i", env=env, cells=CELLS)
         try:
             film = Film(terminal)
-            film.watch("hosts", seconds=1.0, pictures=2)
+            film.watch("$ ", seconds=0.3, pictures=1)
+            if hosts:
+                film.type(f"cat {hosts}\r")
+                film.shoot(0.8)
+            film.type(" ".join(words) + "\r")
+            film.watch("hosts", seconds=0.6, pictures=2)
             film.watch("c runs a preset", seconds=2.0, pictures=5)
-            for _ in range(4):
+            for _ in range(2 if hosts else 4):
                 film.press(b"j", 0.4)
-            for character in b":run svd rows=400000\r":
-                film.press(bytes([character]), 0.12)
+            film.type(f":run svd rows={rows}\r")
             film.watch("svd", "● running", seconds=0.6, pictures=1)
             film.press(b"1", 0.8)
             film.press(b"3", 1.0)
@@ -168,15 +186,18 @@ def record(hosts: str | None) -> str:
             film.watch(RAN, seconds=2.2, pictures=7)
             film.shoot(2.0)
             terminal.type(b"qs" if hosts else b"ql")
-            film._look(2.0)
+            film.watch("$ ", seconds=1.0, pictures=1)
         finally:
             terminal.kill()
-    return film.svg("gputui " + " ".join(words) + ("" if hosts else "   (simulated GPUs)"))
+    return film.svg(" ".join(words) + ("" if hosts else "   (simulated GPUs)"))
 
 
 if __name__ == "__main__":
-    os.chdir(Path(__file__).parents[2])
-    svg = record(sys.argv[1] if len(sys.argv) > 1 else None)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("hosts", nargs="?", help="a file of hosts; the demo without")
+    parser.add_argument("--rows", type=int, default=400_000, help="of the matrix (%(default)s)")
+    arguments = parser.parse_args()
+    svg = record(arguments.hosts, arguments.rows)
     assert len(svg.encode()) <= MOST_BYTES, f"{len(svg.encode()):,} bytes"
     (FOLDER / "cast.svg").write_text(svg, encoding="utf-8")
     print(f"{FOLDER / 'cast.svg'}: {len(svg.encode()) / 1024:.0f} kB")
