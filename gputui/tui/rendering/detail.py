@@ -349,9 +349,14 @@ def _cut(line: Line, width: int) -> Line:
 
 
 def _log_lines(log: Sequence[tuple[float, str]], width: int, number: int) -> list[Line]:
-    """Return the last lines of a log, whole, in so many lines."""
+    """Return the last lines of a log, whole, in so many lines.
+
+    Without what sets them in columns and draws rules between them, as Dask's worker does at its
+    start: next to the worker there is no room for it.
+    """
     lines: list[Line] = []
-    for at, text in log[-number:] if number else ():
+    worded = [(at, " ".join(text.split())) for at, text in log if text.strip(" -=")]
+    for at, text in worded[-number:] if number else ():
         first, *rest = wrapped(text, width - TIME_CELLS) or [()]
         lines.append([(f"{datetime.fromtimestamp(at):%H:%M:%S} ", "dim"), *first])
         lines += [[(" " * TIME_CELLS, ""), *line] for line in rest]
