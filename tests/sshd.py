@@ -115,8 +115,7 @@ class SshHosts:
         Its sessions have a home of their own, so that no test depends on this user's.
         """
         assert SSHD
-        if os.geteuid() == 0:
-            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        separate_privileges()
         home = self.folder / host.name
         home.mkdir()
         config = home / "sshd_config"
@@ -495,6 +494,12 @@ def _free_port(address: str) -> int:
     with socket.create_server((address, 0)) as server:
         port: int = server.getsockname()[1]
         return port
+
+
+def separate_privileges() -> None:
+    """Make the folder that an sshd of root wants: its package leaves that to the init system."""
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
 
 
 def wait_for_ssh(hosts: SshHosts, host: SshHost) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gputui.fleet.ssh.known_hosts import hashed
 from tests.fleet.oracle.rows import Row
-from tests.sshd import SSHD, SshHost, SshHosts, wait_for_ssh
+from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ssh
 
 PASSWORD = "sesame"
 USERS = {"alice": 4001, "bob": 4002}
@@ -99,6 +99,7 @@ class World:
         (self.folder / "authorized").mkdir()
         self._make_keys()
         self._make_programs()
+        separate_privileges()
         for name, address in ADDRESSES.items():
             self._start(name, address)
         self._start_agent()
