@@ -68,6 +68,12 @@ class Film:
         chosen = [*seen[::step][: pictures - 1], tuple(self._row(y) for y in range(CELLS[1]))]
         self.frames += [(rows, seconds / len(chosen)) for rows in chosen]
 
+    def look_on(self, span_s: float, *, seconds: float, pictures: int) -> None:
+        """Show what happens within a span in so many seconds."""
+        for _ in range(pictures):
+            self._look(span_s / pictures)
+            self.shoot(seconds / pictures)
+
     def press(self, keys: bytes, seconds: float) -> None:
         """Press keys, and show what they do."""
         self.terminal.type(keys)
@@ -180,13 +186,15 @@ def record(hosts: str | None, rows: int) -> str:
                 film.press(b"j", 0.4)
             film.type(f":run svd rows={rows}\r")
             film.watch("svd", "● running", seconds=0.6, pictures=1)
-            film.press(b"1", 0.8)
+            film.press(b"1", 0.4)
+            film.look_on(10.0 if hosts else 2.0, seconds=1.6, pictures=6)
             film.press(b"3", 1.0)
             film.press(b"6", 0.4)
             film.watch(RAN, seconds=2.2, pictures=7)
             film.shoot(2.0)
-            terminal.type(b"qs" if hosts else b"ql")
-            film.watch("$ ", seconds=1.0, pictures=1)
+            for key in b"q", b"s" if hosts else b"l":
+                terminal.type(key)
+                film._look(2.0)
         finally:
             terminal.kill()
     return film.svg(" ".join(words) + ("" if hosts else "   (simulated GPUs)"))
