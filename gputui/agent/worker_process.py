@@ -43,7 +43,7 @@ class WorkerProcess:
     """In a row."""
     started_at: float = 0.0
     stopping: bool = False
-    again: tuple[WorkerSpec, StartWorkers] | None = None
+    again: StartWorkers | None = None
     """What to start under this name once it has stopped."""
     over_limit_bytes: int | None = None
     """The memory limit that it was ended at."""

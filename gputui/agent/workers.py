@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from gputui.agent.worker_process import WorkerProcess, keep_limits
 from gputui.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
-from gputui.plan import WorkerSpec
 from gputui.process.cgroups import Cgroups
 from gputui.process.lifetime import Handle, end_children
 from gputui.protocol.agent import (
@@ -100,9 +100,12 @@ class Workers:
         for spec in order.specs:
             worker = self._workers.get(spec.name)
             if worker is None:
-                self._add(spec, order)
+                worker = WorkerProcess(spec, order, WorkerOutput(spec.name, self._send))
+                worker.output.following = self._following
+                self._workers[spec.name] = worker
+                self._fork(worker)
             elif worker.stopping:
-                worker.again = (spec, order)
+                worker.again = replace(order, specs=(spec,))
             elif worker.order.scheduler_address != order.scheduler_address:
                 worker.spec, worker.order = spec, order
                 self.restart([spec.name])
@@ -112,12 +115,6 @@ class Workers:
                 self._send(WorkerStarted(spec.name, worker.pid, worker.restarts))
                 if worker.address:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
-
-    def _add(self, spec: WorkerSpec, order: StartWorkers) -> None:
-        worker = WorkerProcess(spec, order, WorkerOutput(spec.name, self._send))
-        worker.output.following = self._following
-        self._workers[spec.name] = worker
-        self._fork(worker)
 
     def stop(self, names: Iterable[str], grace_s: float) -> Coroutine[Any, Any, None]:
         """Ask workers to end for good, now; what is returned waits, and kills after the grace."""
@@ -238,24 +235,15 @@ class Workers:
             self._forkserver.start()
             return
         worker.begin(self._cgroups.oom_kills())
+        spec, order = worker.spec, worker.order
         try:
-            self._order(worker)
+            folder = own_folder(self._scratch / spec.name.replace(":", "-"))
+            printed, reports, reads = _pipes(worker.output)
         except OSError as error:
             worker.forking = False
             self._failed_to_start(worker, error)
-
-    def _order(self, worker: WorkerProcess) -> None:
-        """Order a worker from the forkserver; raises OSError where it cannot have what it needs."""
-        spec, order = worker.spec, worker.order
-        folder = own_folder(self._scratch / spec.name.replace(":", "-"))
+            return
         near = self._cpus_near(spec.device_uuid) if spec.device_uuid else ()
-        reads, reports = os.pipe()
-        try:
-            printed = worker.output.open()
-        except OSError:
-            os.close(reads)
-            os.close(reports)
-            raise
         fork = ForkWorker(
             spec=spec,
             scheduler_address=order.scheduler_address,
@@ -330,7 +318,7 @@ class Workers:
             self._workers.pop(name, None)
             worker.output.close()
             if worker.again:
-                self._add(*worker.again)
+                self.start(worker.again)
         worker.ended.set()
 
     def _tell_exit(
@@ -354,6 +342,17 @@ class Workers:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
             worker.restart = loop.call_later(restart_in_s, self._fork, worker)
+
+
+def _pipes(output: WorkerOutput) -> tuple[int, int, int]:
+    """Return what a worker prints to and reports to, and where its reports are read."""
+    reads, reports = os.pipe()
+    try:
+        return output.open(), reports, reads
+    except OSError:
+        os.close(reads)
+        os.close(reports)
+        raise
 
 
 async def _within(bound_s: float, ending: Iterable[WorkerProcess]) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import findings
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent, open_channel
+from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent
 from gputui.fleet.findings import Finding, Verdict
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
@@ -58,7 +58,7 @@ async def _diagnose_one(
     """Return the findings on one host, up to the one that keeps it from the rest."""
     stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
     try:
-        opened = await open_channel(host, settings, shared, stages)
+        opened = await shared.open(host, stages)
     except HostError as error:
         return tuple(findings.unreached(host, error))
     came_up[host.name] = opened

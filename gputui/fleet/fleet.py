@@ -57,8 +57,11 @@ class Fleet:
         """Reach hosts through `opener`, by default over SSH."""
         self.desired = wanted
         self.worker_table = WorkerTable()
+        self._settings = settings
+        self._opener = opener or AgentOpener(settings)
         self._listener = listener
-        self._hosts = HostTable(settings, opener or AgentOpener(settings), self)
+        self._hosts = HostTable()
+        self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._logs_followed = False
@@ -122,7 +125,11 @@ class Fleet:
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         """Begin to reach these, and start workers on them once they are ready."""
         for host in hosts:
-            self._hosts.add(host)
+            fleet_host = FleetHost(host, self._settings, self._opener, self)
+            if self._scheduler_port is not None:
+                fleet_host.scheduler_listens(self._scheduler_port)
+            self._hosts.add(fleet_host)
+            fleet_host.start()
 
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire the workers of these, then let the hosts go."""
@@ -136,7 +143,17 @@ class Fleet:
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
-        return tuple(name for name in names if self._hosts.retry(name))
+        tried = []
+        for name in names:
+            fleet_host = self._hosts[name]
+            if self._hosts.is_double(name):
+                self.add_hosts([fleet_host.host])
+            elif fleet_host.state in (HostState.FAILED, HostState.RECONNECTING):
+                fleet_host.retry()
+            else:
+                continue
+            tried.append(name)
+        return tuple(tried)
 
     def follow_logs(self, on: bool) -> None:
         """Have the agents send what workers print, or not any more."""
@@ -160,8 +177,10 @@ class Fleet:
                 fleet_host.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
-        """Let every host know where the scheduler is."""
-        self._hosts.scheduler_listens(port)
+        """Let every host know where the scheduler is, those to come included."""
+        self._scheduler_port = port
+        for fleet_host in self._hosts.values():
+            fleet_host.scheduler_listens(port)
 
     def count(self, counts: Counts) -> None:
         """Take the scheduler's counts."""
@@ -171,7 +190,9 @@ class Fleet:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
         self._stopping = True
         await self._tasks.close()
-        return await self._hosts.stop(grace_s)
+        left = await self._hosts.stop(grace_s)
+        await self._opener.close()
+        return left
 
     def host_changed(self, host: FleetHost) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
@@ -233,6 +254,10 @@ class Fleet:
 
     def reconcile(self) -> Changes:
         """Start what is desired and does not run, and stop what runs and is not."""
+        self._reconciling = False
+        if self._stopping:
+            return Changes((), ())
+        began = time.monotonic()
         changes = decide(self._actual(), self.desired)
         if changes.starts:
             self._worker_actions.start(changes.starts, self._addresses())
@@ -241,6 +266,8 @@ class Fleet:
         if changes.stops:
             self.worker_table.retiring(changes.stops)
             self._tasks.start(self._retire(changes.stops), "retiring workers")
+        self._reconciled_in_s = time.monotonic() - began
+        self._listener.fleet_changed()
         return changes
 
     def _reconcile_soon(self) -> None:
@@ -248,15 +275,7 @@ class Fleet:
         if not self._reconciling:
             self._reconciling = True
             loop = asyncio.get_running_loop()
-            loop.call_later(REST * self._reconciled_in_s, self._reconcile_now)
-
-    def _reconcile_now(self) -> None:
-        self._reconciling = False
-        if not self._stopping:
-            began = time.monotonic()
-            self.reconcile()
-            self._reconciled_in_s = time.monotonic() - began
-            self._listener.fleet_changed()
+            loop.call_later(REST * self._reconciled_in_s, self.reconcile)
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
         hosts = self.hosts if hosts is None else hosts

@@ -64,8 +64,6 @@ class FleetHost:
         self._session: AgentSession | None = None
         self._tasks = Tasks(self._failed)
         self._life: asyncio.Task[None] | None = None
-        self.was_ready = False
-        """Whether it has been ready, and not failed since."""
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
@@ -97,6 +95,11 @@ class FleetHost:
     def telemetry(self) -> Telemetry | None:
         """What its agent last read."""
         return self.record.telemetry
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether it has been ready, and not failed since."""
+        return self.record.was_ready
 
     @property
     def lease_over(self) -> bool:
@@ -151,11 +154,6 @@ class FleetHost:
     def workers_elsewhere(self) -> tuple[str, str]:
         """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
         return self._listener.workers_elsewhere(self)
-
-    def made_ready(self) -> None:
-        """Note that workers can be started."""
-        self.was_ready, self._losses = True, 0
-        self.record.become(HostState.READY)
 
     def overreach(self, message: FromAgent) -> str:
         """Return what its agent may not say; "" for all else."""
@@ -221,6 +219,8 @@ class FleetHost:
             raise
         finally:
             self._heard_at = session.heard_at
+            if session.ready:
+                self._losses = 0
             self._session = None
             await asyncio.shield(opened.channel.close())
 
@@ -251,7 +251,6 @@ class FleetHost:
     def _fail(self, error: HostError) -> None:
         if self.was_ready:
             self.record.lost(0.0)
-        self.was_ready = False
         self.record.become(
             HostState.FAILED,
             error.reason,

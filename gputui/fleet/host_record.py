@@ -32,6 +32,8 @@ class HostRecord:
         """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
         self.listen_address = ""
         """Where its workers listen: there, or at its address of the version of IP of the others."""
+        self.was_ready = False
+        """Whether it has been ready, and not failed since."""
         self.lease_over = False
         self._settings = settings
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
@@ -103,6 +105,8 @@ class HostRecord:
         failed_stage: str = "",
     ) -> None:
         """Change the state, or what is said of it."""
+        if state in (HostState.READY, HostState.FAILED):
+            self.was_ready = state is HostState.READY
         since = self._status.state_since if state is self.state else time.time()
         self._status = replace(
             self._status,

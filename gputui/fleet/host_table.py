@@ -1,6 +1,6 @@
 """The hosts of a fleet by name, and those lines of the hosts file that are one machine twice.
 
-The fleet decides which there are; each reaches its agent by itself.
+The fleet makes them; each reaches its agent by itself.
 """
 
 import asyncio
@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from gputui.fleet.addresses import HostAddress, is_loopback
 from gputui.fleet.checks import chosen_devices
-from gputui.fleet.deploy.opening import Opener
-from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.host import FleetHost, HostListener
+from gputui.fleet.host import FleetHost
 from gputui.hosts import Host
 from gputui.plan import HostCapacity
 from gputui.protocol.agent import (
@@ -42,16 +40,12 @@ MAX_DEVICES = 512
 class HostTable(Mapping[str, FleetHost]):
     """The hosts, in the order of their lines."""
 
-    def __init__(self, settings: FleetSettings, opener: Opener, listener: HostListener) -> None:
-        self._settings = settings
-        self._listener = listener
-        self._opener = opener
+    def __init__(self) -> None:
         self._hosts: dict[str, FleetHost] = {}
         self._doubles: dict[str, HostStatus] = {}
         """Second lines for one machine."""
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
-        self._scheduler_port: int | None = None
 
     def __getitem__(self, name: str) -> FleetHost:
         return self._hosts[name]
@@ -86,37 +80,20 @@ class HostTable(Mapping[str, FleetHost]):
         """Return whether it is still one of these, and no second line."""
         return self.get(host.name) is host and host.name not in self._doubles
 
-    def add(self, host: Host) -> None:
-        """Begin to reach a host."""
-        fleet_host = FleetHost(host, self._settings, self._opener, self._listener)
-        self._hosts[host.name] = fleet_host
-        if self._scheduler_port is not None:
-            fleet_host.scheduler_listens(self._scheduler_port)
-        fleet_host.start()
+    def is_double(self, name: str) -> bool:
+        """Return whether it is a second line for a machine, which has ended."""
+        return name in self._doubles
+
+    def add(self, host: FleetHost) -> None:
+        """Add a host, in the place of the one of its name that has ended."""
+        self._doubles.pop(host.name, None)
+        self._hosts[host.name] = host
 
     def remove(self, name: str) -> FleetHost:
         """Forget a host, and return it: it is still to be stopped."""
         self._doubles.pop(name, None)
         self._disown(name)
         return self._hosts.pop(name)
-
-    def retry(self, name: str) -> bool:
-        """Try a host again; False for one that is neither failed nor out of reach."""
-        fleet_host = self[name]
-        if name in self._doubles:
-            del self._doubles[name]
-            self.add(fleet_host.host)
-        elif fleet_host.state in (HostState.FAILED, HostState.RECONNECTING):
-            fleet_host.retry()
-        else:
-            return False
-        return True
-
-    def scheduler_listens(self, port: int) -> None:
-        """Let every host know where the scheduler is, those to come included."""
-        self._scheduler_port = port
-        for fleet_host in self.values():
-            fleet_host.scheduler_listens(port)
 
     def capacities(self, names: Collection[str]) -> dict[str, HostCapacity]:
         """Return what those hosts give that are ready, or lost for less than their lease."""
@@ -189,7 +166,6 @@ class HostTable(Mapping[str, FleetHost]):
         """Stop every agent; returns the hosts where something may be left a while."""
         names = list(self)
         ended = await asyncio.gather(*(self[name].stop(grace_s) for name in names))
-        await self._opener.close()
         left = {name for name, gone in zip(names, ended, strict=True) if not gone}
         return tuple(left - self._doubles.keys())
 

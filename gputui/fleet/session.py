@@ -49,9 +49,6 @@ class SessionListener(Protocol):
     def workers_elsewhere(self) -> tuple[str, str]:
         """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
 
-    def made_ready(self) -> None:
-        """Note that workers can be started."""
-
     def overreach(self, message: FromAgent) -> str:
         """Return what the agent may not say, because it is another host's; "" for all else."""
 
@@ -73,9 +70,10 @@ class AgentSession:
     """When the agent last said something, by the monotonic clock."""
     configured: bool = False
     """Whether `Configure`, an agent's first message, was sent: only then others may be."""
+    ready: bool = False
+    """Whether workers can be started."""
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
-    _ready: bool = False
     _events_left: float = EVENTS_AT_ONCE
     _event_at: float = 0.0
     _ending: AgentEnding | None = None
@@ -96,8 +94,8 @@ class AgentSession:
         """Configure the agent, check its facts, and have it try the scheduler's port."""
         await self._probe()
         await self._check()
-        self._ready = True
-        self.listener.made_ready()
+        self.ready = True
+        self.record.become(HostState.READY)
 
     async def _probe(self) -> None:
         ahead_s = self.opened.clock_ahead_s or 0.0
@@ -175,7 +173,7 @@ class AgentSession:
         if self._ending is not None:
             what = f"its agent ended: {self._ending.reason}"
         raise self.stages.error(
-            what if self._ready else f"{what} before it was ready",
+            what if self.ready else f"{what} before it was ready",
             stderr_tail=self._ending.log_tail if self._ending else channel.last_log_lines,
             transient=True,
         )

@@ -74,7 +74,9 @@ class WorkerActions:
             if spec.host in addresses and self._hosts[spec.host].state is HostState.READY:
                 by_host.setdefault(spec.host, []).append(spec)
         for name, there in by_host.items():
-            sent = self._send_start(self._hosts[name], there, addresses[name])
+            host = self._hosts[name]
+            order = StartWorkers(tuple(there), host.scheduler_address, addresses[name])
+            sent = host.send(order)
             for spec in there:
                 self._worker_table.start(spec, sent=sent)
 
@@ -135,9 +137,9 @@ class WorkerActions:
         """Have an agent that connected again report its workers."""
         table = self._worker_table
         names = [name for name in table.of_host(host.name) if not table.unwanted(name)]
-        there = [table.spec(name) for name in names if not table.given_up(name)]
+        there = tuple(table.spec(name) for name in names if not table.given_up(name))
         if there:
-            self._send_start(host, there, address)
+            host.send(StartWorkers(there, host.scheduler_address, address))
 
     def read(self, host: FleetHost, telemetry: Telemetry) -> None:
         """Stop workers that an agent reports and that are not desired."""
@@ -165,9 +167,6 @@ class WorkerActions:
             kind = "crash loop" if message.crash_loop else "crashed"
             severity = Severity.ERROR if message.crash_loop else Severity.WARNING
             self._listener.tell(severity, message.name, kind, message.reason)
-
-    def _send_start(self, host: FleetHost, specs: list[WorkerSpec], address: str) -> bool:
-        return host.send(StartWorkers(tuple(specs), host.scheduler_address, address))
 
     def _stop_unwanted(self, host: FleetHost, names: Iterable[str]) -> None:
         """Have an agent that is met stop what it should have stopped before."""

@@ -83,9 +83,33 @@ class AgentOpener:
         return await self._connector.get(self._make_connector)
 
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:
-        """Reach a host and start a relay there."""
+        """Reach a host and start a relay there; raises HostError with the stage it failed in."""
         self._pack.begin(self._make_pack)
-        return await open_channel(host, self._settings, self, stages)
+        settings = self._settings
+        if host.is_local:
+            return await _open_local(host, settings, self, stages)
+        connector = await self.connector()
+        connection = await connector.connect(host, stages)
+        try:
+            channel, greeting = await _start_relay(host, settings, stages, connection, self)
+        except BaseException:
+            await asyncio.shield(connection.close())
+            raise
+        far_address = connection.far_address or greeting["address"]
+        if is_link_local(far_address):
+            await asyncio.shield(channel.close())
+            raise stages.error(
+                f"it was reached at {far_address}, a link-local address that workers cannot use",
+                "name it by another of its addresses",
+            )
+        return OpenedAgent(
+            channel,
+            connection.local_address or own_end(greeting["client"]),
+            far_address,
+            greeting["ahead_s"],
+            greeting["took_s"],
+            greeting["places"],
+        )
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -102,36 +126,6 @@ def _import_connector() -> "type[Connector]":
     with importing.alone:
         from gputui.fleet.ssh.connector import Connector
     return Connector
-
-
-async def open_channel(
-    host: Host, settings: FleetSettings, shared: AgentOpener, stages: Stages
-) -> OpenedAgent:
-    """Reach the host and start a relay there; raises HostError with the stage it failed in."""
-    if host.is_local:
-        return await _open_local(host, settings, shared, stages)
-    connector = await shared.connector()
-    connection = await connector.connect(host, stages)
-    try:
-        channel, greeting = await _start_relay(host, settings, stages, connection, shared)
-    except BaseException:
-        await asyncio.shield(connection.close())
-        raise
-    far_address = connection.far_address or greeting["address"]
-    if is_link_local(far_address):
-        await asyncio.shield(channel.close())
-        raise stages.error(
-            f"it was reached at {far_address}, a link-local address that workers cannot use",
-            "name it by another of its addresses",
-        )
-    return OpenedAgent(
-        channel,
-        connection.local_address or own_end(greeting["client"]),
-        far_address,
-        greeting["ahead_s"],
-        greeting["took_s"],
-        greeting["places"],
-    )
 
 
 async def _open_local(
