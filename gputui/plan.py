@@ -4,7 +4,7 @@ Pure, as is what decides on top of it (`fleet/reconcile.py`), so that a preview 
 the change itself come from the same functions.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
 
@@ -18,12 +18,11 @@ class PlannedDevice:
     uuid: str
     label: str
     """`0` for a GPU, `0.2` for a MIG instance: the name of the worker comes from it."""
-    usable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class HostCapacity:
-    """What a host has, as its agent found it."""
+    """What a host gives: of its devices those that its line asks for, and that may be used."""
 
     devices: tuple[PlannedDevice, ...]
     cpus: int
@@ -56,14 +55,9 @@ class Changes:
 
 def usual_workers(host: Host, capacity: HostCapacity) -> int:
     """Return how many workers a host gives by default."""
-    if devices := chosen_devices(host, capacity.devices):
-        return len(devices) * host.workers_per_gpu
+    if capacity.devices:
+        return len(capacity.devices) * host.workers_per_gpu
     return host.workers or default_cpu_workers(capacity.cpus // (host.nthreads or 1) or 1)
-
-
-def on_cpus(host: Host, capacity: HostCapacity) -> bool:
-    """Return whether a host's workers have no GPU."""
-    return not chosen_devices(host, capacity.devices)
 
 
 def workers_of(
@@ -74,7 +68,7 @@ def workers_of(
     On a host for CPU workers the first `listed` of them, by default as many as `share`, which is
     how many share its CPUs and memory.
     """
-    devices: tuple[PlannedDevice | None, ...] = chosen_devices(host, capacity.devices)
+    devices: tuple[PlannedDevice | None, ...] = capacity.devices
     on_cpu, share = not devices, max(1, share)
     nthreads = host.nthreads or (max(1, capacity.cpus // share) if on_cpu else 1)
     memory = host.memory_bytes or capacity.memory_bytes // share
@@ -91,26 +85,6 @@ def workers_of(
                 memory_share=0.0 if host.memory_bytes else 1 / share,
                 device_share=1 / host.workers_per_gpu,
             )
-
-
-def chosen_devices(host: Host, devices: Sequence[PlannedDevice]) -> tuple[PlannedDevice, ...]:
-    """Return the devices that a host's line asks for, of those that may be used.
-
-    >>> gpus = [PlannedDevice("GPU-a", "0"), PlannedDevice("GPU-b", "1")]
-    >>> [device.uuid for device in chosen_devices(Host("h", gpus=("1",)), gpus)]
-    ['GPU-b']
-    """
-    usable = [device for device in devices if device.usable]
-    if host.gpus is None:
-        return tuple(usable)
-    found = []
-    for gpu in host.gpus:
-        for device in usable:
-            parent = device.label.partition(".")[0]
-            named = gpu in (device.label, parent) or device.uuid.startswith(gpu)
-            if named and device not in found:
-                found.append(device)
-    return tuple(found)
 
 
 def default_cpu_workers(cpus: int) -> int:

@@ -32,15 +32,12 @@ def test_every_gpu_gets_one_worker_with_one_thread_and_its_share_of_memory() -> 
 
 
 def test_two_workers_share_a_gpu_under_two_names() -> None:
-    assert names("a workers-per-gpu=2 gpus=1", gpu_host(2)) == ["a:gpu1", "a:gpu1.1"]
+    assert names("a workers-per-gpu=2", gpu_host(1)) == ["a:gpu0", "a:gpu0.1"]
 
 
-def test_mig_instances_are_devices_and_their_parent_is_not() -> None:
-    mig = HostCapacity(
-        (PlannedDevice("GPU-0", "0", usable=False), PlannedDevice("MIG-x", "0.2")), 8, GIB
-    )
-    for line in ("a", "a gpus=MIG-x", "a gpus=0"):
-        assert names(line, mig) == ["a:mig0.2"]
+def test_a_worker_on_a_mig_instance_is_named_after_it() -> None:
+    mig = HostCapacity((PlannedDevice("MIG-x", "0.2"),), 8, GIB)
+    assert names("a", mig) == ["a:mig0.2"]
 
 
 def test_a_host_without_gpus_gets_what_local_cluster_would_choose() -> None:

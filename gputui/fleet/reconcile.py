@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gputui.fleet.desired import Desired
 from gputui.hosts import Host
-from gputui.plan import Changes, HostCapacity, WorkerSpec, on_cpus, usual_workers, workers_of
+from gputui.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def host_quotas(actual: Actual, desired: Desired) -> dict[str, int]:
     limits, quotas, elastic = dict(desired.limits), dict[str, int](), list[str]()
     for host, capacity in actual.able():
         usual, limit = usual_workers(host, capacity), limits.get(host.name)
-        if not on_cpus(host, capacity):
+        if capacity.devices:
             quotas[host.name] = usual if limit is None else min(usual, limit)
         else:
             quotas[host.name] = usual if limit is None else limit
@@ -94,9 +94,7 @@ def _slots(actual: Actual, quotas: Mapping[str, int]) -> list[WorkerSpec]:
         for spec in workers_of(
             host,
             capacity,
-            share=max(quotas[host.name], 1)
-            if on_cpus(host, capacity)
-            else usual_workers(host, capacity),
+            share=usual_workers(host, capacity) if capacity.devices else quotas[host.name],
             listed=max(quotas[host.name], highest.get(host.name, 0)),
         )
     ]
