@@ -23,15 +23,18 @@ from gputui.protocol.agent import (
     Configure,
     Facts,
     FromAgent,
+    KeepLease,
     Ping,
     Pong,
     Reach,
     Reached,
     Telemetry,
 )
+from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.snapshot import HostState
 
+KEEP_LEASE = Prepared(KeepLease())
 READINGS = (Pong, Reached, Telemetry, LogLines)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 EVENTS_AT_ONCE = 2_000
@@ -222,7 +225,8 @@ class AgentSession:
             elif quiet_s < silence_s and record.state is HostState.SILENT:
                 record.become(HostState.READY)
             number += 1
-            self.opened.channel.send(Ping(number))
+            alive = quiet_s < interval_s
+            self.opened.channel.send(KEEP_LEASE if alive else Ping(number))
             wait_s = min(interval_s, max(silence_s - quiet_s, interval_s / 4))
             too_long_s = await _oversleep(wait_s)
             self.heard_at = min(self.heard_at + too_long_s, time.monotonic())

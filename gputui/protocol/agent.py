@@ -96,8 +96,13 @@ class FollowLogs:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepLease:
+    """Keeps the lease of an agent whose telemetry comes, as every message does; never answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
-    """Keeps the lease; answered by `Pong` with the same number."""
+    """Keeps the lease of an agent that says nothing; answered by `Pong` with the same number."""
 
     number: int
 
@@ -118,6 +123,7 @@ ToAgent = (
     | StopWorkers
     | RestartWorkers
     | FollowLogs
+    | KeepLease
     | Ping
     | Shutdown
 )

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from gputui.demo.simulated_agent import exited
-from gputui.protocol.agent import Credentials, FromAgent, StartWorkers, Telemetry, WorkerReady
+from gputui.protocol.agent import (
+    Credentials,
+    FromAgent,
+    KeepLease,
+    Ping,
+    StartWorkers,
+    Telemetry,
+    WorkerReady,
+)
 from gputui.protocol.shared import LogLines
 from gputui.readings import DeviceReading, HostReading
 from gputui.snapshot import HostState, WorkerState
@@ -98,6 +106,21 @@ async def test_a_host_is_tried_often_while_its_workers_live(begin: Begin) -> Non
     one.agent().reachable = True
     await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
     assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
+
+
+async def test_an_agent_is_asked_for_an_answer_only_while_it_says_nothing(begin: Begin) -> None:
+    one = begin(ping_interval_s=0.1, silence_s=0.4, telemetry_interval_s=0.01)
+    await one.up(2)
+    taken = one.agent().taken
+    await one.until(lambda: taken.count(KeepLease()) >= 4)
+    assert not any(isinstance(each, Ping) for each in taken)
+
+    one = begin(ping_interval_s=0.1, silence_s=0.4, telemetry_interval_s=60.0)
+    await one.up(2)
+    taken = one.agent().taken
+    await one.until(lambda: sum(isinstance(each, Ping) for each in taken) >= 6)
+    assert one.fleet.host_statuses[0].state is HostState.READY
+    assert not any(kind == "silent" for _, _, kind, _ in one.head.events)
 
 
 async def test_a_worker_that_never_registers_is_given_up_and_starts_when_asked(
