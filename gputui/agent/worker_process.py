@@ -1,6 +1,7 @@
 """One worker of a host: its specification, its process if it has one, and its next start."""
 
 import asyncio
+import math
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -115,7 +116,9 @@ class WorkerProcess:
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 
 
-CHECK_S = 0.2
+LOOK_S = (0.2, 1.0)
+FILLED_BYTES_PER_S = 20e9
+"""Faster than that no process comes by memory: the kernel clears each page first."""
 
 
 async def keep_limits(
@@ -127,19 +130,31 @@ async def keep_limits(
     """
     while True:
         of_limit = share()
-        for worker in workers.values():
-            if of_limit and (limit := _exceeded(worker, of_limit)):
-                worker.over_limit_bytes = limit
-                worker.kill()
-        await asyncio.sleep(CHECK_S)
+        left = [_keep_limit(worker, of_limit) for worker in workers.values() if of_limit]
+        await asyncio.sleep(next_look_s(min(left, default=math.inf)))
 
 
-def _exceeded(worker: WorkerProcess, share: float) -> int:
-    """Return the limit that a worker has come up to; 0 while it has not, or is being ended."""
+def next_look_s(left_bytes: float) -> float:
+    """Return in how many seconds to look again where so much is left to the nearest limit.
+
+    >>> next_look_s(100e9), next_look_s(8e9), next_look_s(1e9)
+    (1.0, 0.4, 0.2)
+    """
+    return min(max(left_bytes / FILLED_BYTES_PER_S, LOOK_S[0]), LOOK_S[1])
+
+
+def _keep_limit(worker: WorkerProcess, share: float) -> float:
+    """End a worker that has come up to its limit; returns the bytes that are left to it."""
     if worker.pid is None or worker.over_limit_bytes is not None:
-        return 0
+        return math.inf
     stat, spec = procfs.process_stat(worker.pid), worker.spec
-    if stat is None or stat.rss_bytes < spec.memory_limit_bytes * share:
-        return 0
-    limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
-    return limit if stat.rss_bytes >= limit * share else 0
+    if stat is None:
+        return math.inf
+    left = spec.memory_limit_bytes * share - stat.rss_bytes
+    if left <= 0:
+        limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
+        left = limit * share - stat.rss_bytes
+        if left <= 0:
+            worker.over_limit_bytes = limit
+            worker.kill()
+    return left
