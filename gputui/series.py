@@ -44,13 +44,12 @@ def of_device(device: DeviceReading) -> Row:
         device.temperature_c,
     )
     used, total = device.memory_used_bytes, device.memory_total_bytes
-    row = (
-        MISSING if busy is None else int(busy * OF_BUSY),
-        MISSING if used is None or not total else int(100 * OF_MEMORY * used / total),
-        MISSING if power_w is None else int(power_w * OF_POWER),
-        MISSING if temperature_c is None else int(temperature_c * OF_TEMPERATURE),
-    )
-    return row if max(row) <= MISSING and min(row) >= 0 else _within(row)
+    a = MISSING if busy is None else int(busy * OF_BUSY)
+    b = MISSING if used is None or not total else int(100 * OF_MEMORY * used / total)
+    c = MISSING if power_w is None else int(power_w * OF_POWER)
+    d = MISSING if temperature_c is None else int(temperature_c * OF_TEMPERATURE)
+    # All bits together are out of these bounds where one of the four is.
+    return (a, b, c, d) if 0 <= a | b | c | d <= MISSING else _within((a, b, c, d))
 
 
 def of_host(reading: HostReading) -> Row:

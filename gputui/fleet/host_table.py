@@ -185,19 +185,19 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
     names: Iterable[str] = ()
     devices: tuple[DeviceReading, ...] = ()
     match message:
+        case Telemetry(devices=devices, workers=workers):
+            names = [worker.name for worker in workers]
+            others = [each for each in devices if owners.get(each.uuid, host) != host]
+            own = {device.uuid for device in facts.devices} if facts and others else set()
+            for device in others:
+                if device.uuid not in own:
+                    return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
         case WorkerStarted(name=name) | WorkerReady(name=name) | WorkerExited(name=name):
             names = (name,)
         case LogLines(worker=name):
             names = (name,)
         case Facts(running=running, devices=devices):
             names = (worker.name for worker in running)
-        case Telemetry(devices=devices, workers=workers):
-            names = (worker.name for worker in workers)
-            others = [each for each in devices if owners.get(each.uuid, host) != host]
-            own = {device.uuid for device in facts.devices} if facts and others else set()
-            for device in others:
-                if device.uuid not in own:
-                    return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
     if len(devices) > MAX_DEVICES:
         return f"its agent reports {len(devices)} GPUs"
     for name in names:

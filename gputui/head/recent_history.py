@@ -59,9 +59,9 @@ class RecentHistory:
         for worker in self._cpu_workers():
             on_hosts[worker.host].append(worker)
         for host in self._hosts():
-            workers = on_hosts.get(host.name, [])
-            devices = (device.uuid for device in host.devices)
-            keys = ("", *devices, *(worker.name for worker in workers))
+            workers = on_hosts.get(host.name, ())
+            devices = [device.uuid for device in host.devices]
+            keys = ("", *devices, *[worker.name for worker in workers])
             rings = before.get(host.name)
             if rings is None or rings.keys != keys:
                 rings = HostRings(keys, len(self._rings) % MEAN_OF, rings)
@@ -106,7 +106,7 @@ class HostRings:
 
     def add(self, at: float, rows: Iterable[Row]) -> None:
         """Take the next row of all keys, and the mean of the last ones when it is due."""
-        self._fine.add(at, array("H", chain.from_iterable(rows)))
+        self._fine.add(at, array("H", list(chain.from_iterable(rows))))
         if self._fine.added % MEAN_OF == self._turn:
             columns = zip(*self._fine.last(MEAN_OF), strict=True)
             self._coarse.add(at, array("H", [_mean(column) for column in columns]))
