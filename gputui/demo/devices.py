@@ -78,8 +78,8 @@ class SimulatedGpu:
             name=self.model.name,
             memory_total_bytes=self.model.memory_bytes,
             memory_used_bytes=sum(process.memory_bytes or 0 for process in processes),
-            utilization_percent=float(utilization),
-            temperature_c=float(round(self.temperature_c)),
+            utilization_percent=utilization,
+            temperature_c=round(self.temperature_c),
             power_w=self._power(rng, utilization),
             power_limit_w=self.model.limit_w,
             sm_clock_mhz=self._clock(utilization),
@@ -108,10 +108,10 @@ class SimulatedGpu:
         drawn = idle + (self.model.limit_w - idle) * 0.88 * utilization / 100
         return float(round(drawn + (rng.uniform(-12, 12) if utilization else 0)))
 
-    def _clock(self, utilization: int) -> float:
+    def _clock(self, utilization: int) -> int:
         if not utilization:
-            return 345.0
-        return float(round(self.model.clock_mhz * (0.64 if self.hot else 1.0)))
+            return 345
+        return round(self.model.clock_mhz * (0.64 if self.hot else 1.0))
 
     def _processes(self, load: Load | None) -> tuple[DeviceProcess, ...]:
         ours: tuple[DeviceProcess, ...] = ()

@@ -152,7 +152,7 @@ class Agent(SimulatedAgent):
         return replace(
             reading,
             memory_used_bytes=(reading.memory_used_bytes or 0) + by,
-            sm_clock_mhz=1500.0 + self.rng.randrange(480),
+            sm_clock_mhz=1500 + self.rng.randrange(480),
             processes=tuple(
                 replace(each, memory_bytes=(each.memory_bytes or 0) + by)
                 for each in reading.processes

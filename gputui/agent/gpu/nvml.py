@@ -205,11 +205,11 @@ class Gpu:
             self._blank,
             memory_total_bytes=total,
             memory_used_bytes=used,
-            utilization_percent=None if utilization is None else float(utilization.gpu),
+            utilization_percent=None if utilization is None else utilization.gpu,
             temperature_c=self._temperature(),
             power_w=_watts(ask("nvmlDeviceGetPowerUsage", handle)),
             power_limit_w=slow.power_limit_w,
-            sm_clock_mhz=_number(ask("nvmlDeviceGetClockInfo", handle, 1)),
+            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", handle, 1),
             throttle_reasons=self._throttle_reasons(),
             ecc_errors=slow.ecc_errors,
             processes=() if slow.mig_enabled else self._processes(handle),
@@ -259,12 +259,12 @@ class Gpu:
             info = self._nvml.ask("nvmlDeviceGetMemoryInfo", handle)
         return (None, None) if info is None else (int(info.total), int(info.used))
 
-    def _temperature(self) -> float | None:
+    def _temperature(self) -> int | None:
         """Return degrees Celsius; by the older call where the driver has only that."""
-        degrees = self._nvml.ask("nvmlDeviceGetTemperatureV", self._handle, 0)
+        degrees: int | None = self._nvml.ask("nvmlDeviceGetTemperatureV", self._handle, 0)
         if degrees is None:
             degrees = self._nvml.ask("nvmlDeviceGetTemperature", self._handle, 0)
-        return _number(degrees)
+        return degrees
 
     def _throttle_reasons(self) -> tuple[str, ...]:
         bits = self._nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", self._handle) or 0
@@ -288,10 +288,6 @@ class Gpu:
             )
             & allowed
         ) or allowed
-
-
-def _number(value: int | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _watts(milliwatts: int | None) -> float | None:
