@@ -105,7 +105,8 @@ class MessageTable:
         Field by field, as rows of tuples would be garbage soon, of some rows at a time, which are
         in the processor's cache then.
         """
-        columns: list[Any] = [list(map(get, rows[:ROWS_AT_ONCE])) for get in self.getters]
+        some = rows[:ROWS_AT_ONCE]
+        columns: list[Any] = [list(map(get, some)) for get in self.getters]
         for begin in range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE):
             some = rows[begin : begin + ROWS_AT_ONCE]
             for column, get in zip(columns, self.getters, strict=True):
