@@ -22,12 +22,12 @@ LARGEST_INT = 2**63
 LARGEST_FLOAT = 1e100
 """Finite in any sum and product that is taken of it."""
 LONG, LONG_WHOLE = b"0" * 19, re.compile(rb"(?<![.0])0{19}")
-LARGE_EXPONENT = re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
+EXPONENT, LARGE_EXPONENT = b"e000", re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
 """A line whose digits, as zeros, show neither has no larger integer, and no infinite float: `1e999`
 is one to `json`, and what is encoded of it nobody takes. UUIDs are full of `e123`, but only what a
 number ends with follows it in a number; and a long fraction makes nothing large."""
 DIGITS_AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+ESCAPE, SURROGATE = b"\\u", re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
 
 MAX_KNOWN_SHAPES = 256
@@ -77,7 +77,7 @@ def parse(line: bytes) -> Any:
     """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
     # Given bytes, json.loads would take half of a surrogate pair.
     value = (BOUNDED if _may_be_large(line) else PLAIN).decode(line.decode())
-    if SURROGATE.search(line):
+    if ESCAPE in line and SURROGATE.search(line):
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -91,7 +91,10 @@ def _may_be_large(line: bytes) -> bool:
     False
     """
     zeros = line.translate(DIGITS_AS_ZEROS, b"+")
-    return bool(LARGE_EXPONENT.search(zeros) or (LONG in zeros and LONG_WHOLE.search(zeros)))
+    return bool(
+        (EXPONENT in zeros and LARGE_EXPONENT.search(zeros))
+        or (LONG in zeros and LONG_WHOLE.search(zeros))
+    )
 
 
 def _bounded_int(digits: str) -> int:

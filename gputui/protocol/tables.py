@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from itertools import chain
-from operator import attrgetter
 from typing import Any
 
 from gputui.protocol.codec import (
@@ -21,8 +20,6 @@ from gputui.protocol.codec import (
     without_none,
     wrong_type,
 )
-
-ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +83,8 @@ class MessageTable:
     parent: int
     first: int
     """The number of its first column."""
-    getters: tuple[Callable[[Any], Any], ...]
-    """Each returns a field of a value."""
+    getters: tuple[Callable[[Sequence[Any]], list[Any]], ...]
+    """Each returns a field of all values."""
     rows_of: Callable[[Sequence[Sequence[Any]]], tuple[Any, ...]]
     """Returns values, given those of each field."""
     plain: dict[int, ColumnCheck]
@@ -100,18 +97,23 @@ class MessageTable:
         return chain(self.plain, (each.place for each in self.nested if each.counted))
 
     def columns(self, rows: Sequence[Any]) -> list[Sequence[Any]]:
-        """Return the values of each field.
+        """Return the values of each field: one by one, as rows of tuples would be garbage soon."""
+        return [get(rows) for get in self.getters]
 
-        Field by field, as rows of tuples would be garbage soon, of some rows at a time, which are
-        in the processor's cache then.
-        """
-        some = rows[:ROWS_AT_ONCE]
-        columns: list[Any] = [list(map(get, some)) for get in self.getters]
-        for begin in range(ROWS_AT_ONCE, len(rows), ROWS_AT_ONCE):
-            some = rows[begin : begin + ROWS_AT_ONCE]
-            for column, get in zip(columns, self.getters, strict=True):
-                column.extend(map(get, some))
-        return columns
+
+def getter(name: str) -> Callable[[Sequence[Any]], list[Any]]:
+    """Return a function from values of a dataclass to a field of each.
+
+    Each field has a function of its own, which learns where the field is: that takes 20 ns a value,
+    and `attrgetter` 40.
+
+    >>> getter("real")([1, 2])
+    [1, 2]
+    """
+    assert name.isidentifier()
+    function: Callable[[Sequence[Any]], list[Any]]
+    function = eval(f"lambda rows: [row.{name} for row in rows]")
+    return function
 
 
 @cache
@@ -126,7 +128,7 @@ def _lay_out(kind: Any, parent: int, tables: list[MessageTable]) -> int:
     hints = typing.get_type_hints(kind)
     names = [each.name for each in fields(kind)]
     first = tables[-1].first + len(tables[-1].getters) if tables else 0
-    getters = tuple(map(attrgetter, names))
+    getters = tuple(map(getter, names))
     table, index = MessageTable(kind, parent, first, getters, row_maker(kind), {}), len(tables)
     tables.append(table)
     for place, name in enumerate(names):
