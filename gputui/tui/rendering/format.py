@@ -19,6 +19,7 @@ HEATS = 8
 NO_DOTS = chr(0x2800)
 _LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_DOTS = [[chr(0x2800 + left + right) for right in _RIGHT_DOTS] for left in _LEFT_DOTS]
 DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a cell of braille: by column, from above."""
 
@@ -177,7 +178,7 @@ def dots(left: int, right: int) -> str:
     >>> dots(1, 4), dots(0, 0) == NO_DOTS
     ('⣸', True)
     """
-    return chr(0x2800 + _LEFT_DOTS[left] + _RIGHT_DOTS[right])
+    return _DOTS[left][right]
 
 
 def shares(percents: Iterable[float | None]) -> list[float | None]:

@@ -6,9 +6,10 @@ along the same ramp.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, Part, merged
+from gputui.tui.rendering.lines import Line, Part
 
 FILLS = 4
 """Steps of the ramp, from `fill0` to `fill3`."""
@@ -73,8 +74,11 @@ def _height(value: float, rows: int) -> int:
 
 
 def _graph_row(heights: Sequence[int], below: int, role: str, limit: bool) -> Line:
-    parts: list[Part] = []
-    for left, right in zip(heights[::2], heights[1::2], strict=True):
-        dots = fmt.dots(max(0, min(4, left - below)), max(0, min(4, right - below)))
-        parts.append((LIMIT, "dim") if limit and dots == fmt.NO_DOTS else (dots, role))
-    return merged(parts)
+    levels = [0 if high < below else high - below if high < below + 4 else 4 for high in heights]
+    text = "".join(map(fmt.dots, levels[::2], levels[1::2]))
+    if not limit:
+        return [(text, role)]
+    runs = (
+        (empty, "".join(cells)) for empty, cells in groupby(text, lambda cell: cell == fmt.NO_DOTS)
+    )
+    return [(LIMIT * len(run), "dim") if empty else (run, role) for empty, run in runs]
