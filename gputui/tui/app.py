@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from gputui.tui.first_minute import First
 
 SHORTEST_FRAME_S = 0.2
+PREPARED_AFTER_S = 0.1
+"""After a first snapshot, what dialogs need is imported: its rows stand by then, and would wait for
+a thread that imports as they are drawn."""
 SMALLEST = (60, 15)
 """A terminal that is smaller in either direction gets a summary in place of a view."""
 
@@ -180,6 +183,8 @@ class ScreenApp(App[int]):
 
         match message:
             case frontend.SnapshotTaken(snapshot):
+                if self.watched.snapshot is None:
+                    self.set_timer(PREPARED_AFTER_S, self._prepare)
                 if self.watched.take(snapshot):
                     self._leave_start(snapshot)
                     self.redraw()
@@ -198,6 +203,11 @@ class ScreenApp(App[int]):
                 self._end(reason, failed=failed)
         for view in self.stage:
             view.take(message)
+
+    def _prepare(self) -> None:
+        from gputui.tui.dialogs import prepare
+
+        self.run_worker(prepare, thread=True)
 
     def _leave_start(self, snapshot: Snapshot) -> None:
         """Show the fleet once every host has come to an end of its start, if nobody chose.

@@ -108,7 +108,6 @@ class ViewSwitcher(Container):
         for kind in VIEWS:
             self.know(kind)
             await asyncio.sleep(0)
-        await asyncio.to_thread(_prepare_dialogs)
 
     def way_back(self) -> str:
         """Return the view to go back to: once the one that was left last, then the fleet."""
@@ -116,13 +115,6 @@ class ViewSwitcher(Container):
             return ""
         self._was_back = not self._was_back
         return self.came_from if self._was_back and self.came_from else "fleet"
-
-
-def _prepare_dialogs() -> None:
-    """Import the dialogs, and look for presets of other packages."""
-    for name in ("questions", "run", "finder", "help"):
-        import_module(f"gputui.tui.dialogs.{name}")
-    import_module("gputui.presets.registry").names()
 
 
 def _kind(name: str) -> ViewKind:
