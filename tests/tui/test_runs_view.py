@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gputui.errors import RunError
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.run import Recording, new_record, recorded
 from gputui.run.text import text
-from gputui.snapshot import Event, RunState, RunStatus, Severity, Snapshot
+from gputui.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
@@ -146,6 +147,23 @@ async def test_the_runs_of_earlier_clusters_are_listed_after_this_ones() -> None
         await pilot.press("6")
         await sees(pilot, "2 runs", "from last week")
         assert isinstance(on.app, ScreenApp) and not isinstance(on.app.screen, RunDialog)
+
+
+async def test_another_clusters_run_shows_none_of_this_ones_tasks_and_workers() -> None:
+    there = run(1, RunState.RUNNING, ended_at=None, done=3, stage="lost h:gpu1 once")
+    groups = (TaskGroupStatus("gram-1", "gram", processing=2),)
+    on = Still(replace(cluster(run(2)), groups=groups))
+    on.app.earlier_runs = lambda: (there,)
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "2 runs")
+        await pilot.press("j")
+        await sees(pilot, "● running  svd", "3/100")
+        await sees_not(pilot, "gram")
+        await pilot.press("enter")
+        await sees(pilot, "it ran on another cluster")
+        assert on.app.stage.current == "runs"
 
 
 async def test_another_clusters_run_comes_counts_its_time_and_ends_while_it_is_looked_at(

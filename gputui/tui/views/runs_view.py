@@ -142,7 +142,7 @@ class RunsView(Listing[RunRow]):
         gpus = self._gpus(value, width)
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
         watched = self.screen_app.watched
-        if not run.state.ended and watched.snapshot is not None:
+        if not run.state.ended and watched.snapshot is not None and self._is_here(run):
             groups = watched.snapshot.groups
             lines += [(), *progress_lines(groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
@@ -151,6 +151,8 @@ class RunsView(Listing[RunRow]):
 
     def _gpus(self, value: RunRow, width: int) -> list[Line]:
         """Return what the GPUs did meanwhile; what is over is looked up once."""
+        if not self._is_here(value.run):
+            return []
         watched, ended = self.screen_app.watched, value.run.ended_at
         key = (value.run.id, width)
         if ended is not None and key in self._graphs:
@@ -160,6 +162,11 @@ class RunsView(Listing[RunRow]):
         if ended is not None and lines:
             self._graphs[key] = lines
         return lines
+
+    def _is_here(self, run: RunStatus) -> bool:
+        """Return whether a run is this cluster's: only then its tasks and GPUs are the run's."""
+        snapshot = self.screen_app.watched.snapshot
+        return snapshot is not None and any(run.id == each.id for each in snapshot.runs)
 
     def _story(self, run: RunStatus) -> Story | None:
         """Return how an ended run went, once that was read."""
@@ -180,6 +187,9 @@ class RunsView(Listing[RunRow]):
         event.stop()
         row, app = self.current, self.screen_app
         if row is None:
+            return
+        if not self._is_here(row.run):
+            app.say("it ran on another cluster: its workers and their logs are not here")
             return
         there = [worker.name for worker in app.watched.workers]
         story = self._stories.get((row.run.id, row.run.state), Story())
