@@ -63,7 +63,7 @@ def _gpu_graphs(device: DeviceReading) -> tuple[Graph, ...]:
     drawn, limit_w = f"{fmt.number(device.power_w)} W", device.power_limit_w
     heat, hot = f"{fmt.number(device.temperature_c)} °C", f"{HOT_C:.0f} °C"
     return (
-        Graph("UTIL", device.uuid, Metric.UTILIZATION, _percent(device.utilization_percent)),
+        Graph("UTIL", device.uuid, Metric.UTILIZATION, fmt.percent(device.utilization_percent)),
         Graph("MEM", device.uuid, Metric.MEMORY, used, total),
         Graph("POWER", device.uuid, Metric.POWER, drawn, f"{fmt.number(limit_w)} W", limit_w)
         if limit_w
@@ -76,21 +76,17 @@ def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:
     read, name = host.reading, host.name
     rss, most = fmt.size(worker.rss_bytes), fmt.size(worker.memory_limit_bytes)
     used, total = fmt.size(read.memory_used_bytes), fmt.size(read.memory_total_bytes)
-    cpu, threads = _percent(worker.cpu_percent), f"{100 * worker.nthreads}%"
+    cpu, threads = fmt.percent(worker.cpu_percent), f"{100 * worker.nthreads}%"
     tasks = f"{fmt.count(worker.executing)} run {fmt.count(worker.ready)} ready"
     traffic = f"{fmt.size(read.network_bytes_per_s)}/s"
     return (
         Graph("CPU", worker.name, Metric.UTILIZATION, cpu, threads),
         Graph("MEM", worker.name, Metric.MEMORY, rss, most),
         Graph("TASKS", worker.name, Metric.TASKS, tasks, "{:.0f}", worker.nthreads, grows=True),
-        Graph("HOST CPU", name, Metric.UTILIZATION, _percent(read.cpu_percent)),
+        Graph("HOST CPU", name, Metric.UTILIZATION, fmt.percent(read.cpu_percent)),
         Graph("HOST MEM", name, Metric.MEMORY, used, total),
         Graph("HOST NET", name, Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, grows=True),
     )
-
-
-def _percent(value: float | None) -> str:
-    return fmt.MISSING if value is None else f"{value:.0f}%"
 
 
 def title_line(slot: Slot, span: Span, width: int, now: float) -> Line:
@@ -232,7 +228,7 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
             (f"rss {rss}", ""),
             (f"  on GPU {fmt.size(worker.device_managed_bytes)}" if worker.device_uuid else "", ""),
             (f"  spilled {fmt.size(worker.spilled_bytes)}", "" if worker.spilled_bytes else "dim"),
-            (f"  cpu {_percent(worker.cpu_percent)}", ""),
+            (f"  cpu {fmt.percent(worker.cpu_percent)}", ""),
         ],
     ]
     if wrong_device(worker):

@@ -68,6 +68,15 @@ def number(value: float | None, digits: int = 0) -> str:
     return MISSING if value is None or math.isnan(value) else f"{value:.{digits}f}"
 
 
+def percent(value: float | None) -> str:
+    """Return a share of a hundred, which may be more: of a worker's CPU.
+
+    >>> percent(None), percent(249.7)
+    ('–', '250%')
+    """
+    return number(value) if value is None else f"{number(value)}%"
+
+
 def count(value: int | None) -> str:
     """Return a count in at most five characters.
 

@@ -204,7 +204,7 @@ def summary(watched: Watched, width: int) -> list[Line]:
         if states[state]:
             parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
     now = watched.totals.now
-    busy = f"{'util' if watched.on_gpus else 'cpu'} {fmt.number(now.utilization_percent)}%"
+    busy = f"{'util' if watched.on_gpus else 'cpu'} {fmt.percent(now.utilization_percent)}"
     memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
     lines: list[Line] = [parts, [(f"{busy}  memory {memory}", "")]]
     groups = watched.snapshot.groups

@@ -257,7 +257,7 @@ def group_row(
     read = host.reading
     fields = (
         models(slots),
-        f"  cpu {fmt.number(read.cpu_percent)}%",
+        f"  cpu {fmt.percent(read.cpu_percent)}",
         f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}",
         f"  load {fmt.number(read.load_1m, 1)}",
         f"  net {fmt.size(read.network_receive_bytes_per_s)}↓"
