@@ -67,6 +67,16 @@ async def test_a_password_is_typed_unseen() -> None:
         await until(pilot, lambda: answers(on) == [Answer(8, "s3cret")])
 
 
+async def test_enter_on_later_puts_a_password_off() -> None:
+    on = still()
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        on.link.put(PASSWORD)
+        await sees(pilot, "[enter] answer", "[escape] later")
+        await pilot.press(*"s3c", "tab", "right", "enter")
+        await until(pilot, lambda: not asks(on))
+        assert answers(on) == []
+
+
 async def test_questions_are_asked_one_after_the_other() -> None:
     on = still()
     async with on.app.run_test(size=(80, 24)) as pilot:
