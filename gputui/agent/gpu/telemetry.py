@@ -2,7 +2,7 @@
 
 Called by the agent. It reads /proc, takes the GPUs and the free disk space as their own threads
 read them last, and so never waits for either. Rates are taken between two calls: the first
-call has none.
+call has none. They are rounded here, as more digits would be sent each second and seen by nobody.
 """
 
 import os
@@ -115,8 +115,8 @@ class HostMeter:
         if elapsed_s <= 0 or now.received < before.received or now.sent < before.sent:
             return None, None
         return (
-            (now.received - before.received) / elapsed_s,
-            (now.sent - before.sent) / elapsed_s,
+            float(round((now.received - before.received) / elapsed_s)),
+            float(round((now.sent - before.sent) / elapsed_s)),
         )
 
     def _read_traffic(self) -> Traffic:
@@ -153,16 +153,17 @@ class WorkerMeter:
         before_s, before = self._last
         if now_s <= before_s or stat.start_ticks != before.start_ticks:
             return None
-        return 100.0 * (stat.cpu_ticks - before.cpu_ticks) / procfs.TICKS_PER_S / (now_s - before_s)
+        used_s = (stat.cpu_ticks - before.cpu_ticks) / procfs.TICKS_PER_S
+        return round(100.0 * used_s / (now_s - before_s), 1)
 
 
 def percent(part: float, whole: float) -> float | None:
     """Return a share that two counters show; None where no time has passed between them.
 
-    >>> percent(1.5, 2.0), percent(2.1, 2.0), percent(0.0, 0.0)
-    (75.0, 100.0, None)
+    >>> percent(1.0, 3.0), percent(2.1, 2.0), percent(0.0, 0.0)
+    (33.3, 100.0, None)
     """
-    return min(100.0, max(0.0, 100.0 * part / whole)) if whole > 0 else None
+    return round(min(100.0, max(0.0, 100.0 * part / whole)), 1) if whole > 0 else None
 
 
 def counted_interfaces(names: frozenset[str]) -> frozenset[str]:
