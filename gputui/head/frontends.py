@@ -4,6 +4,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from gputui.head.cluster_view import INTERVAL_S
 from gputui.head.requests import carry_out
 from gputui.head.server import FrontendConnection
 from gputui.protocol.frontend import (
@@ -14,6 +15,7 @@ from gputui.protocol.frontend import (
     Reply,
     ReportRun,
     Request,
+    SnapshotTaken,
     SubscribeLogs,
 )
 from gputui.protocol.shared import Refused
@@ -38,7 +40,7 @@ class Frontends:
         return self._head.attached()
 
     def frontend_settled(self, frontend: FrontendConnection) -> None:
-        """Send a frontend that looks on what happened before it came."""
+        """Send a frontend that looks on what is so now, and what happened before it came."""
         head = self._head
         head.fleet.frontends_changed()
         if frontend.snapshots:
@@ -46,6 +48,7 @@ class Frontends:
                 frontend.send(EventHappened(event))
             for asked in head.questions.open:
                 frontend.send(asked)
+            frontend.send(SnapshotTaken(head.view.recent(INTERVAL_S)))
             head.view.wanted(True)
             self._tasks.start(self._send_history(frontend), "sending the history")
 

@@ -102,7 +102,7 @@ def steady(lived: Timelapse, share: float) -> Iterator[list[ToFrontend]]:
     snapshot = later(snapshot, at - snapshot.taken_at)
     before: Iterable[ToFrontend] = past(snapshot, rng)
     while True:
-        yield [*before, SnapshotTaken(snapshot)]
+        yield [SnapshotTaken(snapshot), *before]
         before = ()
         at += 1
         snapshot = a_second_later(snapshot, at, share, rng)

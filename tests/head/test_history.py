@@ -117,6 +117,7 @@ async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -
     await cluster.up(2)
     later = await clusters.attach(cluster.head, cluster.socket)
     await later.until(lambda: later.history)
+    assert later.snapshot, "rows stand before the past of all hosts is there"
     assert later.history[0].host == "localhost"
     assert fine(later.history[0], "")
 

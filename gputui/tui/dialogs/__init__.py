@@ -2,9 +2,12 @@
 
 from importlib import import_module
 
+from gputui.process.garbage import look_rarely
+
 
 def prepare() -> None:
-    """Import the dialogs, and look for presets of other packages."""
+    """Import the dialogs, look for presets of other packages, and never for garbage in all that."""
     for name in ("questions", "run", "finder", "help"):
         import_module(f"{__name__}.{name}")
     import_module("gputui.presets.registry").names()
+    look_rarely()
