@@ -63,13 +63,15 @@ def _prepared(
 
 
 def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object, object, int]:
-    from gputui.cli.recorded_runs import drawn
     from gputui.presets import get, parse
-    from gputui.run.output import checked, refuse_undeclared
 
     preset = get(options["preset"])
     parameters = parse(preset, given)
     parameters.refuse_mistakes(options["backend"])
+
+    from gputui.cli.recorded_runs import drawn
+    from gputui.run.output import checked, refuse_undeclared
+
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
     output = checked(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
@@ -136,14 +138,15 @@ def _request(
 
 def _refuse_together(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not go together."""
-    from gputui.run.output import TERMINAL
-
     if options["attach"] and options["hosts"]:
         raise UsageError(NOT_BOTH)
     if options["demo"] is not None:
         raise UsageError("--demo is a screen; it computes nothing")
-    if options["figure"] == TERMINAL and options["as_json"]:
-        raise UsageError("--figure - draws where --json prints one object: give it a file")
+    if options["figure"] and options["as_json"]:
+        from gputui.run.output import TERMINAL
+
+        if options["figure"] == TERMINAL:
+            raise UsageError("--figure - draws where --json prints one object: give it a file")
     if options["workers"] and options["workers"] < options["min_workers"]:
         raise UsageError(
             f"--min-workers {options['min_workers']} is more than --workers {options['workers']}"
