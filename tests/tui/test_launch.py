@@ -66,6 +66,19 @@ async def test_hosts_are_filtered_by_name_state_stage_and_reason() -> None:
         await sees(pilot, "no field util; known: state, failed")
 
 
+async def test_a_filter_that_hides_the_cursors_row_shows_what_is_known_of_another() -> None:
+    on = Still(coming_up(host("b"), refused("c")))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "ssh-copy-id c")
+        await pilot.press("G")
+        view = on.app.view
+        await until(pilot, lambda: view and view.current.host.name != "c")
+        assert view is not None
+        view.narrow("failed:authen*")
+        view.show(on.app.watched)  # once: nothing else comes that would be drawn
+        assert view.query_one("#about").display
+
+
 async def test_one_host_is_tried_again_or_all() -> None:
     on = Still(coming_up(refused("b"), refused("c")))
     async with on.app.run_test(size=(120, 30)) as pilot:

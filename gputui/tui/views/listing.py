@@ -86,7 +86,6 @@ class Listing(View, Generic[T]):
         if self._matches is not None:
             values = [value for value in values if self._matches(value)]
         self._values = {self.key(value): value for value in self._order.sorted(values)}
-        self._leave_room()
         width = self.table.scrollable_content_region.width
         self._shown = fitting(self.COLUMNS, width)
         self.table.show(
@@ -94,6 +93,7 @@ class Listing(View, Generic[T]):
             list(self._values),
             self._row,
         )
+        self._leave_room()  # for what is known of the row that has the cursor now
         self._show_about()
 
     def _row(self, key: str) -> Line:
