@@ -45,15 +45,22 @@ class CpuQuota:
 
 
 class Cgroups:
-    """The groups of this process; they are looked up once, their limits at every call."""
+    """The groups of this process; they are looked up once, their limits at every call.
+
+    An agent calls once a second, hence texts for folders: joining a `Path` costs as much as reading
+    such a file.
+    """
 
     def __init__(self, mount: Path = MOUNT, membership: str | None = None) -> None:
         if membership is None:
-            membership = _read(Path("/proc/self/cgroup"))
+            membership = _read("/proc/self/cgroup")
         paths = parse_membership(membership)
         self._memory = [(folder, VERSION_1) for folder in _folders(mount, "memory", paths)]
-        self._accounts = mount / "cpuacct"
         self._cpu = list(_folders(mount, "cpu", paths))
+        self._accounts = {
+            folder: f"{mount}/cpuacct{folder.removeprefix(f'{mount}/cpu')}" for folder in self._cpu
+        }
+        """Where what a group of `cpu` has used is counted."""
         self._unified = list(_folders(mount, "", paths))
         self._memory += [(folder, VERSION_2) for folder in self._unified]
 
@@ -72,10 +79,8 @@ class Cgroups:
         cpus, folder, used_s = min(limits, key=lambda found: found[0])
         return CpuQuota(cpus, used_s(folder))
 
-    def _used_s_v1(self, folder: Path) -> float | None:
-        """Return what a group of `cpu` has used, which the one of `cpuacct` counts."""
-        account = self._accounts / folder.relative_to(self._accounts.with_name("cpu"))
-        used_ns = _number(account / "cpuacct.usage")
+    def _used_s_v1(self, folder: str) -> float | None:
+        used_ns = _number(f"{self._accounts[folder]}/cpuacct.usage")
         return None if used_ns is None else used_ns / 1e9
 
     def memory(self) -> MemoryUse | None:
@@ -83,13 +88,13 @@ class Cgroups:
         limits = [
             (limit, folder, interface)
             for folder, interface in self._memory
-            if (limit := _number(folder / interface.limit)) is not None and limit < UNLIMITED_BYTES
+            if (limit := _limit(folder, interface)) is not None
         ]
         if not limits:
             return None
         limit, folder, interface = min(limits, key=lambda found: found[0])
-        usage = _number(folder / interface.usage) or 0
-        reclaimable = _statistic(folder / "memory.stat", interface.reclaimable) or 0
+        usage = _number(f"{folder}/{interface.usage}") or 0
+        reclaimable = _statistic(f"{folder}/memory.stat", interface.reclaimable) or 0
         return MemoryUse(limit, max(0, usage - reclaimable))
 
     def oom_kills(self) -> int:
@@ -99,7 +104,7 @@ class Cgroups:
         does not count them, as the outermost one of version 2.
         """
         for folder, interface in self._memory:
-            found = _statistic(folder / interface.events, "oom_kill")
+            found = _statistic(f"{folder}/{interface.events}", "oom_kill")
             if found is not None:
                 return found
         return oom_kills()
@@ -119,7 +124,7 @@ def parse_membership(text: str) -> dict[str, str]:
     return paths
 
 
-def _folders(mount: Path, controller: str, paths: dict[str, str]) -> Iterator[Path]:
+def _folders(mount: Path, controller: str, paths: dict[str, str]) -> Iterator[str]:
     """Yield the existing folders of a controller's group and of those above it.
 
     Inside a container the path may be the host's, and only the mount itself exists.
@@ -132,28 +137,35 @@ def _folders(mount: Path, controller: str, paths: dict[str, str]) -> Iterator[Pa
     folder = top / paths[controller].lstrip("/")
     for candidate in (folder, *folder.parents):
         if candidate.is_dir():
-            yield candidate
+            yield str(candidate)
         if candidate == top:
             return
 
 
-def _quota_v1(folder: Path) -> float | None:
-    quota = _number(folder / "cpu.cfs_quota_us")
-    period = _number(folder / "cpu.cfs_period_us")
-    return quota / period if quota and period and quota > 0 else None
+def _quota_v1(folder: str) -> float | None:
+    quota = _number(f"{folder}/cpu.cfs_quota_us")
+    if quota is None or quota <= 0:
+        return None
+    period = _number(f"{folder}/cpu.cfs_period_us")
+    return quota / period if period else None
 
 
-def _quota_v2(folder: Path) -> float | None:
-    quota, _, period = _read(folder / "cpu.max").strip().partition(" ")
+def _quota_v2(folder: str) -> float | None:
+    quota, _, period = _read(f"{folder}/cpu.max").strip().partition(" ")
     return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
 
 
-def _used_s_v2(folder: Path) -> float | None:
-    used_us = _statistic(folder / "cpu.stat", "usage_usec")
+def _used_s_v2(folder: str) -> float | None:
+    used_us = _statistic(f"{folder}/cpu.stat", "usage_usec")
     return None if used_us is None else used_us / 1e6
 
 
-def _statistic(path: Path, name: str) -> int | None:
+def _limit(folder: str, interface: Interface) -> int | None:
+    limit = _number(f"{folder}/{interface.limit}")
+    return limit if limit is not None and limit < UNLIMITED_BYTES else None
+
+
+def _statistic(path: str, name: str) -> int | None:
     """Return the number that a line of such a file has after its name; None without that line."""
     for line in _read(path).splitlines():
         key, _, value = line.partition(" ")
@@ -162,15 +174,15 @@ def _statistic(path: Path, name: str) -> int | None:
     return None
 
 
-def _number(path: Path) -> int | None:
+def _number(path: str) -> int | None:
     """Return the number in a file; None for "max", or without the file."""
     text = _read(path).strip()
     return int(text) if text.lstrip("-").isdecimal() else None
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     try:
-        return read_text(str(path))
+        return read_text(path)
     except OSError:
         return ""
 
