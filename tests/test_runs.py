@@ -10,11 +10,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 
 from gputui import run
+from gputui.cli.open import remove_old_runs
 from gputui.cli.recorded_runs import list_runs, show_run
 from gputui.errors import RunError, UsageError
 from gputui.presets import Figure
@@ -32,9 +34,9 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "gputui" / "runs"
 
 
-def recording(preset: str = "svd", warned: Any = pytest.fail) -> run.Recording:
+def recording(preset: str = "svd", warned: Any = pytest.fail, id: str = "") -> run.Recording:
     record = run.new_record(
-        preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0"
+        preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0", id=id
     )
     return run.Recording(record, warned)
 
@@ -388,13 +390,26 @@ def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
 
 
 def test_the_oldest_records_are_removed_and_a_run_that_goes_on_stays() -> None:
-    oldest = recording()
-    first, second = recording(), recording()
+    oldest, first, second = (recording(id=f"2026010{day}-120000-svd-0a1b") for day in (1, 2, 3))
     for one in (first, second):
         one.end(RunState.DONE)
     records.prune(1)
     assert {each.id for each in records.recorded()} == {oldest.record.id, second.record.id}
     assert not first.record.folder.exists()
+
+
+def test_after_a_run_as_many_records_are_kept_as_is_set_and_a_wrong_setting_removes_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for day in (1, 2, 3):
+        recording(id=f"2026010{day}-120000-svd-0a1b").end(RunState.DONE)
+    with dask.config.set({"gputui": {"runs": {"kept": -1}}}):
+        remove_old_runs()
+    assert "gputui.runs.kept" in capsys.readouterr().err
+    assert len(records.recorded()) == 3
+    with dask.config.set({"gputui": {"runs": {"kept": 1}}}):
+        remove_old_runs()
+    assert [each.id[:8] for each in records.recorded()] == ["20260103"]
 
 
 def test_bars_on_a_logarithmic_scale_begin_at_a_power_of_ten_and_bear_their_numbers() -> None:

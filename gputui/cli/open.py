@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.cli.arguments import read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
 from gputui.errors import GputuiError, PresetError, UsageError
+from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
@@ -34,6 +35,7 @@ OF_RUNS: Mapping[str, tuple[str, Any]] = {
 def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
     interrupt_on_signals()
+    look_rarely()  # imports leave little behind that is worth looking for
     try:
         running = _prepared(script_arguments, options)
     except GputuiError as error:
@@ -43,7 +45,21 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
 
             print(json_text(failure(_request(options, {}, ()), error)))
         raise
-    return run_until_interrupted(running)
+    try:
+        return run_until_interrupted(running)
+    finally:
+        remove_old_runs()
+
+
+def remove_old_runs() -> None:
+    """Remove the oldest records, now that no thread imports what the settings are read with."""
+    from gputui import run
+    from gputui.settings import load_settings
+
+    try:
+        run.prune(load_settings().runs_kept)
+    except UsageError as error:
+        print(f"gputui: no earlier run was removed: {error}", file=sys.stderr)
 
 
 def _prepared(

@@ -21,7 +21,6 @@ from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
 from gputui.run.ongoing import OngoingRun
 from gputui.run.progress import progress
 from gputui.run.request import RunRequest
-from gputui.settings import load_settings
 from gputui.snapshot import HostStatus, RunState
 
 OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
@@ -91,7 +90,6 @@ def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
 
 
 def _begun(request: RunRequest) -> run.RunRecord:
-    run.prune(load_settings().runs_kept)
     id, _, started_at = os.environ.pop(run.RUN_VARIABLE, "").partition(" ")
     return run.new_record(
         request.name,

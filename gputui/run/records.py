@@ -209,10 +209,13 @@ def write_last(record: RunRecord) -> None:
 
 
 def prune(kept: int) -> None:
-    """Remove the oldest records beyond so many, with their logs; a run that goes on stays."""
-    every = recorded()
-    for record in every[kept:]:
-        if record.state.ended:
+    """Remove the oldest records beyond so many, with their logs; a run that goes on stays.
+
+    Their ids begin with their time, so only those that may go are read.
+    """
+    paths = sorted(runs_dir().glob(f"*/{FILE}"), reverse=True)
+    for record in map(_read, paths[kept:]):
+        if record is not None and record.state.ended:
             shutil.rmtree(record.folder, ignore_errors=True)
 
 
