@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.protocol import VERSION
 from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
+from gputui.protocol.codec import learn
 from gputui.protocol.frontend import (
     Attach,
     Attached,
@@ -115,6 +116,9 @@ class HeadConnection:
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
             channel.send(_attach(frontend, snapshots))
+            if snapshots:
+                await channel.flush()
+                learn(SnapshotTaken)  # while the head makes its first one
             answer = await channel.receive()
             if isinstance(answer, Attached) and answer.version == VERSION:
                 return cls(channel, answer)

@@ -1,5 +1,6 @@
 """What the head does for frontends: accept them, send them the history, serve requests."""
 
+import asyncio
 import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ from gputui.tasks import Tasks, words
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
+
+HISTORY_AFTER_S = 0.2
+"""After what is so now comes what was: the frontend draws the one before it reads the other."""
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +84,7 @@ class Frontends:
 
     async def _send_history(self, frontend: FrontendConnection) -> None:
         """Send what was read before, a host at a time and no faster than it is taken."""
+        await asyncio.sleep(HISTORY_AFTER_S)
         for taken in self._head.history.taken():
             frontend.send(taken)
             await frontend.flush()

@@ -170,6 +170,11 @@ def _outward(hint: Any) -> Callable[[Any], Any] | None:
     return None
 
 
+def learn(kind: type) -> None:
+    """Make the decoder of a message class now, not as the first of them comes."""
+    _decoder(kind)
+
+
 @cache
 def _decoder(kind: Any) -> Decoder:
     """Return a function from the list of its fields to a value of this dataclass.

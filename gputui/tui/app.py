@@ -17,6 +17,7 @@ from textual.driver import Driver
 from textual.screen import ModalScreen
 
 from gputui.errors import ExitCode, GputuiError
+from gputui.process.garbage import look_rarely
 from gputui.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
@@ -172,7 +173,12 @@ class ScreenApp(App[int]):
     # What the connection says
 
     def met_head(self) -> None:
-        """Begin again: the head may be another than before."""
+        """Begin again: the head may be another than before.
+
+        All that was imported and laid out until now stays: no look for garbage in it makes the
+        first rows wait.
+        """
+        look_rarely()
         self.watched.forget()
         self.person.forget()
         self.warn("")

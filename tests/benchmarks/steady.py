@@ -11,6 +11,7 @@ its stdin.
 import asyncio
 import contextlib
 import gc
+import os
 import random
 import sys
 import time
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from gputui.demo import Shape
+from gputui.head.frontends import HISTORY_AFTER_S
 from gputui.protocol.channel import Channel
 from gputui.protocol.frontend import (
     EventHappened,
@@ -31,6 +33,7 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
     ToFrontend,
 )
+from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
 from gputui.readings import DeviceReading, HostReading
@@ -45,6 +48,8 @@ LIVED_S = 100.0
 HOUR_S = 3600
 HOUR_STEP_S = 0.025
 """Between two of the hour's snapshots; a frontend at 1,000 GPUs takes one in less."""
+REST_VARIABLE = "GPUTUI_BENCHMARK_REST_S"
+"""In the environment: how long a frontend that attached rests before the first snapshot."""
 GIB, MIB = 2**30, 2**20
 
 Change = Callable[[float, random.Random], float]
@@ -178,6 +183,16 @@ def later(snapshot: Snapshot, by_s: float) -> Snapshot:
     )
 
 
+async def _begin(link: Channel[ToFrontend, FromFrontend], first: ToFrontend) -> None:
+    """Send the first message, encoded beforehand, and let it be drawn."""
+    prepared = Prepared(first)
+    assert prepared.line and prepared.columns(None)
+    await asyncio.sleep(float(os.environ.get(REST_VARIABLE, 0)))
+    print(time.monotonic(), flush=True)
+    link.send(prepared)
+    await asyncio.sleep(HISTORY_AFTER_S)
+
+
 LOADS: dict[str, Callable[[Timelapse], Iterator[list[ToFrontend]]]] = {
     "steady": partial(steady, share=SHARE),
     "restless": partial(steady, share=1.0),
@@ -205,7 +220,7 @@ async def serve(lived: Timelapse, socket: Path, load: str) -> None:
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             for number, messages in enumerate(LOADS[load](lived)):
                 if number == 0:
-                    print(time.monotonic(), flush=True)
+                    await _begin(link, messages.pop(0))
                 for message in messages:
                     link.send(message)
                     await link.flush(None)
