@@ -16,6 +16,9 @@ from tests.sshd import (  # noqa: F401
     start_asyncssh,
 )
 
+os.environ.pop("PYTHONUNBUFFERED", None)
+"""Few users set it, and with it a task's `print` is seen whatever a worker does."""
+
 LONGEST_FIRST = ("tests/system", "tests/head", "tests/test_cluster", "tests/presets", "tests/agent")
 
 

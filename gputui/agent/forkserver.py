@@ -185,6 +185,7 @@ class Forkserver:
             os.dup2(null, 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
+            _print_by_line()
             gc.enable()
             from gputui.worker.worker import work
 
@@ -254,6 +255,11 @@ def _after(seconds: float, call: Callable[[int], NoReturn], status: int) -> None
     timer = threading.Timer(seconds, call, (status,))
     timer.daemon = True
     timer.start()
+
+
+def _print_by_line() -> None:
+    """Have each line that a task prints seen at once: a pipe gets 8 KiB at a time otherwise."""
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
 def _flush() -> None:
