@@ -4,9 +4,9 @@
     python -m tests.benchmarks.pairs /tmp/old               # 20 pairs of each row
     python -m tests.benchmarks.pairs /tmp/old --pairs 3 --only starting
 
-Each side runs its own gputui in this Python, and what watches a screen is the side's own
-`tests.benchmarks.screen`. Printed are the medians and the median of the pairs' ratios, new by old:
-what else the machine does reaches both halves of a pair.
+Each side runs its own gputui in this Python; what watches a screen or reads a cost is the side's
+own benchmark. Printed are the medians and the median of the pairs' ratios, new by old: what else
+the machine does reaches both halves of a pair. 20 pairs of the costs take an hour and a half.
 """
 
 import argparse
@@ -27,6 +27,7 @@ RUN = ("--run", "random-sum", "-p", f"size={SIZE}", "--quiet")
 PROBE = """
 import os, sys
 os.chdir(sys.argv[1])
+os.environ["GPUTUI_BENCHMARK_REST_S"] = "1"  # as long as the old stand-in for a head computed
 from tests.benchmarks import screen
 def rows():
     with screen.served("steady", "125x8") as (socket, printed), screen.watched(socket) as seen:
@@ -40,6 +41,18 @@ print({"first": screen.first_frame_ms, "rows": rows,
        "small": lambda: steady("8x8"), "large": lambda: steady("125x8")}[sys.argv[2]]())
 """
 
+BENCHMARK = """
+import os, runpy, sys
+os.chdir(sys.argv[1])
+del sys.argv[:2]
+runpy.run_module("tests.benchmarks." + sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+SCRIPTS = {"watching": PROBE, "costs": BENCHMARK}
+"""What a table's rows run instead of gputui itself."""
+ATTACH = ("attach", "--repeats", "5")
+TELEMETRY = ("telemetry", "--fake", "8", "--seconds", "6")
+THROUGHPUT = ("throughput", "--repeats", "3", "--seconds", "10")
+
 
 @dataclass(frozen=True, slots=True)
 class Measure:
@@ -48,7 +61,7 @@ class Measure:
     table: str
     name: str
     arguments: tuple[str, ...]
-    """Of gputui; a single word is a probe of the screen."""
+    """Of gputui, of a probe of the screen, or of a benchmark after its name."""
     value: Callable[[Times], float]
     status: int = 0
 
@@ -56,13 +69,23 @@ class Measure:
         """Return the command of a checkout."""
         python = (sys.executable, "-P")
         command = (*python, "-m", "gputui", *self.arguments)
-        if self.table == "watching":
-            command = (*python, "-c", PROBE, str(checkout), *self.arguments)
+        if self.table in SCRIPTS:
+            command = (*python, "-c", SCRIPTS[self.table], str(checkout), *self.arguments)
         return Side(str(checkout), command, {"PYTHONPATH": str(checkout)}, status=self.status)
 
 
 def _printed(times: Times) -> float:
     return float(times.lines[-1][1])
+
+
+def _cell(beginning: str) -> Callable[[Times], float]:
+    """Return what reads the first number of the row that begins so."""
+
+    def read(times: Times) -> float:
+        line = next(line for _, line in times.lines if line.startswith(beginning))
+        return float(line.removeprefix(beginning).split()[0].replace(",", ""))
+
+    return read
 
 
 MEASURES = (
@@ -75,6 +98,25 @@ MEASURES = (
     Measure("watching", "snapshot to rows, 1,000 GPUs, ms", ("rows",), _printed),
     Measure("watching", "64 GPUs, % of a core", ("small",), _printed),
     Measure("watching", "1,000 GPUs, % of a core", ("large",), _printed),
+    Measure("costs", "head and scheduler, MB", ("memory",), _cell("head and scheduler")),
+    Measure("costs", "agent and forkserver, MB", ("memory",), _cell("agent and forkserver")),
+    Measure(
+        "costs",
+        "agent, 8 GPUs, % of a core",
+        TELEMETRY,
+        _cell("telemetry, 8 GPUs, 8 workers, 1 Hz"),
+    ),
+    Measure("costs", "warm svd beyond computing, s", ATTACH, _cell("svd, in one process")),
+    Measure("costs", "warm smoke, a command, s", ATTACH, _cell("smoke, as a command")),
+    Measure(
+        "costs",
+        "an empty task, µs of the scheduler",
+        THROUGHPUT,
+        _cell("the scheduler's CPU for each, µs"),
+    ),
+    Measure(
+        "costs", "head watching 1,000 GPUs, % of a core", THROUGHPUT, _cell("a frontend at 1 Hz")
+    ),
 )
 
 
@@ -83,7 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("old", type=Path)
     parser.add_argument("--pairs", type=int, default=20)
-    parser.add_argument("--only", choices=("starting", "watching"))
+    parser.add_argument("--only", choices=("starting", "watching", "costs"))
     arguments = parser.parse_args()
     old = arguments.old.resolve()
     for checkout in (old, OWN):
