@@ -19,6 +19,7 @@ from distributed import Client
 import gputui
 from gputui.cluster import GPUCluster, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
+from gputui.presets.run_workers import known_workers
 from tests.clusters import TWO_WORKERS
 from tests.processes import nothing_left
 
@@ -39,7 +40,7 @@ def test_a_client_computes_on_a_cluster_and_on_a_hold_of_it_by_name_or_as_the_on
         gputui.connect()
     with GPUCluster(TWO_WORKERS, name="mine") as cluster, Client(cluster) as client:
         assert client.submit(sum, [1, 2]).result() == 3
-        names = {worker["name"] for worker in client.scheduler_info()["workers"].values()}
+        names = {worker["name"] for worker in known_workers(client).values()}
         assert names == {"localhost:cpu0", "localhost:cpu1"}
         assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
         with gputui.connect("mine") as held, Client(held) as another:

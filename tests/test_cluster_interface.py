@@ -30,6 +30,7 @@ import gputui
 from gputui.cluster import GPUCluster, running_clusters
 from gputui.cluster.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
+from gputui.presets.run_workers import known_workers
 from tests.processes import nothing_left
 
 HOSTS = "localhost gpus=none nthreads=1"
@@ -159,7 +160,7 @@ def test_waiting_is_true_in_every_order() -> None:
     with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
 
         def up() -> int:
-            return len(client.scheduler_info()["workers"])
+            return len(known_workers(client))
 
         cluster.scale(1)
         cluster.scale(2)
@@ -188,13 +189,13 @@ def test_waiting_is_true_in_every_order() -> None:
 @pytest.mark.slow
 def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_back() -> None:
     with GPUCluster(HOSTS, n_workers=2) as cluster, Client(cluster) as client:
-        retired, other = client.scheduler_info()["workers"]
+        retired, other = known_workers(client)
         kept = client.submit(sum, [1, 2], workers=[retired])
         wait(kept)
         client.retire_workers([retired])
         assert kept.result() == 3
         within(60, lambda: len(cluster.requested) == len(cluster.observed) == 1)
-        name = client.scheduler_info()["workers"][other]["name"]
+        name = known_workers(client)[other]["name"]
         assert client.restart_workers([name], timeout=60) == {name: "OK"}
         assert cluster.observed == {name}
         cluster.scale(2)

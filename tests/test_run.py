@@ -46,6 +46,21 @@ def test_progress_is_reported_to_the_end(client: Client) -> None:
     assert seen[-1].stage == "drawing and adding"
 
 
+def test_the_workers_are_known_whatever_the_client_asks_for_meanwhile(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every two seconds a client takes a new look at its scheduler, without the workers."""
+    sync = client.sync
+
+    def and_look(*arguments: Any, **named: Any) -> Any:
+        found = sync(*arguments, **named)
+        sync(client._update_scheduler_info)
+        return found
+
+    monkeypatch.setattr(client, "sync", and_look)
+    assert len(execution.execute(client, presets.get("random-sum"), {"size": 100}).workers) == 2
+
+
 def test_the_json_object_is_json_and_has_the_documented_keys(client: Client) -> None:
     result = execution.execute(client, presets.get("svd"), {"rows": 100, "cols": 5})
     whole = json.loads(json.dumps(result.to_json(restarts=1), allow_nan=False))

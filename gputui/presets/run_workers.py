@@ -11,12 +11,15 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ClusterError, UsageError
 from gputui.presets.definition import Preset
 from gputui.presets.job import Job, RunWorker
 from gputui.presets.worker_facts import WorkerFacts, describe
+
+if TYPE_CHECKING:
+    import distributed
 
 HOST_SHARE = 0.5
 """Of a CPU worker's memory limit: what its tasks may plan with; Dask spills from 0.6 on."""
@@ -27,6 +30,16 @@ MOST_NAMES = 4
 _PIECES = re.compile(r"(\d+)")
 
 CUPY_INSTALL = "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)"
+
+
+def known_workers(client: distributed.Client) -> Mapping[str, Any]:
+    """Return what the scheduler knows of its workers, by address.
+
+    `client.scheduler_info` returns what it was told last, and every two seconds the client asks for
+    its own use without workers: now and then that is last. Source: distributed 2026.8, `client.py`.
+    """
+    found: Mapping[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return found
 
 
 def resolve_backend(backend: str, known: Mapping[str, Any]) -> str:

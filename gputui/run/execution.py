@@ -29,6 +29,7 @@ from gputui.presets.run_workers import (
     choose,
     described,
     have_gpu,
+    known_workers,
     refuse_missing,
     refuse_without_gpu,
     resolve_backend,
@@ -115,7 +116,8 @@ def execute(
         ClusterError: no worker fits, or a GPU or a library is missing on one.
         RunError: the computation failed; RunCancelledError where it was cancelled.
     """
-    known = client.scheduler_info(n_workers=-1)["workers"]
+    with explained(preset.name):
+        known = known_workers(client)
     backend = resolve_backend(backend, known)
     chosen = choose(known, workers, backend)
     job = Job(

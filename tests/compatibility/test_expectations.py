@@ -14,6 +14,7 @@ from distributed import Client
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 
+from gputui.presets.run_workers import known_workers
 from tests.compatibility.standing import cluster
 
 
@@ -79,7 +80,7 @@ def test_it_is_scaled_up_and_down(held: Any, client: Client) -> None:
     held.scale(3)
     client.wait_for_workers(3, timeout=60)
     held.scale(1)
-    within(60, lambda: len(client.scheduler_info(n_workers=-1)["workers"]) == 1)
+    within(60, lambda: len(known_workers(client)) == 1)
     assert len(held.plan) == len(held.requested) == 1
 
 
@@ -99,19 +100,19 @@ def test_a_worker_that_dies_is_replaced(held: Any, client: Client) -> None:
 
         os._exit(1)
 
-    names = {info["name"] for info in client.scheduler_info()["workers"].values()}
-    first = next(iter(client.scheduler_info()["workers"]))
+    names = {info["name"] for info in known_workers(client).values()}
+    first = next(iter(known_workers(client)))
     client.submit(die, workers=[first], allow_other_workers=False, retries=0, pure=False)
-    within(60, lambda: first not in client.scheduler_info()["workers"])
+    within(60, lambda: first not in known_workers(client))
     client.wait_for_workers(2, timeout=60)
-    assert {info["name"] for info in client.scheduler_info()["workers"].values()} == names
+    assert {info["name"] for info in known_workers(client).values()} == names
 
 
 def test_it_restarts_with_all_its_workers(held: Any, client: Client) -> None:
     """test_spec_cluster: test_restart."""
-    before = set(client.scheduler_info()["workers"])
+    before = set(known_workers(client))
     client.restart(timeout=60)
-    after = set(client.scheduler_info()["workers"])
+    after = set(known_workers(client))
     assert len(after) == 2 and not after & before
     assert client.submit(sum, [1, 2]).result(timeout=30) == 3
 
@@ -123,7 +124,7 @@ def test_it_adapts_within_bounds_and_then_obeys_again(held: Any, client: Client)
     slow = client.map(lambda n: __import__("time").sleep(0.5), range(60), pure=False)
     client.wait_for_workers(3, timeout=60)
     client.cancel(slow)
-    within(60, lambda: len(client.scheduler_info()["workers"]) == 1)
+    within(60, lambda: len(known_workers(client)) == 1)
     adaptive.stop()
     held.scale(2)
     client.wait_for_workers(2, timeout=60)

@@ -13,6 +13,7 @@ import pytest
 from distributed import Client, wait
 
 from gputui import GPUCluster
+from gputui.presets.run_workers import known_workers
 
 HOSTS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 BOUND_S = 30
@@ -28,7 +29,7 @@ def client() -> Iterator[Client]:
 
 
 def workers(client: Client) -> list[str]:
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+    return sorted(known_workers(client))
 
 
 def moved(client: Client, make: Callable[[], Any], look: Callable[[Any], Any]) -> Any:
