@@ -132,7 +132,10 @@ def test_the_estimate_of_compare_is_what_a_core_takes_times_the_cores() -> None:
 @pytest.mark.parametrize(
     ("name", "call", "given"),
     [("torch", "train('numpy', {}, 1, 0)", {"size": size}) for size in (1_024, 2_048, 3_072)]
-    + [("polars", "answer('numpy', Tables('polars', 0, {0}), 0, (0, {0}))", {"rows": 10**6})],
+    + [
+        ("polars", "answer('numpy', Tables('polars', 0, {0}), 0, (0, {0}))", {"rows": rows})
+        for rows in (10**6, 10**7)
+    ],
 )
 def test_an_estimate_is_what_the_process_takes(name: str, call: str, given: dict[str, int]) -> None:
     """torch's and polars' allocations are their own: a process that has used them shows them."""
