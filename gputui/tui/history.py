@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gputui.readings import DeviceReading
@@ -101,6 +101,11 @@ class Frame:
         means = tuple(_packed_mean(column[:counted]) for column in columns)
         return cls(places, columns, counted, means)
 
+    def value(self, key: str, metric: "Metric") -> int:
+        """Return what was read of a UUID or name, packed."""
+        place = self.places.get(key)
+        return MISSING if place is None else self.columns[metric][place]
+
 
 class History:
     """The last readings of every GPU by UUID, of CPU workers and their hosts by name."""
@@ -168,14 +173,18 @@ class History:
         """
         step = span.step(dots)
         fine = span.reading_s == 1
-        whole = (self._read if fine else self._read // COARSE_READINGS) // step
+        whole, late = divmod(self._read if fine else self._read // COARSE_READINGS, step)
         asked = key, metric, span, dots
-        known = self._graphs.get(asked)
-        if known is not None and known[0] == whole:
-            return known[1]
-        values = self._values(key, metric, fine)
-        late = (self._read if fine else self._read // COARSE_READINGS) % step
-        means = _means(values[: len(values) - late], step, dots - whole % 2)
+        known, graph = self._graphs.get(asked, (None, []))
+        if known == whole:
+            return graph
+        number = dots - whole % 2
+        newest = self._newest(key, metric, fine, step + late)
+        if known == whole - 1 and len(graph) == dots > 1 and len(newest) == step + late:
+            means = [*graph[: dots - known % 2], _mean(newest[:step])][-number:]
+        else:
+            values = self._values(key, metric, fine)
+            means = _means(values[: len(values) - late], step, number)
         graph = [*means, None] if whole % 2 else means
         if len(self._graphs) > CACHED:
             self._graphs.clear()
@@ -222,9 +231,13 @@ class History:
             self._open(taken)
         if (room := kept - len(frames)) and key in self._past:
             raw = self._past[key][0 if fine else 1][metric][-room:]
-        for frame in frames:
-            place = frame.places.get(key)
-            raw.append(MISSING if place is None else frame.columns[metric][place])
+        raw.extend(frame.value(key, metric) for frame in frames)
+        return unpacked(raw, metric)
+
+    def _newest(self, key: str, metric: Metric, fine: bool, number: int) -> list[float | None]:
+        frames = islice(reversed(self._fine if fine else self._coarse), number)
+        raw = array("H", [frame.value(key, metric) for frame in frames])
+        raw.reverse()
         return unpacked(raw, metric)
 
 

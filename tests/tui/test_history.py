@@ -1,6 +1,7 @@
 """An hour of readings in 16 bits each, and graphs whose steps are whole before they are shown."""
 
 import json
+import random
 from array import array
 from itertools import chain
 
@@ -53,6 +54,22 @@ def test_a_reading_that_is_missing_is_not_zero() -> None:
 def test_a_step_is_the_mean_of_what_was_read_in_it_and_whole_before_it_is_shown() -> None:
     history = filled(10, None, 20, 30, 90)
     assert history.steps("a", UTIL, Span.MINUTES_2, 60) == [10, 25]
+
+
+@pytest.mark.parametrize("readings", range(230, 260, 3))
+def test_a_graph_that_goes_on_is_as_one_that_is_drawn_for_the_first_time(readings: int) -> None:
+    rng = random.Random(readings)
+    followed, fresh = History(), History()
+    asked = ((Span.MINUTES_2, 42), (Span.MINUTES_2, 120), (Span.HOUR, 6))
+    for _ in range(readings):
+        reading = gpu(rng.choice("aaab"), rng.choice((None, rng.randint(0, 100))))
+        followed.add([reading])
+        fresh.add([reading])
+        for span, dots in asked:
+            if rng.random() < 0.9:
+                followed.steps("a", UTIL, span, dots)
+    for span, dots in asked:
+        assert followed.steps("a", UTIL, span, dots) == fresh.steps("a", UTIL, span, dots)
 
 
 def test_no_more_is_kept_than_is_ever_shown() -> None:

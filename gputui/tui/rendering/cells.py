@@ -119,18 +119,20 @@ class _Row:
 
     def put(self, x: int, texts: Sequence[str], style: str) -> int:
         """Write cells from `x` on, as far as there is room; return where they end."""
-        end = min(x + len(texts), len(self.texts))
+        after, row = x + len(texts), self.texts
+        end = min(after, len(row))
         if x < end:
-            self._part(x)
-            self._part(end)
-            self.texts[x:end] = texts[: end - x]
-            self.styles[x:end] = [style] * (end - x)
-        return x + len(texts)
+            if x and not row[x]:
+                self._part(x)
+            if end < len(row) and not row[end]:
+                self._part(end)
+            row[x:end] = texts if end == after else texts[: end - x]
+            self.styles[x:end] = (style,) * (end - x)
+        return after
 
     def _part(self, x: int) -> None:
         """Blank a wide character that reaches over the left edge of a cell."""
-        if 0 < x < len(self.texts) and not self.texts[x]:
-            self.texts[x - 1 : x + 1] = "  "
+        self.texts[x - 1 : x + 1] = "  "
 
     def same(self, other: "_Row") -> bool:
         return self.texts == other.texts and self.styles == other.styles

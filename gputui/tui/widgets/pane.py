@@ -6,6 +6,7 @@ Textual, and a refresh in which nothing changed sends nothing.
 """
 
 from collections.abc import Hashable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -27,25 +28,31 @@ class Brush:
         self.palette = palette
         self._background = background
         self._styles = {"": background}
+        self._segment = lru_cache(maxsize=2048)(self._drawn)
+        """Most parts are as they were a second ago, or as in another row."""
 
     def strip(self, line: Line, width: int) -> Strip:
         """Return a line cut or filled to exactly `width` cells, and harmless, by any writer."""
         segments: list[Segment] = []
         room = width
         for text, role in merged(line):
-            text = safe(text)
-            text = to_ascii(text) if self.palette.ascii_only else text
-            size = cell_len(text)
+            segment, size = self._segment(text, role)
             if size > room:
-                text, size = set_cell_size(text, room), room
-            if text:
-                segments.append(Segment(text, self._style(role)))
+                segment = Segment(set_cell_size(segment.text, room), segment.style)
+            if segment.text:
+                segments.append(segment)
             room -= size
             if room <= 0:
                 break
         if room > 0:
             segments.append(Segment(" " * room, self._background))
         return Strip(segments, width)
+
+    def _drawn(self, text: str, role: str) -> tuple[Segment, int]:
+        """Return a part as it is drawn, and its cells."""
+        text = safe(text)
+        text = to_ascii(text) if self.palette.ascii_only else text
+        return Segment(text, self._style(role)), cell_len(text)
 
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)

@@ -5,6 +5,7 @@ Pure but for the histories, which the watched cluster keeps.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from gputui.readings import Owner
 from gputui.slots import Slot
@@ -117,4 +118,10 @@ class GpuRows:
     def _history(self, slot: Slot, width: int) -> Line:
         key = slot.device.uuid if slot.device else slot.key
         steps = self._watched.history.steps(key, Metric.UTILIZATION, Span.MINUTES_2, 2 * width)
-        return [spark(fmt.shares(steps), width)]
+        return [_spark(tuple(steps), width)]
+
+
+@lru_cache(maxsize=1024)
+def _spark(percents: tuple[float | None, ...], width: int) -> Part:
+    """Return a history, which stays as it is until its next step."""
+    return spark(fmt.shares(percents), width)
