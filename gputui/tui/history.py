@@ -178,10 +178,12 @@ class History:
         known, graph = self._graphs.get(asked, (None, []))
         if known == whole:
             return graph
-        number = dots - whole % 2
+        kept = FINE_KEPT if fine else COARSE_KEPT
+        number = min(dots - whole % 2, (kept + 1) // step - 1)
         newest = self._newest(key, metric, fine, step + late)
-        if known == whole - 1 and len(graph) == dots > 1 and len(newest) == step + late:
-            means = [*graph[: dots - known % 2], _mean(newest[:step])][-number:]
+        if known == whole - 1 and number > 0 and len(newest) == step + late:
+            before = graph[:-1] if known % 2 else graph
+            means = [*before, _mean(newest[:step])][-number:]
         else:
             values = self._values(key, metric, fine)
             means = _means(values[: len(values) - late], step, number)

@@ -56,11 +56,12 @@ def test_a_step_is_the_mean_of_what_was_read_in_it_and_whole_before_it_is_shown(
     assert history.steps("a", UTIL, Span.MINUTES_2, 60) == [10, 25]
 
 
-@pytest.mark.parametrize("readings", range(230, 260, 3))
+@pytest.mark.parametrize("readings", [5, 50, 90, *range(230, 260, 3), 5_000])
 def test_a_graph_that_goes_on_is_as_one_that_is_drawn_for_the_first_time(readings: int) -> None:
     rng = random.Random(readings)
     followed, fresh = History(), History()
-    asked = ((Span.MINUTES_2, 42), (Span.MINUTES_2, 120), (Span.HOUR, 6))
+    asked = [(Span.MINUTES_2, dots) for dots in (2, 42, 100, 1000)]
+    asked += [(Span.HOUR, dots) for dots in (6, 179)]
     for _ in range(readings):
         reading = gpu(rng.choice("aaab"), rng.choice((None, rng.randint(0, 100))))
         followed.add([reading])
