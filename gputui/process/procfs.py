@@ -74,7 +74,7 @@ def parse_meminfo(meminfo: str) -> MemoryUse:
     MemoryUse(total_bytes=1024000, used_bytes=614400)
     """
     kib = {}
-    for line in meminfo.splitlines()[:4]:
+    for line in meminfo.split("\n", 3)[:3]:
         name, _, value = line.partition(":")
         kib[name] = int(value.split()[0])
     total = kib["MemTotal"]
@@ -183,9 +183,13 @@ def own_place() -> Place:
 
 
 def open_files(pid: int) -> int | None:
-    """Return how many files a process has open, None when it cannot be seen."""
+    """Return how many files a process has open, None when it cannot be seen.
+
+    From Linux 6.2 on that is the size of the folder, which before was 0. Source: proc_pid_fd(5).
+    """
+    folder = f"/proc/{pid}/fd"
     try:
-        return len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 - counting names only
+        return os.stat(folder).st_size or len(os.listdir(folder))  # noqa: PTH116, PTH208 - no Path
     except OSError:
         return None
 

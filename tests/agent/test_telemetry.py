@@ -1,5 +1,6 @@
 """What a host and its workers do, second by second."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -58,6 +59,18 @@ def test_a_workers_process_on_a_gpu_is_ours(reader):
 def test_telemetry_travels(reader):
     telemetry = reader.read({"a:gpu0": os.getpid(), "a:gpu1": 2**22 + 1})
     assert decode(encode(telemetry), Telemetry) == telemetry
+
+
+def test_open_files_are_counted():
+    with subprocess.Popen(["sleep", "60"]) as child:
+        listed = len(list(Path(f"/proc/{child.pid}/fd").iterdir()))
+        assert procfs.open_files(child.pid) == listed > 2
+        child.kill()
+    before = procfs.open_files(os.getpid())
+    with contextlib.ExitStack() as opened:
+        for _ in range(40):
+            opened.enter_context(Path(os.devnull).open())
+        assert procfs.open_files(os.getpid()) == before + 40
 
 
 def test_workers_are_read_by_name(reader):

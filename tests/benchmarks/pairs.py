@@ -26,6 +26,7 @@ LOCAL = "localhost gpus=none workers=4 nthreads=1"
 RUN = ("--run", "random-sum", "-p", f"size={SIZE}", "--quiet")
 PROBE = """
 import os, sys
+from pathlib import Path
 os.chdir(sys.argv[1])
 os.environ["GPUTUI_BENCHMARK_REST_S"] = "1"  # as long as the old stand-in for a head computed
 from tests.benchmarks import screen
@@ -33,12 +34,18 @@ def rows():
     with screen.served("steady", "125x8") as (socket, printed), screen.watched(socket) as seen:
         shown_at = seen.until(lambda: seen.shows(" GPUs on ", "node-"))
         return 1000 * (shown_at - float(printed.readline()))
-def steady(shape):
+def cpu_s(pid):  # in nanoseconds: a hundredth of a core for ten seconds is but ten ticks
+    files = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
+def steady(shape, zoom):
     with screen.served("steady", shape) as (socket, _), screen.watched(socket) as seen:
         seen.rest(screen.SETTLING_S)
-        return 100 * screen.window(seen, 10.0)[0]
-print({"first": screen.first_frame_ms, "rows": rows,
-       "small": lambda: steady("8x8"), "large": lambda: steady("125x8")}[sys.argv[2]]())
+        seen.type(next(each.keys for each in screen.ZOOMS if each.name == zoom))
+        seen.rest(2.0)
+        before = cpu_s(seen.pty.pid)
+        seen.rest(10.0)
+        return 10 * (cpu_s(seen.pty.pid) - before)
+print({"first": screen.first_frame_ms, "rows": rows, "steady": steady}[sys.argv[2]](*sys.argv[3:]))
 """
 
 BENCHMARK = """
@@ -96,8 +103,12 @@ MEASURES = (
     Measure("starting", "4 local workers, all gone, s", (LOCAL, *RUN), lambda t: t.gone_s),
     Measure("watching", "first frame of a demo, ms", ("first",), _printed),
     Measure("watching", "snapshot to rows, 1,000 GPUs, ms", ("rows",), _printed),
-    Measure("watching", "64 GPUs, % of a core", ("small",), _printed),
-    Measure("watching", "1,000 GPUs, % of a core", ("large",), _printed),
+    Measure("watching", "64 GPUs, a row each, % of a core", ("steady", "8x8", "gpu"), _printed),
+    Measure("watching", "64 GPUs, heat, % of a core", ("steady", "8x8", "heat"), _printed),
+    Measure(
+        "watching", "1,000 GPUs, a row each, % of a core", ("steady", "125x8", "gpu"), _printed
+    ),
+    Measure("watching", "1,000 GPUs, heat, % of a core", ("steady", "125x8", "heat"), _printed),
     Measure("costs", "head and scheduler, MB", ("memory",), _cell("head and scheduler")),
     Measure("costs", "agent and forkserver, MB", ("memory",), _cell("agent and forkserver")),
     Measure(
