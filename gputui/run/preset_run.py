@@ -9,7 +9,7 @@ import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
+from gputui.run.noted_stream import NotedStream
 from gputui.run.ongoing import OngoingRun, RunStage
 from gputui.run.output import Output, write
 from gputui.run.progress import TaskCounts
@@ -146,7 +147,7 @@ def _compute_here(
         explained(preset_run.parameters.preset.name),
         Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
-        with _words_elsewhere(ongoing.request.as_json):
+        with _words_noted(ongoing):
             result = execute(
                 client,
                 preset_run.parameters.preset,
@@ -166,9 +167,15 @@ def _compute_here(
         return _put_out(preset_run, ongoing, result, fetch)
 
 
-def _words_elsewhere(as_json: bool) -> contextlib.AbstractContextManager[object]:
-    """Have what a preset prints go to stderr, where stdout is for one object."""
-    return contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+@contextlib.contextmanager
+def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
+    """Record what a preset prints; with `--json`, where stdout is for one object, it is stderr's.
+
+    Of a run that was started on the screen nobody sees either.
+    """
+    stream = sys.stderr if ongoing.request.as_json else sys.stdout
+    with NotedStream(stream, ongoing.recording.note) as noted, contextlib.redirect_stdout(noted):
+        yield
 
 
 def _put_out(

@@ -206,6 +206,20 @@ def test_a_run_that_fails_is_recorded_with_its_error_and_log(lab: Command) -> No
     assert "failed mine failed: ZeroDivisionError" in log.read_text()
 
 
+def test_what_a_preset_prints_is_in_the_log_of_its_run_and_its_json_is_json(lab: Command) -> None:
+    mine = lab.folder / "mine.py"
+    mine.write_text(
+        "from gputui.presets import Outcome, Preset\n"
+        "def compute(job):\n    print('so', 'far', end='!')\n    return Outcome({'x': 1})\n"
+        "PRESET = Preset('mine', 'prints', (), compute)\n"
+    )
+    done = lab("--attach", "lab", "--run", f"{mine}:PRESET", "--json")
+    assert json.loads(done.stdout)["result"] == {"x": 1}
+    assert "so far!" in done.stderr
+    folder = lab.folder / "state" / "gputui" / "runs" / last_run(lab)["id"]
+    assert "  so far!\n" in (folder / "log.txt").read_text()
+
+
 def printing(folder: Path, words: str) -> str:
     """Write a preset of which every worker prints words, and return its name."""
     path = folder / "prints.py"
