@@ -16,7 +16,17 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from gputui.readings import DeviceReading
-from gputui.series import METRICS, MISSING, SCALES, Row, of_device, of_host, of_worker, unpack
+from gputui.series import (
+    FINE_S,
+    METRICS,
+    MISSING,
+    SCALES,
+    Row,
+    of_device,
+    of_host,
+    of_worker,
+    unpack,
+)
 from gputui.series import values as unpacked
 from gputui.snapshot import HostStatus, WorkerStatus
 
@@ -115,6 +125,7 @@ class History:
         self._coarse: deque[Frame] = deque(maxlen=COARSE_KEPT)
         self._read = 0
         """How often was read."""
+        self._began_at = math.inf
         self._keys: tuple[str, ...] = ()
         self._places: Mapping[str, int] = {}
         self._past: dict[str, tuple[Sequence[array[int]], Sequence[array[int]]]] = {}
@@ -131,7 +142,9 @@ class History:
     def _open(self, taken: "HistoryTaken") -> None:
         """Unpack what the head kept of a host."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
-        fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
+        since = math.ceil(max(0.0, taken.fine_at - self._began_at) / FINE_S)
+        before = max(0, taken.fine_rows - since)
+        fine, coarse = raw[: before * width], raw[taken.fine_rows * width :]
         for place, key in enumerate(taken.keys):
             begins = range(place * len(METRICS), (place + 1) * len(METRICS))
             self._unopened.pop(key or taken.host, None)
@@ -145,8 +158,14 @@ class History:
         devices: Sequence[DeviceReading],
         cpu_workers: Sequence[WorkerStatus] = (),
         hosts: Sequence[HostStatus] = (),
+        at: float = 0.0,
     ) -> None:
-        """Take in the next reading of every GPU, every CPU worker, and the hosts of those."""
+        """Take in the next reading of every GPU, every CPU worker, and the hosts of those.
+
+        `at` is when that was by the head's clock: what it kept since the first is left out.
+        """
+        if not self._read:
+            self._began_at = at
         keys = (
             *(device.uuid for device in devices),
             *(worker.name for worker in cpu_workers),

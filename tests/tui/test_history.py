@@ -3,6 +3,7 @@
 import json
 import random
 from array import array
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -125,6 +126,18 @@ def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
     history.add([gpu("a", 90), gpu("b", 5)])
     assert history.steps("a", UTIL, Span.MINUTES_2, 120)[:4] == [10, 20, 30, 90]
     assert history.steps("b", UTIL, Span.MINUTES_2, 120)[:1] == [5]
+    assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
+
+
+@pytest.mark.parametrize(("late_s", "kept"), [(-0.4, 3), (0.0, 3), (0.2, 2), (1.2, 1), (9, 0)])
+def test_what_a_head_kept_since_the_first_snapshot_is_not_shown_twice(
+    late_s: float, kept: int
+) -> None:
+    history = History()
+    history.begin(replace(kept_by_a_head(10, 20, 30), fine_at=100 + late_s))
+    history.add([gpu("a", 90)], at=100.0)
+    shown = history.steps("a", UTIL, Span.MINUTES_2, 120)
+    assert shown[: kept + 1] == [*(10, 20, 30)[:kept], 90]
     assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
 
 
