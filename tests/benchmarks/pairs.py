@@ -123,13 +123,13 @@ MEASURES = (
         "costs",
         "an empty task, µs",
         THROUGHPUT,
-        lambda times: 1e6 / _cell("  per second")(times),
+        lambda times: 1e6 / _cell("per second")(times),
     ),
     Measure(
         "costs",
         "an empty task, µs of the scheduler's CPU",
         THROUGHPUT,
-        _cell("  the scheduler's CPU for each, µs"),
+        _cell("the scheduler's CPU for each, µs"),
     ),
     Measure(
         "costs", "head watching 1,000 GPUs, % of a core", THROUGHPUT, _cell("a frontend at 1 Hz")
@@ -166,10 +166,13 @@ def _check(checkout: Path) -> None:
 
 
 def _pairs(measure: Measure, old: Path, number: int) -> list[tuple[Times, Times]]:
-    """Return the runs of both sides, after one to warm up; each is first every other time."""
+    """Return the runs of both sides, after one to warm up; each is first every other time.
+
+    A side whose lines have no such figure ends it there, not after all pairs.
+    """
     sides = measure.side(old), measure.side(OWN)
     for side in sides:
-        timed(side)
+        measure.value(timed(side))
     found = []
     for turn in range(number):
         if turn % 2:
