@@ -20,7 +20,7 @@ CLEARED_AFTER_S = 5.0
 
 
 class AlarmKind(StrEnum):
-    """What is wrong."""
+    """The kinds of alarms."""
 
     LOST = "GPU lost"
     SILENT = "host silent"
@@ -113,7 +113,7 @@ class Alarms:
         return iter(sorted(raised, key=lambda alarm: (not alarm.serious, alarm.since)))
 
     def by_subject(self) -> dict[str, list[AlarmKind]]:
-        """Return what is wrong with each slot or host, the serious first."""
+        """Group the kinds of alarms by slot or host, serious ones first."""
         found: dict[str, list[AlarmKind]] = {}
         for alarm in self:
             found.setdefault(alarm.subject, []).append(alarm.kind)

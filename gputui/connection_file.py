@@ -98,7 +98,7 @@ def find_cluster(name: str) -> ConnectionFile | None:
 
 
 def parse(said: Any) -> ConnectionFile | None:
-    """Return what the content of a connection file of any version says; None where it is none."""
+    """Parse a connection file of any version; return None for any other content."""
     try:
         return ConnectionFile(
             **{each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
@@ -162,7 +162,7 @@ def _sweep(folder: Path) -> list[ConnectionFile]:
 
 
 def _read(path: Path) -> ConnectionFile | None:
-    """Return what a connection file of any version says; None where its head is writing it."""
+    """Read a connection file of any version; return None while its head is writing it."""
     try:
         return parse(json.loads(path.read_bytes()))
     except (OSError, ValueError):

@@ -53,7 +53,7 @@ TERMINATE = 0.95
 
 
 def given() -> dict[str, Any]:
-    """Return what this process was given over all defaults, nested as Dask keeps it.
+    """Return the settings given to this process over all defaults, nested as Dask keeps them.
 
     A value that is set to what it is by default counts, too: Dask keeps the very object of the
     default until somebody sets another. Python has only one True, False and None, so that these
@@ -141,7 +141,7 @@ def _named(name: str, tree: Any, default: Any = None) -> Any:
 
 
 def _over(config: Any, defaults: Any, named: Any) -> dict[str, Any]:
-    """Return what of a configuration is not its defaults' own, or is named elsewhere."""
+    """Return the part of a configuration that differs from the defaults, or is in `named`."""
     from dask.config import canonical_name
 
     found: dict[str, Any] = {}

@@ -22,7 +22,7 @@ from gputui.plain_text import safe
 
 
 class ExitCode(IntEnum):
-    """What the command's exit status means."""
+    """The command's exit statuses."""
 
     DONE = 0
     COMPUTATION_FAILED = 1

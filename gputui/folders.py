@@ -91,7 +91,7 @@ def own_folder(path: Path, *, parents: bool = True) -> Path:
 
 
 def read_own_file(path: Path) -> bytes:
-    """Return what a file holds, and note that it was used.
+    """Read a file, and note that it was used.
 
     Raises OSError for a link, and for a file that another user has or may write.
     """

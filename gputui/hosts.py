@@ -131,7 +131,7 @@ def _words(line: str) -> list[str]:
 
 
 def _nothing(text: str) -> str:
-    """Return what a text without a host is.
+    """Say what is wrong with a text without a host.
 
     >>> _nothing(" "), _nothing("# nobody"), _nothing("* workers=2")
     ('is empty: it names no host', 'has comments only: it names no host', 'names no host')

@@ -13,7 +13,7 @@ from gputui.hosts import Host
 
 @dataclass(frozen=True, slots=True)
 class PlannedDevice:
-    """What planning needs to know of a GPU or MIG instance."""
+    """A GPU or MIG instance, as planning needs it."""
 
     uuid: str
     label: str
@@ -22,7 +22,7 @@ class PlannedDevice:
 
 @dataclass(frozen=True, slots=True)
 class HostCapacity:
-    """What a host gives: of its devices those that its line asks for, and that may be used."""
+    """A host's capacity: the devices that its line asks for and that may be used, CPUs, memory."""
 
     devices: tuple[PlannedDevice, ...]
     cpus: int
@@ -47,7 +47,7 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What turns the running workers into the desired ones."""
+    """The starts and stops that turn the running workers into the desired ones."""
 
     starts: tuple[WorkerSpec, ...]
     stops: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What an agent reads of its host and of the GPUs there: frozen values, once a second.
+"""An agent's readings of its host and its GPUs: frozen values, once a second.
 
 A reading that is missing is `None`, never 0.
 """
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Owner(StrEnum):
-    """Whose a process on a GPU is."""
+    """The owner of a process on a GPU."""
 
     OURS = "ours"
     OTHER = "other"
@@ -28,7 +28,7 @@ class DeviceProcess:
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
-    """What connects a GPU to the others and to its host, and what that can carry each way."""
+    """A GPU's links to the others and to its host, and their bandwidth each way."""
 
     nvlinks: int = 0
     """Of them that are up."""
@@ -93,7 +93,7 @@ class HostReading:
 
     @property
     def network_bytes_per_s(self) -> float | None:
-        """What it receives and sends."""
+        """The rate at which it receives and sends."""
         received, sent = self.network_receive_bytes_per_s, self.network_send_bytes_per_s
         return None if received is None or sent is None else received + sent
 

@@ -36,7 +36,7 @@ class SentTask:
 
 
 def load(key: Any, data: bytes, buffers: Sequence[Any]) -> Any:
-    """Return the task, or one that raises why there is none."""
+    """Return the task, or one that raises why it cannot be read."""
     try:
         return pickle.loads(data, buffers=buffers)
     except Exception as error:

@@ -104,7 +104,7 @@ def pack(raw: "array[int]") -> str:
 
 
 def unpack(text: str) -> "array[int]":
-    """Return what `pack` made text of; raises ValueError for anything else."""
+    """Return the array of a text that `pack` made; raises ValueError for anything else."""
     raw = array("H")
     raw.frombytes(base64.b64decode(text, validate=True))
     return _little_endian(raw)

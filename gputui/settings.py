@@ -1,4 +1,4 @@
-"""What users set once: `~/.config/dask/gputui.yaml` and `DASK_GPUTUI__…`, by Dask's own rules.
+"""The users' settings: `~/.config/dask/gputui.yaml` and `DASK_GPUTUI__…`, by Dask's rules.
 
 The process that starts a cluster reads them for its head's `ConfigureHead`; flags of
 the command line come over these.

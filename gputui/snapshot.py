@@ -1,4 +1,4 @@
-"""What is known of a cluster at one moment: frozen values, joined by worker name.
+"""A cluster at one moment: frozen values, joined by worker name.
 
 The head builds a `Snapshot` from the agents' telemetry and the scheduler's counts, once a
 second; the screen, `ls --json` and the metrics only read it. A reading that is missing is
@@ -235,7 +235,7 @@ class RunStatus:
 
 
 class Severity(StrEnum):
-    """How much an event asks of the reader."""
+    """How serious an event is."""
 
     INFO = "info"
     WARNING = "warning"

@@ -1,4 +1,4 @@
-"""Which GPUs the environment leaves to this process: CUDA_VISIBLE_DEVICES, Slurm's allocation.
+"""The GPUs that the environment leaves to this process: CUDA_VISIBLE_DEVICES, Slurm.
 
 Pure: readings and an environment come in, UUIDs go out. NVML ignores both variables and lists
 every GPU; the people who set them mean them.

@@ -1,4 +1,4 @@
-"""How a worker's process ended, with what to do about it. Pure."""
+"""Explain how a worker's process ended, with a hint. Pure."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def explain(
     over_limit_bytes: int | None = None,
     kernel_killed: bool = False,
 ) -> Exit:
-    """Return what a `waitpid` status and the last lines of output mean.
+    """Explain how a process ended, by its `waitpid` status and its last lines of output.
 
     `over_limit_bytes` is the memory limit that it was ended at, `kernel_killed` whether the
     kernel ended any process for memory while it lived.

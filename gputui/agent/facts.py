@@ -1,4 +1,4 @@
-"""What this host is, gathered once for a head: `gather_facts` → `Facts`.
+"""Gather a host's facts, once for each head: `gather_facts` → `Facts`.
 
 Called by the agent in a thread of its own. Nothing is imported to find its version, and
 nothing waits for NVML longer than the timeout.

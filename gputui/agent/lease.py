@@ -1,4 +1,4 @@
-"""How long an agent lives without a message from its head."""
+"""The lease: how long an agent lives without a message from its head."""
 
 import asyncio
 import time

@@ -10,7 +10,7 @@ LOOK_EVERY_S = 5.0
 
 
 class OtherClusters:
-    """Those that are there when an agent sends its facts, and later ones as they come."""
+    """Finds the clusters that are there when an agent sends its facts, and later ones."""
 
     def __init__(
         self, place: AgentPlace, cluster_id: str, send: Callable[[FromAgent], None]

@@ -1,4 +1,4 @@
-"""Where the agent of a host is found: a socket, a lock, and the command that starts another."""
+"""An agent's place on its host: a socket, a lock, and the command that starts another."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ def own_command() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class AgentPlace:
-    """Where the agent of one host of one cluster is found: a socket, and a lock next to it."""
+    """The place of one cluster's agent on this host: a socket, and a lock next to it."""
 
     path: Path
 
@@ -156,7 +156,7 @@ class AgentPlace:
         return self.path.with_suffix(".lock")
 
     def _locked(self, *, wait: bool) -> int:
-        """Return the lock's descriptor; a lock that was removed while we waited is none."""
+        """Return the lock's descriptor; a lock that was removed while we waited does not count."""
         while True:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -171,7 +171,7 @@ class AgentPlace:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the lock of an agent says; "" where it says nothing of it."""
+    """The content of an agent's lock; "" for a field that it does not have."""
 
     cluster_id: str
     cluster: str
@@ -179,6 +179,6 @@ class Noted:
 
 
 def _noted(lock: Path) -> Noted:
-    """Return what a lock says; raises OSError."""
+    """Read a lock's file; raises OSError."""
     lines = lock.read_text(errors="replace").split("\n")
     return Noted(*[*lines, "", "", ""][:3])

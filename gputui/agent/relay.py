@@ -1,4 +1,4 @@
-"""What SSH starts: bytes between stdio and the agent's socket; starts the agent if none runs.
+"""Started by SSH: passes bytes between stdio and the agent, which it starts if none runs.
 
 File descriptor 1 is moved away first, so that only this module writes to the head.
 The agent is forked from here, before any thread and any heavy import: one start of Python serves

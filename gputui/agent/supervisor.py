@@ -201,7 +201,7 @@ class Supervisor:
             self._work.start(work, name)
 
     def _carry_out(self, message: ToAgent) -> Coroutine[Any, Any, None] | None:
-        """Do what a message says; returns what is still to be done."""
+        """Carry out a message; return a coroutine for the part that takes longer."""
         match message:
             case Ping(number=number):
                 self.send(Pong(number))

@@ -1,4 +1,4 @@
-"""Which of the packages that matter are installed, from their metadata, importing none.
+"""The versions of installed packages, from their metadata, without importing any.
 
 The files are read here: importing importlib.metadata alone takes longer than that.
 """

@@ -1,4 +1,4 @@
-"""What a worker prints: always drained, the last of it kept, sent on while a head follows.
+"""A worker's output: always drained, the last lines kept, sent on while a head follows.
 
 A worker that prints 100 MB neither waits for anybody nor fills the agent's memory.
 """

@@ -345,7 +345,7 @@ class Workers:
 
 
 def _pipes(output: WorkerOutput) -> tuple[int, int, int]:
-    """Return what a worker prints to and reports to, and where its reports are read."""
+    """Open a worker's pipes: for its output, for its reports, and the end that reads those."""
     reads, reports = os.pipe()
     try:
         return output.open(), reports, reads

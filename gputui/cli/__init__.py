@@ -115,7 +115,7 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:
-    """Return what stands before and after `--`; what follows belongs to a script.
+    """Split the arguments at `--`; those after it belong to a script.
 
     >>> _split_at_dashes(["a", "--run", "x.py", "--", "-v"])
     (['a', '--run', 'x.py'], ['-v'])

@@ -1,4 +1,4 @@
-"""What SSH asks, asked at this terminal, in the event loop.
+"""Ask SSH's questions at this terminal, in the event loop.
 
 A thread that reads a terminal cannot be interrupted: ctrl+C would end nothing before enter.
 """

@@ -92,7 +92,7 @@ def _count(number: int | None) -> str:
 
 
 async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
-    """Return what `ls --json` prints, as each head reports it."""
+    """Ask each head for its row of `ls --json`."""
     return [row for row in await asyncio.gather(*map(_describe, found)) if row]
 
 

@@ -65,7 +65,7 @@ def remove_old_runs() -> None:
 def _prepared(
     script_arguments: tuple[str, ...], options: dict[str, Any]
 ) -> Coroutine[object, object, int]:
-    """Return what is to be run; raises UsageError."""
+    """Prepare the run that the options ask for; raises UsageError."""
     _refuse_together(options)
     given = _pairs(options["parameters"])
     if options["preset"].endswith(".py"):
@@ -185,7 +185,7 @@ def _pairs(words: tuple[str, ...]) -> dict[str, str]:
 
 
 def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
-    """Return what opens the cluster that the options mean."""
+    """Return a function that opens the cluster of these options."""
     name, given = options["attach"], options["hosts"]
     if name:
         from gputui.cli.clusters import chosen_cluster
@@ -228,7 +228,7 @@ def _refuse_without_run(options: dict[str, Any]) -> None:
 
 
 def _simulated(options: dict[str, Any]) -> "Shape | None":
-    """Return what is to be simulated, None where nothing is; raises UsageError."""
+    """Return the shape of a simulated cluster, None without `--demo`; raises UsageError."""
     if options["demo"] is None:
         return None
     if options["attach"] or options["hosts"]:

@@ -58,7 +58,7 @@ def _new(words: tuple[str, ...], as_json: bool) -> int:
 
 
 def preset_object(preset: Preset) -> dict[str, Any]:
-    """Return what `presets --json` prints of a preset."""
+    """Describe a preset for `presets --json`."""
     return {
         "name": preset.name,
         "summary": preset.summary,
@@ -110,7 +110,7 @@ def _default(parameter: Parameter) -> str:
 
 
 def _takes(parameter: Parameter) -> str:
-    """Return what a parameter may be, and its default on CPUs where that is another."""
+    """Return a parameter's bounds, and its default on CPUs if that differs."""
     on_cpu = parameter.cpu_default
     return parameter.bounds + ("" if on_cpu is None else f"; {_number(on_cpu)} on CPUs")
 

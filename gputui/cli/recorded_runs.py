@@ -52,7 +52,7 @@ def show_run(id_: str, as_json: bool) -> int:
 
 
 def parts(record: RunRecord) -> list[str]:
-    """Return what is known of a run: the facts, its result, its figure."""
+    """Return the parts of a run's page: the facts, its result, its figure."""
     kept = record.result
     found = [text({key: value for key, value in facts(record).items() if value != ""})]
     if result := kept.get("result"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the screen is to be."""
+    """The options of the screen."""
 
     theme: str | None
     ascii: bool

@@ -1,4 +1,4 @@
-"""What `cluster.adapt()` returns: Dask's interface to a loop that the head runs."""
+"""The result of `cluster.adapt()`: Dask's interface to a loop that the head runs."""
 
 import math
 from collections.abc import Generator

@@ -45,7 +45,7 @@ HeadChannel = Channel[FromFrontend, ToFrontend]
 
 @dataclass(frozen=True, slots=True)
 class ReachedHead:
-    """How a head on another machine is reached from here."""
+    """A way to a head on another machine."""
 
     socket: str
     where: str

@@ -84,7 +84,7 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(slots=True)
 class Translated:
-    """What a cluster is to be started with."""
+    """Keywords as gputui's own arguments."""
 
     defaults: list[str] = field(default_factory=list)
     """Options for a line of the hosts file that begins with `*`."""
@@ -110,7 +110,7 @@ class Translated:
 
 
 def translate(given: Mapping[str, Any]) -> Translated:
-    """Return what these keywords mean.
+    """Translate keywords of LocalCUDACluster and SSHCluster into gputui's.
 
     Raises UsageError with a line for each that means nothing here.
 

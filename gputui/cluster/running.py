@@ -201,7 +201,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     @property
     def cluster_id(self) -> str:
-        """What every process of the cluster carries in its environment as GPUTUI_CLUSTER."""
+        """The cluster's id, which all its processes have in their environment as GPUTUI_CLUSTER."""
         return self._head.attached.cluster_id
 
     # How

@@ -1,4 +1,4 @@
-"""What is given for hosts → the text of a hosts file, and where it came from.
+"""HOSTS, as given → the text of a hosts file, and where it came from.
 
 The one place that decides between a file and a text, for the command line and for Python.
 """
@@ -40,7 +40,7 @@ def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
 
 
 def default_name(source: str) -> str:
-    """Return what a cluster of these hosts is called.
+    """Return the default name of a cluster of these hosts.
 
     >>> default_name("/home/me/lab.txt"), default_name("")
     ('lab', 'local')

@@ -153,7 +153,7 @@ def check_enough(settled: Settled, min_workers: int) -> None:
 
 
 def failures(settled: Settled) -> list[str]:
-    """Return what went wrong with each host and worker: why, the hint, the last lines there."""
+    """List the failed hosts and workers: the reason, the hint, the last lines there."""
     lines = []
     for host in settled.failed_hosts:
         lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")
@@ -164,7 +164,7 @@ def failures(settled: Settled) -> list[str]:
 
 
 def _socket(line: bytes) -> str:
-    """Return what a head said first; raises HeadError."""
+    """Read the socket's path from a head's first message; raises HeadError."""
     try:
         message: ToStarter = decode(line, ToStarter)
     except ProtocolError as error:

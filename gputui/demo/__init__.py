@@ -22,7 +22,7 @@ MOST_HOSTS, MOST_GPUS = 4096, 64
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How large a simulated cluster is.
+    """The size of a simulated cluster.
 
     >>> Shape.parse("125x8")
     Shape(hosts=125, gpus_per_host=8)

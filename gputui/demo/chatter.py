@@ -1,4 +1,4 @@
-"""What simulated workers print: greetings, progress, warnings, tracebacks, stray control codes."""
+"""The output of simulated workers: greetings, warnings, tracebacks, stray control codes."""
 
 import random
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ LINES_A_SECOND = 12
 
 
 def greeting(worker: "SimulatedWorker") -> tuple[str, ...]:
-    """Return what a worker prints when it has registered."""
+    """Return a worker's lines once it has registered."""
     return (
         f"distributed.worker - INFO -       Start worker at: {worker.address}",
         f"distributed.worker - INFO -          Worker name: {worker.name}",
@@ -24,7 +24,7 @@ def greeting(worker: "SimulatedWorker") -> tuple[str, ...]:
 
 
 def task_failure(prefix: str) -> tuple[str, ...]:
-    """Return what a worker prints when a task raises."""
+    """Return a worker's lines after a task raised."""
     return (
         "distributed.worker - ERROR - Compute Failed",
         f"Key:       ('{prefix}-7c1e', 41, 0)",
@@ -33,7 +33,7 @@ def task_failure(prefix: str) -> tuple[str, ...]:
 
 
 def last_log_lines(worker: str) -> tuple[str, ...]:
-    """Return what a worker prints before it is killed."""
+    """Return a worker's lines before it is killed."""
     return (
         "distributed.worker.memory - WARNING - Unmanaged memory use is high. This may indicate"
         " a memory leak or the memory may not be released to the OS",

@@ -39,7 +39,7 @@ LINK_SHARE = 0.04
 
 @dataclass(slots=True)
 class Load:
-    """What a worker does on a GPU."""
+    """A worker's load on a GPU."""
 
     pid: int
     worker: str

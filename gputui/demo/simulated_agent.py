@@ -76,7 +76,7 @@ class SimulatedWorker:
 
 
 class WorkerRegistry(Protocol):
-    """Where workers register: the simulated scheduler."""
+    """The simulated scheduler, where workers register."""
 
     def register(self, agent: "SimulatedAgent", worker: SimulatedWorker) -> None:
         """Give a worker tasks from now on."""
@@ -133,7 +133,7 @@ class SimulatedAgent:
 
     @property
     def address(self) -> str:
-        """Where the host is."""
+        """The host's address."""
         return f"10.{self.number // 62_500}.{self.number // 250 % 250}.{self.number % 250 + 2}"
 
     def connect(self) -> AgentStream:
@@ -304,7 +304,7 @@ class SimulatedAgent:
             act()
 
     def facts(self) -> Facts:
-        """Return what the host is."""
+        """Describe the host, as a real agent does."""
         return Facts(
             version=VERSION,
             agent_pid=os.getpid(),
@@ -321,7 +321,7 @@ class SimulatedAgent:
         )
 
     def telemetry(self) -> Telemetry:
-        """Return what the host's sensors say now."""
+        """Read the host's simulated sensors."""
         rng, busy = self.rng, 0
         loads = {id(worker.gpu): worker.load for worker in self.workers.values()}
         readings = []

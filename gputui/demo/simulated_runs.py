@@ -137,7 +137,7 @@ class DemoRuns:
         return RunProcess(run, self._scheduler, self._attach)
 
     async def go_on(self, connection: HeadConnection) -> None:
-        """Begin the next run of our own a while after there is none, until cancelled."""
+        """Begin a run of our own whenever none has run for a while, until cancelled."""
         idle_s, workers = 0.0, 0
         while True:
             await asyncio.sleep(1.0)

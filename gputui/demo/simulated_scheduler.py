@@ -79,7 +79,7 @@ class Working:
             self.hold(kept, self.managed_bytes * kept // all_, spilled_bytes)
 
     def load(self) -> Load:
-        """Return what it does to its GPU."""
+        """Return its load on its GPU."""
         worker, gpu, stage = self.worker, self.worker.gpu, None
         if self.run is not None:
             stage = self.run.counts[self.stage].stage
@@ -88,7 +88,7 @@ class Working:
         return Load(worker.pid, worker.name, percent, self.managed_bytes + taken)
 
     def counts(self) -> WorkerCounts:
-        """Return what a scheduler knows of it."""
+        """Return its counts, as a scheduler reports them."""
         return WorkerCounts(
             name=self.worker.name,
             address=self.worker.address,

@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated cluster, and when: so that every alarm can be seen once.
+"""The faults of a simulated cluster, and their times: every alarm can be seen once.
 
 Each trouble comes at a fixed second after the start and again after `PERIOD_S`; who it strikes
 is drawn from the seed. It strikes an agent, a GPU or the scheduler: what becomes of it, an event,

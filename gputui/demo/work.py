@@ -160,7 +160,7 @@ class SimulatedRun:
 
     @property
     def stage(self) -> str:
-        """What it does now."""
+        """The present stage."""
         for count in self.counts:
             if count.finished < count.tasks:
                 return count.stage.prefix

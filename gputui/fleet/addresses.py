@@ -1,4 +1,4 @@
-"""Where the workers of each host listen: never on loopback where another machine must reach them.
+"""Choose where each host's workers listen: never on loopback if other machines are there.
 
 The far end of a host's SSH connection is where others reach it. A host that is this machine is
 reached where any other machine reaches it: at this end of the connection to that one.
@@ -82,7 +82,7 @@ def bracketed(address: str) -> str:
 
 
 class Listening:
-    """Where workers listen, with patience: a host that must wait does so for a bounded time."""
+    """The choice as hosts come up: a host that must wait for others does so for a bounded time."""
 
     def __init__(self, own_address: str, out_of_patience: Callable[[], None]) -> None:
         self._own_address = own_address

@@ -44,7 +44,7 @@ class AgentChannel(Channel[ToAgent, FromAgent]):
 
     @property
     def last_log_lines(self) -> tuple[str, ...]:
-        """What the other end printed in place of messages."""
+        """The last lines that the other end printed in place of messages."""
         return (*self.banner, *self.stream.stderr_tail)[-STDERR_LINES:]
 
 

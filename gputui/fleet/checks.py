@@ -1,4 +1,4 @@
-"""What a host's facts say against using it: pure checks, each a `Problem` with its hint.
+"""Check a host's facts: pure functions, each returns a `Problem` with its hint, or None.
 
 The state machine of a host takes the first; `doctor` shows all of them.
 """
@@ -101,7 +101,7 @@ def _offset(ahead_s: float) -> str:
 
 
 def python_problem(python: str, there: str, versions: Versions) -> Problem | None:
-    """Return what is wrong with an interpreter of version `there`, `3.10.12`."""
+    """Check the version of a host's interpreter, such as `3.10.12`."""
     if there.split(".")[:2] == versions.python.split("."):
         return None
     return Problem(
@@ -113,7 +113,7 @@ def python_problem(python: str, there: str, versions: Versions) -> Problem | Non
 
 
 def versions_problem(facts: Facts, versions: Versions) -> Problem | None:
-    """Return what is missing of dask, distributed and NumPy, or of another version."""
+    """Check that dask, distributed and NumPy are there, Dask's in the same version."""
     there = dict(facts.packages)
     needed = {"dask": versions.dask, "distributed": versions.distributed}
     wrong = [
@@ -143,7 +143,7 @@ def rapids(facts: Facts) -> str:
 
 
 def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem | None:
-    """Return what is wrong with the GPUs that the hosts file asks for."""
+    """Check that the host has the GPUs that the hosts file asks for."""
     if host.gpus == ():
         return None
     known = facts.devices

@@ -1,4 +1,4 @@
-"""How many workers are desired, and where: each request makes another `Desired` of the last one.
+"""The desired workers, by number and place: each request makes a new `Desired` of the last.
 
 `AdaptiveBounds` makes such requests by itself, as the work asks for them. `reconcile.decide` says
 what a `Desired` starts and stops.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What was requested."""
+    """The desired workers, as people asked for them."""
 
     workers: int | None = None
     """How many in all; None is as many as the hosts give."""

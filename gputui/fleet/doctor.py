@@ -1,4 +1,4 @@
-"""What is wrong with hosts: every check on each, by the same path that a cluster takes.
+"""Find what is wrong with hosts: every check on each, by the same path that a cluster takes.
 
 All hosts are reached at once; an agent is started on each, which reports its facts, tries a port
 here, and ends.

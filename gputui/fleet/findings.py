@@ -31,7 +31,7 @@ STAGE_CHECKS = (
 
 
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The outcome of a check."""
 
     GOOD = "✓"
     DOUBTFUL = "!"

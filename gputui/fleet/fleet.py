@@ -110,7 +110,7 @@ class Fleet:
         return not self._starts_due
 
     def preview(self, wanted: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
-        """Return what would start and stop now, with these hosts or those there are."""
+        """Return the workers that would start and stop, with these hosts or the present ones."""
         return decide(self._actual(hosts), wanted)
 
     def slots(self) -> tuple[WorkerSpec, ...]:
@@ -222,7 +222,7 @@ class Fleet:
         return "this machine's workers", self._listening.own_address(host.record.local_address)
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
-        """Return what a host may not report, because it is another's; "" for all else."""
+        """Return why a message is refused, such as for another host's worker; "" if it is not."""
         return self._hosts.overreach(host, message)
 
     def message_received(self, host: FleetHost, message: FromAgent) -> None:

@@ -1,4 +1,4 @@
-"""What the fleet must know to reach hosts: bounds, intervals, and where SSH's own files are."""
+"""The settings of a fleet: bounds, intervals, and where SSH's own files are."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -10,7 +10,7 @@ from gputui.agent.versions import installed
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """What a host must have exactly, because pickles and Dask's messages depend on it."""
+    """The versions that a host must have exactly: pickles and Dask's messages depend on them."""
 
     python: str
     """`3.11`: the minor version decides what a pickled function can be read by."""

@@ -32,7 +32,7 @@ END_S = 5.0
 
 
 class HostListener(Protocol):
-    """What the fleet does when something happens on a host."""
+    """Called when something happens on a host: implemented by the fleet."""
 
     def host_changed(self, host: "FleetHost") -> None:
         """Note another state, reason or warning, or that the lease is over."""
@@ -41,7 +41,7 @@ class HostListener(Protocol):
         """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
 
     def overreach(self, host: "FleetHost", message: FromAgent) -> str:
-        """Return what a host may not report, because it is another's; "" for all else."""
+        """Return why a message is refused, such as for another host's worker; "" if it is not."""
 
     def message_received(self, host: "FleetHost", message: FromAgent) -> None:
         """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
@@ -88,12 +88,12 @@ class FleetHost:
 
     @property
     def facts(self) -> Facts | None:
-        """What the host is; None before its agent has answered."""
+        """The host's facts; None before its agent has answered."""
         return self.record.facts
 
     @property
     def telemetry(self) -> Telemetry | None:
-        """What its agent last read."""
+        """The last telemetry of its agent."""
         return self.record.telemetry
 
     @property
@@ -127,7 +127,7 @@ class FleetHost:
         self._scheduler_known.set()
 
     def send(self, message: ToAgent) -> bool:
-        """Send to the agent; False when there is none now, and its next `Facts` say how it is."""
+        """Send to the agent; return False without one now: its next `Facts` say how it is."""
         if self._session is None or not self._session.configured:
             return False
         self._session.opened.channel.send(message)
@@ -156,7 +156,7 @@ class FleetHost:
         return self._listener.workers_elsewhere(self)
 
     def overreach(self, message: FromAgent) -> str:
-        """Return what its agent may not say; "" for all else."""
+        """Return why a message is refused, such as for another host's worker; "" if it is not."""
         return self._listener.overreach(self, message)
 
     def received(self, message: FromAgent) -> None:

@@ -148,7 +148,7 @@ class HostRecord:
 
 
 def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
-    """Return what the host gives: of its devices those chosen, and free where only such count."""
+    """Return the host's capacity: the chosen devices, and with `busy: skip` only free ones."""
     return HostCapacity(
         devices=tuple(
             PlannedDevice(device.uuid, device.label)

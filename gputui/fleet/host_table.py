@@ -63,7 +63,7 @@ class HostTable(Mapping[str, FleetHost]):
 
     @property
     def readings(self) -> dict[str, WorkerReading]:
-        """What the agents last read of each worker."""
+        """The last reading of each worker."""
         return {
             reading.name: reading
             for fleet_host in self.values()
@@ -96,7 +96,7 @@ class HostTable(Mapping[str, FleetHost]):
         return self._hosts.pop(name)
 
     def capacities(self, names: Collection[str]) -> dict[str, HostCapacity]:
-        """Return what those hosts give that are ready, or lost for less than their lease."""
+        """Return the capacities of hosts that are ready, or lost for less than their lease."""
         found = {}
         for name in (self.keys() & names) - self._doubles.keys():
             fleet_host = self[name]
@@ -124,7 +124,7 @@ class HostTable(Mapping[str, FleetHost]):
         return "", ""
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
-        """Return what a host may not report, because it is another's; "" for all else."""
+        """Return why a message is refused, such as for another host's worker; "" if it is not."""
         return overreach(host.name, message, host.facts, self._owners)
 
     def take_gpus(self, host: FleetHost) -> tuple[FleetHost, str] | None:
@@ -181,7 +181,7 @@ def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[s
 
 
 def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mapping[str, str]) -> str:
-    """Return what an agent may not say: it is another host's, or no host's; "" for all else."""
+    """Return why a message is refused, such as for another host's worker; "" if it is not."""
     names: Iterable[str] = ()
     devices: tuple[DeviceReading, ...] = ()
     match message:

@@ -15,7 +15,7 @@ from gputui.plan import Changes, HostCapacity, WorkerSpec, usual_workers, worker
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What a decision is made from."""
+    """The actual state that a decision is made from."""
 
     hosts: tuple[Host, ...]
     capacities: Mapping[str, HostCapacity]
@@ -35,7 +35,7 @@ class Actual:
 
 
 def decide(actual: Actual, desired: Desired) -> Changes:
-    """Return what to start and what to stop: those that hold least stop, the rest stay.
+    """Decide which workers start and stop: those that hold least stop, the rest stay.
 
     Workers of hosts that can run none now are left alone: they may come back with their host.
     """

@@ -44,7 +44,7 @@ with more the events of others could not be found."""
 
 
 class SessionListener(Protocol):
-    """What a host does for a session."""
+    """Called by a session: implemented by its host."""
 
     async def scheduler_end(self) -> tuple[str, int]:
         """Return (address, port) of the scheduler as the host reaches it, once it is known."""
@@ -53,7 +53,7 @@ class SessionListener(Protocol):
         """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
 
     def overreach(self, message: FromAgent) -> str:
-        """Return what the agent may not say, because it is another host's; "" for all else."""
+        """Return why a message is refused, such as for another host's worker; "" if it is not."""
 
     def received(self, message: FromAgent) -> None:
         """Handle a message that is no answer to a session."""

@@ -16,7 +16,7 @@ from gputui.snapshot import HostState
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What only a user can answer while a host is being reached."""
+    """A question for the user while a host is being reached."""
 
     kind: str
     """host-key, password or passphrase, as in `protocol.frontend.Asked`."""

@@ -81,17 +81,17 @@ class WorkerTable:
 
     @property
     def leaving(self) -> frozenset[str]:
-        """Those that are being stopped."""
+        """The workers that are being stopped."""
         return frozenset(self._in(WorkerState.RETIRING))
 
     @property
     def up(self) -> tuple[str, ...]:
-        """Those that the scheduler can give tasks."""
+        """The workers that the scheduler can give tasks."""
         return tuple(name for name, worker in self._workers.items() if worker.state.up)
 
     @property
     def up_count(self) -> int:
-        """How many the scheduler can give tasks."""
+        """The number of workers that the scheduler can give tasks."""
         return sum(number for state, number in self._in_state.items() if state.up)
 
     @property
@@ -101,7 +101,7 @@ class WorkerTable:
 
     @property
     def ranked(self) -> tuple[str, ...]:
-        """Those that stay, the cheapest to stop first."""
+        """The workers that stay, the cheapest to stop first."""
         return tuple(sorted(self.staying, key=self._worth))
 
     def late(self, bound_s: float) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class WorkerTable:
         return tuple(self._by_host.get(host, ()))
 
     def spec(self, name: str) -> WorkerSpec:
-        """Return what was asked for under this name."""
+        """Return the spec of the worker of this name."""
         return self._workers[name].spec
 
     def given_up(self, name: str) -> bool:

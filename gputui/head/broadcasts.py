@@ -1,4 +1,4 @@
-"""What a head passes on to its frontends: events, what workers print, and questions.
+"""Pass on to frontends: events, the workers' output, and questions.
 
 Events are kept for those who attach later, and written to the head's log. What workers print is
 followed only while a frontend wants it. A question goes to every attached screen: the first answer
@@ -114,7 +114,7 @@ class Questions:
 
     @property
     def open(self) -> tuple[Asked, ...]:
-        """What a frontend that attaches now is to be asked."""
+        """The questions for a frontend that attaches now."""
         return tuple(asked for asked, _ in self._open.values())
 
     async def ask(self, host: str, question: Question) -> str | None:

@@ -67,7 +67,7 @@ def make_certificate() -> Certificate:
 
 
 def _usage() -> "x509.KeyUsage":
-    """Return what the key may do: OpenSSL's strict mode (Python 3.13) wants it said."""
+    """Return the key's permitted uses, which OpenSSL's strict mode (Python 3.13) requires."""
     from cryptography import x509
 
     return x509.KeyUsage(

@@ -1,4 +1,4 @@
-"""What frontends see: a snapshot once a second, sooner when a state changes."""
+"""Take the snapshots for frontends: once a second, sooner when a state changes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the head does for frontends: accept them, send them the history, serve requests."""
+"""Serve frontends: accept them, send them the history, answer requests."""
 
 import asyncio
 import logging

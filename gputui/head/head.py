@@ -142,12 +142,12 @@ class Head:
 
     @property
     def sessions(self) -> list[Session]:
-        """Who is attached; a run that was started here is no one's session."""
+        """The frontends that are attached, without runs that were started here."""
         frontends = self.server.frontends
         return [each.session for each in frontends if not self.runs.runs_one_of_ours(each)]
 
     def _frontend_pids(self) -> tuple[int, ...]:
-        """Return who uses the cluster, by pid on this machine; at first that is its starter."""
+        """Return the pids of the cluster's users on this machine; at first, that of its starter."""
         first = () if self._met.is_set() else (self.config.starter_pid,)
         return first + tuple(each.pid for each in self.server.frontends if each.pid)
 
@@ -337,7 +337,7 @@ class Head:
         self.scheduler_runner.process.remove(names, reason)
 
     def attached(self) -> Attached:
-        """Return what a frontend needs to take part."""
+        """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
         assert self._certificate is not None
         return Attached(

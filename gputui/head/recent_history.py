@@ -33,7 +33,7 @@ MEAN_OF = int(COARSE_S / FINE_S)
 
 
 class RecentHistory:
-    """What was read of every host, by its name."""
+    """The readings of every host, by its name."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Ring:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return min(self.added, self._kept)
 
     def add(self, at: float, row: "array[int]") -> None:

@@ -32,7 +32,7 @@ CANCEL_S = 10.0
 
 
 class RunChild(Protocol):
-    """What `Runs` needs of a run's process: a `Child`, or the demo's in its place."""
+    """A run's process, as `Runs` needs it: a `Child`, or the demo's in its place."""
 
     @property
     def reason(self) -> str:

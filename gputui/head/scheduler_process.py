@@ -45,7 +45,7 @@ STOP_S = 2.0
 
 
 class SchedulerChild(Protocol):
-    """What `SchedulerProcess` needs of the process: a `Child`, or the demo's in its place."""
+    """The process, as `SchedulerProcess` needs it: a `Child`, or the demo's in its place."""
 
     pid: int
 
@@ -82,7 +82,7 @@ def start_scheduler(
 
 
 class SchedulerListener(Protocol):
-    """What the head does when something happens to its scheduler."""
+    """Called when something happens to the scheduler: implemented by its runner."""
 
     def scheduler_started(self, started: SchedulerStarted) -> None:
         """It listens."""
@@ -178,7 +178,7 @@ class SchedulerProcess:
 
     @property
     def busy_s(self) -> float:
-        """How long its loop has not answered; 0 while it does."""
+        """The time for which its loop has not answered; 0 while it does."""
         quiet_s = time.monotonic() - self._heard_at - self._interval_s
         return quiet_s if self.started and quiet_s > BUSY_AFTER_S else 0.0
 

@@ -23,7 +23,7 @@ DEATHS_WITHIN_S = 60.0
 
 
 class SchedulerRunnerListener(Protocol):
-    """What the head does when something happens to its scheduler."""
+    """Called when something happens to the scheduler: implemented by the head."""
 
     def scheduler_listens(self, port: int, *, again: bool) -> None:
         """One listens now; `again` when it takes the place of one that died."""
@@ -96,7 +96,7 @@ class SchedulerRunner:
 
     @property
     def status(self) -> SchedulerStatus:
-        """How it is now."""
+        """The scheduler's present status."""
         return self.process.status(self.address)
 
     def scheduler_started(self, started: SchedulerStarted) -> None:

@@ -37,10 +37,10 @@ LINE_BYTES = 2**24
 
 
 class FrontendListener(Protocol):
-    """What the head does for frontends."""
+    """Called for frontends: implemented by the head."""
 
     def frontend_attached(self, frontend: "FrontendConnection") -> Attached:
-        """Take a frontend in, and return what it needs to know first."""
+        """Take a frontend in, and return its first message."""
 
     def frontend_settled(self, frontend: "FrontendConnection") -> None:
         """Send a frontend the history it needs, after `Attached`."""

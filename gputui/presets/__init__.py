@@ -23,7 +23,7 @@ workers it may use) and returns an `Outcome` (a result, and perhaps a figure and
 `gputui presets new mine` writes it with an estimate of its memory and its test. What it stands on:
 
 **Work.** `job.map` and `job.submit` start tasks, whose arguments may be futures of others;
-`job.results` waits and returns what they came to. `job.on(worker, …)` and `job.each_worker` choose
+`job.results` waits and returns their values. `job.on(worker, …)` and `job.each_worker` choose
 where. Of a Dask collection `job.compute(x)` brings the values here and `job.persist(x)` leaves them
 on the workers; `x.compute()`, `dask.compute` and `Client()` find the cluster, too. Modules next to
 your file are found, on every worker.

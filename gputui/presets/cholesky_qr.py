@@ -57,7 +57,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What the factors of a matrix say of its decomposition."""
+    """The outcome of a pass, from the factors of a matrix."""
 
     final: bool
     """Whether they make orthonormal vectors; without that there is nothing else here."""
@@ -69,7 +69,7 @@ class Conclusion:
     """(n, n); None where only s was asked for."""
 
     def answer(self) -> tuple[bool, Any, Any]:
-        """Return what the caller needs: (final, s, vt)."""
+        """Return the part for the caller: (final, s, vt)."""
         return self.final, self.s, self.vt
 
 

@@ -1,4 +1,4 @@
-"""What a preset is made of: plain frozen values that anything may read without running it.
+"""The parts of a preset: plain frozen values that anything may read without running it.
 
 The command line and the screen's forms are made from `Parameter`, the check before a run from
 `Library` and `Memory`, what is printed, drawn and saved after it from `Outcome`.
@@ -136,7 +136,7 @@ class Parameter:
 
 
 def close_names(name: str, known: Iterable[str]) -> str:
-    """Return the names like this one, quoted; "" where none is.
+    """Return the names like this one, quoted; "" without one.
 
     >>> close_names("Mean", ["mean", "sum", "median"])
     "'mean' or 'median'"
@@ -195,7 +195,7 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a memory estimate needs to know of the workers."""
+    """The workers, as an estimate of memory needs them."""
 
     backend: str
     workers: int
@@ -224,7 +224,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one task takes at its peak, and what to change where that is too much.
+    """One task's peak of memory, and what to change if that is too much.
 
     `peak_bytes` is compared with `Machine.smallest_bytes`. `change` is as in
     "use chunk_rows ≤ 40,000"; "" where nothing helps.
@@ -236,7 +236,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a preset's function returns."""
+    """The result of a preset's function."""
 
     result: Mapping[str, Any]
     """Numbers, texts, lists and dicts of them: what `--json` prints."""
@@ -273,7 +273,7 @@ class Preset:
     """The path of its file, of one that comes from a file: filled in when that is found."""
 
     def __post_init__(self) -> None:
-        """Raise PresetError where a comma is missing, and a tuple of one is none."""
+        """Raise PresetError for a comma that is missing: a tuple of one that is no tuple."""
         for name, kind in (("parameters", Parameter), ("requires", Library), ("arrays", str)):
             given = getattr(self, name)
             if isinstance(given, kind):

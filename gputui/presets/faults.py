@@ -1,4 +1,4 @@
-"""What went wrong in a run → one error that says what to change.
+"""A failure in a run → one error that says what to change.
 
 Tasks fail with what their libraries raise, on machines that have other libraries than this
 one; so CuPy's errors are recognized by name and text, never imported. A note on an error
@@ -23,7 +23,7 @@ def explained(
 ) -> Iterator[None]:
     """Turn any failure of a computation into RunError; gputui's own pass.
 
-    `hints["memory"]` returns what to change when a device or a worker ran out of memory. Where
+    `hints["memory"]` returns the hint for when a device or a worker ran out of memory. Where
     the code lies in `folder`, the error says in which of its lines it was raised.
     """
     try:

@@ -61,7 +61,7 @@ class Figure:
         )
 
     def finite(self) -> "Figure | None":
-        """Return what can be drawn of the figure; None where no number is finite.
+        """Return the figure without the numbers that are not finite; None if no number is left.
 
         The title counts the points that are left out, a bar without a length says why in its
         label, a cell is empty; values of zero and below have no logarithmic scale.

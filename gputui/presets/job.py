@@ -1,4 +1,4 @@
-"""What a running preset holds: the workers it may use, and how to give them work.
+"""A running preset's job: the workers it may use, and how to give them work.
 
 Everything goes through `submit`, `each_worker` and `compute`, so that a preset need not think of
 which workers have a GPU, of progress, of Ctrl-C, or of a worker that is lost on the way: its
@@ -33,7 +33,7 @@ class RunCancelledError(RunError):
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run is; `total` is 0 as long as it is not known."""
+    """A run's progress; `total` is 0 as long as it is not known."""
 
     stage: str
     """In a word or two: drawing, computing, checking."""
@@ -105,7 +105,7 @@ class Job:
         return list(self.client.map(function, *transposed, key=keys, **self.placement()))
 
     def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
-        """Wait for futures and return what they came to, here."""
+        """Wait for futures and return their results, in this process."""
         self.wait(futures, stage)
         return list(self.client.gather(list(futures)))
 

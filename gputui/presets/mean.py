@@ -36,7 +36,7 @@ MOST_HELD = 12
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is known of some rows; arrays over the columns, or numbers."""
+    """The reduction of some rows: arrays over the columns, or numbers."""
 
     count: int
     """Numbers in each of the values below."""

@@ -1,4 +1,4 @@
-"""What a preset was given, by a form, the command line or Python code → typed values and mistakes.
+"""Parse parameters of a form, the command line or Python code into typed values and mistakes.
 
 It is parsed where it comes in; what follows, to the computation itself, takes the outcome as it is.
 """
@@ -50,7 +50,7 @@ class ParsedParameters:
 
 
 def parse(preset: Preset, given: Mapping[str, object] | ParsedParameters) -> ParsedParameters:
-    """Return what texts or values mean to a preset; what is parsed already as it is."""
+    """Parse texts or values as parameters of a preset; those already parsed stay as they are."""
     if isinstance(given, ParsedParameters):
         return given
     values: dict[str, Value] = {}

@@ -1,4 +1,4 @@
-"""What a preset returns → values that JSON holds, whatever numbers it was computed with.
+"""A preset's result → values that JSON holds, whatever numbers it was computed with.
 
 JSON has no NaN and no infinity: in results, figures, parameters and records they are the texts
 "nan", "inf" and "-inf", which `float` reads.

@@ -1,4 +1,4 @@
-"""Which workers a run uses, and what each of them has; or why it can use none.
+"""The workers that a run uses, and what each of them has; or why it can use none.
 
 Called by `gputui.run.execution` before anything of a preset starts. A preset for GPUs runs on
 workers that carry the Dask resource `GPU`; where none does (a cluster that others set up), on all
@@ -33,10 +33,11 @@ CUPY_INSTALL = "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older d
 
 
 def known_workers(client: distributed.Client) -> Mapping[str, Any]:
-    """Return what the scheduler knows of its workers, by address.
+    """Return the scheduler's workers as it describes them, by address.
 
-    `client.scheduler_info` returns what it was told last, and every two seconds the client asks for
-    its own use without workers: now and then that is last. Source: distributed 2026.8, `client.py`.
+    `client.scheduler_info` returns the last answer, and every two seconds the client asks for
+    its own use without workers: now and then that answer is the last. Source: distributed 2026.8,
+    `client.py`.
     """
     found: Mapping[str, Any] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
     return found

@@ -1,4 +1,4 @@
-"""How arrays get from worker to worker: each pair's way, its latency, and its bandwidth.
+"""Measure how arrays get from worker to worker: each pair's way, latency, and bandwidth.
 
 One pair at a time: a worker makes a buffer, another one needs it. What is measured is what the
 other one's task waits for, from its worker's request to the buffer in its own memory, by that
@@ -75,7 +75,7 @@ def _pair(job: Job, giver: RunWorker, taker: RunWorker, largest: int) -> dict[st
 
 
 def _seconds(job: Job, giver: RunWorker, taker: RunWorker, size: int) -> float | None:
-    """Return what one worker waits for a fresh buffer of the other; None where a third one ran."""
+    """Time how long a worker waits for the other's fresh buffer; None if a third one took it."""
     times = []
     for _ in range(REPEATS + 1):
         source = job.on(giver, make, job.backend, size)

@@ -1,4 +1,4 @@
-"""What a worker says of itself before a run: its device, its memory, and what is installed.
+"""A worker's facts before a run: its device, its memory, and its packages.
 
 `describe` runs on the worker as a task, so that a worker that cannot take tasks is found out
 before the run begins; no CUDA context is made for a run on the CPU.
@@ -66,7 +66,7 @@ def _why_no_gpu() -> str:
 
 @cache
 def _device_name() -> str:
-    """Return what CUDA calls this process's device: 20 ms where several ask at once."""
+    """Return CUDA's name of this process's device: 20 ms when several ask at once."""
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)

@@ -19,7 +19,7 @@ UNLIMITED_BYTES = 2**60
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """Where one version keeps a controller's numbers."""
+    """The files in which one version keeps a controller's numbers."""
 
     limit: str
     usage: str
@@ -37,7 +37,7 @@ VERSION_2 = Interface("memory.max", "memory.current", "inactive_file", "memory.e
 
 @dataclass(frozen=True, slots=True)
 class CpuQuota:
-    """How much CPU time a group may use, and what it has used."""
+    """The CPU time that a group may use, and has used."""
 
     cpus: float
     used_s: float | None

@@ -164,7 +164,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it wrote."""
+    """A command's end, and its output."""
 
     status: int | None
     """As of `Child`; None where it was killed for taking longer than its bound."""

@@ -1,4 +1,4 @@
-"""When Python looks for garbage in a process that takes thousands of values each second."""
+"""Tune the garbage collector of a process that takes thousands of values each second."""
 
 import gc
 

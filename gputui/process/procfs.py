@@ -1,4 +1,4 @@
-"""What /proc and /sys say of this machine and its processes, parsed once, here.
+"""Read /proc and /sys: this machine and its processes, parsed once, here.
 
 The parsers take text and return values; the functions below them read the files. A process
 that is gone, or that this user may not see, is None.
@@ -44,7 +44,7 @@ class ProcessStat:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the pid of a process means that process: two of one place may judge each other's."""
+    """The machine and pid namespace of a pid: processes of one place may judge each other's."""
 
     machine: str
     """Its name, for people."""
@@ -158,7 +158,7 @@ def has_hardware(interface: str) -> bool:
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """Return what /proc says of a process now, None when it is not visible."""
+    """Read a process's state from /proc; return None if it is not visible."""
     try:
         return parse_process_stat(read_text(f"/proc/{pid}/stat"))
     except (OSError, ValueError, IndexError):
@@ -166,7 +166,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def own_machine() -> str:
-    """Return what no other machine says: its name and, where it has one, its machine-id(5)."""
+    """Return this machine's name and, if it has one, its machine-id(5): unique together."""
     try:
         return f"{platform.node()} {read_text('/etc/machine-id').strip()}"
     except OSError:

@@ -1,4 +1,4 @@
-"""Where modules are found: by gputui's own processes, and by tasks.
+"""The search paths for modules: of gputui's own processes, and of tasks.
 
 What gputui starts for itself ignores the working directory: a `random.py` in it is no
 part of it. Tasks find the modules that the starter of their cluster finds, as under LocalCluster.
@@ -30,7 +30,7 @@ def ignore_working_directory() -> None:
 
 
 def own_environment() -> dict[str, str]:
-    """Return what `own_python` needs in its environment: gputui is found, and no folder of tasks.
+    """Return the environment of `own_python`: it finds gputui, and no folder of tasks.
 
     An empty or relative entry of PYTHONPATH is the working directory, or is in it.
     """

@@ -45,7 +45,7 @@ class KnowFrontends:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What workers need to join: TLS material (PEM text) and Dask's configuration (JSON)."""
+    """Workers' credentials: TLS material (PEM text) and Dask's configuration (JSON)."""
 
     certificate_pem: str
     key_pem: str
@@ -149,7 +149,7 @@ class RunningWorker:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a host is: sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
+    """A host's facts, sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
     version: int
     agent_pid: int
@@ -178,7 +178,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReading:
-    """What an agent reads of one worker's process."""
+    """An agent's reading of one worker's process."""
 
     name: str
     cpu_percent: float | None

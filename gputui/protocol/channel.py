@@ -151,7 +151,7 @@ class Channel(Generic[Sent, Received]):
                 tasks.start(self._answer(work, request, name), name)
 
     async def skip_to(self, marker: bytes) -> bytes | None:
-        """Skip to the line that has the marker; return what follows it there, None at the end."""
+        """Skip to the line that has the marker; return the rest of that line, None at the end."""
         while (line := await self._lines.next()) is not None:
             before, found, after = line.partition(marker)
             if found:

@@ -1,4 +1,4 @@
-"""What is sent again and again goes as deltas: most of a snapshot is as it was a second ago.
+"""Send repeated messages as deltas: most of a snapshot is as it was a second ago.
 
 The first message of a class on a channel goes whole, as `codec` writes it. The next ones are one
 line each, `["Changes", "Telemetry", [column, values], [column, rows, values], …]`, against the one
@@ -112,7 +112,7 @@ class Received:
 
     @property
     def size(self) -> int:
-        """How much there is of it: about as many bytes as its line would have, had it gone whole.
+        """Its size: about as many bytes as its line would have, had it gone whole.
 
         What holds or handles it is spent on all of it, however little of it came.
         """
@@ -195,7 +195,7 @@ def _together(each: Nested, counts: Sequence[int] | None, values: Sequence[Any])
 
 
 class Incoming:
-    """What arrives on one channel."""
+    """The messages that arrive on one channel, made whole again."""
 
     def __init__(self, messages: Any, max_bytes: int) -> None:
         """Take messages of this union; none may be larger, however little of it is sent."""

@@ -22,7 +22,7 @@ class ForkWorker:
     lock: str
     """A file: workers of a host make their CUDA contexts in turn."""
     cpus: tuple[int, ...]
-    """Those near its device; none is any."""
+    """Those near its device; empty for any."""
 
 
 ToForkserver = Credentials | ForkWorker

@@ -194,7 +194,7 @@ FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """What a frontend needs: the cluster's identity, address, and TLS material for `Client`."""
+    """The first message to a frontend: the cluster, its address, and TLS material for `Client`."""
 
     version: int
     name: str
@@ -232,7 +232,7 @@ class SnapshotTaken:
 
 @dataclass(frozen=True, slots=True)
 class HistoryTaken:
-    """What was read of a host and its GPUs before; one a host follows `Attached` to a screen.
+    """Earlier readings of a host and its GPUs; one for each host follows `Attached` to a screen.
 
     `values` unpacks (`gputui.series.unpack`) into rows, the fine ones first, the oldest of each
     first. A row has for every key all of `series.METRICS`, so that with `width = len(keys) *
@@ -281,7 +281,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Previewed:
-    """What a change would do."""
+    """A change's effect, before it is made."""
 
     request: int
     starts: tuple[str, ...]

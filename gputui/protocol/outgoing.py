@@ -1,4 +1,4 @@
-"""What waits to be sent on a channel, in order and within bounds, by each message's `Delivery`."""
+"""The queue of a channel: in order and within bounds, by each message's `Delivery`."""
 
 from collections import deque
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class SchedulerStarted:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """What the scheduler knows of one worker."""
+    """The scheduler's counts for one worker."""
 
     name: str
     address: str
@@ -106,7 +106,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """Which of the named workers gave up what they held and went; the others could not."""
+    """The named workers that moved their results and ended; the others could not."""
 
     request: int
     names: tuple[str, ...]

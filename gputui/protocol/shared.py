@@ -18,7 +18,7 @@ def check_moment(at: float) -> None:
 
 
 class Delivery(Enum):
-    """What may happen to a message that waits."""
+    """How a message that waits may be treated."""
 
     STATE = auto()
     """Never left out. A peer that lets too many of them wait is hung up on."""
@@ -37,7 +37,7 @@ class Flood(Protocol):
 
     @property
     def delivery_key(self) -> str:
-        """What the count is kept by."""
+        """The key of the count."""
 
     def left_out(self) -> Self:
         """Return this message without its content, which is counted."""

@@ -1,4 +1,4 @@
-"""Who starts a head ↔ that head: one line each way, on its stdin and its stdout; then `Keep`."""
+"""Starter ↔ head: one line each way, on the head's stdin and stdout; then `Keep`."""
 
 from dataclasses import dataclass
 

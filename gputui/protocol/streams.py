@@ -116,7 +116,7 @@ class MemoryStream:
         self.closed = False
 
     async def read(self) -> bytes:
-        """Return what has arrived; b"" when the other end closed and all was read."""
+        """Return the bytes that have arrived; b"" once the other end is closed and all is read."""
         while not (self._arrived or self.closed or self.peer.closed):
             self._changed.clear()
             await self._changed.wait()

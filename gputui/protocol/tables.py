@@ -24,7 +24,7 @@ from gputui.protocol.codec import (
 
 @dataclass(frozen=True, slots=True)
 class ColumnCheck:
-    """How all values of a field are taken from JSON."""
+    """The check of all values of a field that come from JSON."""
 
     check: Callable[[Any], Sequence[Any]]
     """Returns them as they are to be; raises WrongTypeError, TypeError, KeyError or ValueError."""

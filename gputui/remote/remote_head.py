@@ -61,7 +61,7 @@ class RemoteName:
 
     @classmethod
     def parse(cls, given: str) -> "RemoteName | None":
-        """Return what is meant; None for the name of a cluster on this machine.
+        """Parse `LOGIN:NAME`; return None for the name of a cluster on this machine.
 
         >>> RemoteName.parse("me@login:lab"), RemoteName.parse("me@[::1]").login
         (RemoteName(login='me@login', name='lab'), 'me@[::1]')
@@ -271,7 +271,7 @@ class RemoteHead:
         return urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
 
     def _hint(self, cluster: ConnectionFile) -> str:
-        """Return what to do where its head cannot be spoken with; "" where versions are alike."""
+        """Return the hint for a head of another version; "" if the versions are the same."""
         if cluster.version == __version__:
             return ""
         return (

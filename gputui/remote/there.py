@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def find() -> List[Any]:  # noqa: UP006
-    """Return what the connection files of the clusters that run here say."""
+    """Return the contents of the connection files of the clusters that run here."""
     found = []
     for folder in folders():
         for path in sorted(folder.glob("*.json")):

@@ -45,7 +45,7 @@ __all__ = ["RunCancelledError", "RunProgress", "RunResult", "RunWorker", "execut
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run came to; holds its arrays on the workers as long as it lives."""
+    """A run's result; holds its arrays on the workers as long as it lives."""
 
     preset: str
     parameters: Mapping[str, Value]
@@ -84,7 +84,7 @@ class RunResult:
         }
 
     def extras(self) -> dict[str, Any]:
-        """Return what a record adds to the `--json` object: figure, units and versions."""
+        """Return the record's additions to the `--json` object: figure, units and versions."""
         return {
             "units": dict(self.units),
             "figure": plain(asdict(self.figure)) if self.figure else None,
@@ -251,7 +251,7 @@ def _refuse_too_large(preset: Preset, job: Job) -> None:
 
 
 def _change(preset: Preset, job: Job) -> str:
-    """Return what to change where memory ran out: what takes half of what this was to take."""
+    """Return the hint for when memory ran out: parameters that take half as much."""
     if preset.estimate is None:
         return ""
     peak_bytes = _memory(preset, job, job.machine).peak_bytes
@@ -259,7 +259,7 @@ def _change(preset: Preset, job: Job) -> str:
 
 
 def _memory(preset: Preset, job: Job, machine: Machine) -> Memory:
-    """Return what a preset's own estimate says; raises RunError that names its line."""
+    """Call a preset's own estimate; raises RunError that names its line."""
     assert preset.estimate is not None
     with explained(f"the estimate of {preset.name}", folder=preset.folder):
         memory = preset.estimate(job.parameters, machine)

@@ -32,7 +32,7 @@ MOST_CRASHES = 5
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run ended."""
+    """A run's end."""
 
     kept: Mapping[str, Any]
     """The object that `--json` prints, and what the record adds to it."""
@@ -85,7 +85,7 @@ def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
 
 
 def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
-    """Return what `--json` prints of the hosts that were not there."""
+    """Describe the failed hosts for `--json`."""
     return tuple(_failed_host(host) for host in settled.failed_hosts)
 
 

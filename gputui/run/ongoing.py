@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class RunStage:
-    """How far a run is; a `total` of 0 is not known."""
+    """A run's progress; a `total` of 0 is not known."""
 
     name: str
     done: int = 0
@@ -57,7 +57,7 @@ class RunStage:
 
 @dataclass(slots=True)
 class RunEvents:
-    """What happened in the cluster while the run went on."""
+    """Counts what happened in the cluster during a run."""
 
     restarts: int = 0
     crashes: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where a result goes besides stdout: checked before anything starts, written when it is there."""
+"""The files of a result: checked before anything starts, written when the result is there."""
 
 import contextlib
 import importlib.util

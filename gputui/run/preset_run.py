@@ -47,7 +47,7 @@ class PresetRun:
 
 
 class StageCounts:
-    """What is shown of a preset's stages: its futures or, of a single one, the tasks behind it."""
+    """Counts a preset's stages: its futures or, of a single one, the tasks behind it."""
 
     def __init__(self) -> None:
         self.tasks = TaskCounts()

@@ -1,4 +1,4 @@
-"""How a run goes, on stderr: bars on a terminal, plain lines elsewhere, nothing with --quiet."""
+"""Show a run's progress on stderr: bars on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -35,7 +35,7 @@ class Progress(Protocol):
 
 
 def progress(quiet: bool) -> Progress:
-    """Return what fits: the terminal, lines, or silence."""
+    """Choose how progress is shown: bars on a terminal, lines, or silence."""
     if quiet:
         return Silence()
     return Bars() if sys.stderr.isatty() else ProgressLines()
@@ -135,7 +135,7 @@ class Bars:
 
 
 class TaskCounts:
-    """How far a stage is, by the tasks that the scheduler counts, where nothing else says it.
+    """Counts a stage by the scheduler's tasks, if nothing else tells its progress.
 
     A script's computation is unknown, and a Dask collection is one future for its client.
     Snapshots count all tasks on the cluster; those of the stage are in groups that are new.

@@ -92,7 +92,7 @@ class RunRecord:
 
     @property
     def elapsed_s(self) -> float | None:
-        """How long it took as a whole; None while it runs."""
+        """Its whole duration; None while it runs."""
         return None if self.ended_at is None else self.ended_at - self.started_at
 
     @property
@@ -103,7 +103,7 @@ class RunRecord:
 
     @property
     def words(self) -> str:
-        """What is said of it in a line: its error, its result in a few words, where it goes on."""
+        """The run in a line: its error, its result in a few words, or the machine where it runs."""
         goes_on = not self.state.ended and self.elsewhere
         return f"on {self.elsewhere}" if goes_on else self.error or self.summary
 
@@ -114,7 +114,7 @@ class RunRecord:
 
     @property
     def log(self) -> Path:
-        """What happened in it, line by line."""
+        """The lines of its log."""
         return self.folder / LOG
 
 
@@ -229,7 +229,7 @@ def find(id_: str) -> RunRecord:
     """Return the run of this id, of the only one that begins or ends so, or "last".
 
     Raises:
-        UsageError: none is found, or more than one.
+        UsageError: no record is found, or more than one.
     """
     every = recorded()
     if id_ == "last" and every:

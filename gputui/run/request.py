@@ -1,4 +1,4 @@
-"""What a run is to compute, and on how much of a cluster: from the command line to the record."""
+"""A run's request: what to compute, and on how much of a cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -151,7 +151,7 @@ def _has_terminal() -> bool:
 def _outcome(
     ongoing: OngoingRun, path: Path, status: int, elapsed_s: float, said: Sequence[str] = ()
 ) -> RunEnd:
-    """Return what becomes known of a script that ended by itself, and print it as JSON if asked."""
+    """Describe the end of a script that ended by itself, and print it as JSON if asked."""
     code = status if status >= 0 else 128 - status
     printed: dict[str, Any] = {
         "preset": ongoing.request.name,

@@ -58,7 +58,7 @@ def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> 
 
 
 def _hanging(shown: str, indent: int, most: int) -> str:
-    """Return what stands behind a key: more lines begin below the first one."""
+    """Wrap the text behind a key: further lines begin below the first one."""
     pieces = [piece for line in shown.splitlines() for piece in _wrap(line, most - indent)]
     return f"\n{' ' * indent}".join(pieces)
 

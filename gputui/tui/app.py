@@ -119,7 +119,7 @@ class ScreenApp(App[int]):
         return Person(self)
 
     def get_driver_class(self) -> type[Driver]:
-        """Return what sends the terminal only the cells that changed."""
+        """Return the driver that sends the terminal only the cells that changed."""
         return CellDriver
 
     def compose(self) -> ComposeResult:
@@ -395,7 +395,7 @@ class ScreenApp(App[int]):
     # Commands
 
     async def ask(self, modal: "Modal[Result]") -> "Result":
-        """Open a dialog at once, and return what it ends with; for use in a worker."""
+        """Open a dialog at once, and return its result; for use in a worker."""
         opened = self.push_screen(modal, wait_for_dismiss=True)
         return await asyncio.shield(opened)
 

@@ -130,7 +130,7 @@ class Attachment:
 
     @property
     def clock_then(self) -> str:
-        """When the head was heard last, as a clock shows it."""
+        """The time of the head's last message, as a clock shows it."""
         return time.strftime("%H:%M:%S", time.localtime(self._heard_at))
 
     @property

@@ -1,4 +1,4 @@
-"""What `tab` makes of a line: presets, parameters, hosts, workers, columns, files, fields."""
+"""Complete a line by `tab`: presets, parameters, hosts, workers, columns, files, fields."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ KEPT = 200
 
 
 def fitting(word: str, known: Iterable[str]) -> list[str]:
-    """Return what a word can become, in order, each once.
+    """Return the completions of a word, in order, each once.
 
     >>> fitting("s", ["scale", "svd", "run", "svd"])
     ['scale', 'svd']
@@ -80,7 +80,7 @@ def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
 
 
 def of_filter(fields: Fields[object]) -> Candidates:
-    """Return what the terms of a filter can become: fields, and what words can be.
+    """Return the completions of a filter's terms: fields, and the values of words.
 
     >>> fields = Fields(str, {"state": str}, {"util": len}, choices={"state": ("busy", "idle")})
     >>> of_filter(fields)("u"), of_filter(fields)("gpu0 !state:b")
@@ -195,7 +195,7 @@ def either(*words: str, then: Suggest = lambda app, words: ()) -> Suggest:
 
 
 def of_line(app: "ScreenApp") -> Candidates:
-    """Return what the last word of a `:` line can become."""
+    """Return the completions of the last word of a `:` line."""
 
     def candidates(line: str) -> Sequence[str]:
         name, space, rest = line.lstrip().partition(" ")
@@ -212,6 +212,6 @@ def of_line(app: "ScreenApp") -> Candidates:
 
 
 def of_filter_line(app: "ScreenApp") -> Candidates:
-    """Return what the last word of a filter can become in the view in sight."""
+    """Return the completions of a filter's last word in the view in sight."""
     fields = app.view.FILTER if app.view else None
     return of_filter(fields) if fields else lambda line: ()

@@ -54,7 +54,7 @@ class Input:
     def __init__(self) -> None:
         self._parser = XTermParser()
         self._pasted: list[str] | None = None
-        """What has come of a paste; None while there is none."""
+        """What has come of a paste so far; None outside a paste."""
         self._size = 0
         self._tail = ""
         """The end of what came last: the beginning of a mark, perhaps."""
@@ -167,7 +167,7 @@ class Sieve:
         self._known = False
 
     def let_through(self, data: str, size: tuple[int, int]) -> str:
-        """Return what of this output a terminal of so many columns and lines is to get."""
+        """Return the part of this output for a terminal of so many columns and lines."""
         if data == SYNC_START:
             self._held_back = data
             return ""

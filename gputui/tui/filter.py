@@ -61,7 +61,7 @@ class FilterError(GputuiError):
 
 @dataclass(frozen=True)
 class Fields(Generic[Row]):
-    """What a row can be asked for."""
+    """The fields of a row that a filter can use."""
 
     everything: Callable[[Row], str]
     """All that a plain word is looked for in; it begins with the row's name and a space."""
@@ -143,7 +143,7 @@ def no_such(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    """Return what may have been meant, "" where nothing is near."""
+    """Suggest the nearest known name; "" if none is near."""
     near = get_close_matches(name.lower(), list(known), n=1)
     return f"did you mean {near[0]}?" if near else ""
 

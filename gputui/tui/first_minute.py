@@ -1,4 +1,4 @@
-"""What a person is offered who gave no hosts and has no GPU here: whose GPUs to look at."""
+"""The first choice, for a person without hosts and without a GPU here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ HERE, SSH, FILE, DEMO = "here", "ssh", "file", "demo"
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What there is to choose from."""
+    """The things to choose from."""
 
     ssh_hosts: Sequence[str]
     """Of ~/.ssh/config."""
     begin: Callable[[str, str], OpenConnection]
-    """Returns what opens the cluster chosen: on `HERE`, on the hosts of a text (`SSH`), of a path
-    (`FILE`), or the `DEMO`. Raises GputuiError for hosts that cannot be read."""
+    """Returns the function that opens a cluster: on `HERE`, on the hosts of a text (`SSH`) or of a
+    path (`FILE`), or the `DEMO`. Raises GputuiError for hosts that cannot be read."""
 
 
 async def choose(app: "ScreenApp", first: First) -> OpenConnection | None:

@@ -1,4 +1,4 @@
-"""What every GPU did in the last hour: four minutes by the second, the hour by ten seconds.
+"""The last hour of every GPU: four minutes by the second, the hour by ten seconds.
 
 Likewise every CPU worker, by its name, and the hosts of those, by theirs. All are read at once, so
 a frame holds one reading of each of them, 16 bits a value (`gputui.series`); what was before the
@@ -41,7 +41,7 @@ CACHED = 4_000
 
 
 class Metric(IntEnum):
-    """What is kept, in the order of `series.METRICS`: the utilisation of a host is its CPUs'."""
+    """The metrics kept, in the order of `series.METRICS`: a host's utilisation is its CPUs'."""
 
     UTILIZATION = 0
     MEMORY = 1
@@ -54,7 +54,7 @@ class Metric(IntEnum):
 
 
 class Span(Enum):
-    """How far back a graph goes: at least so many readings, and seconds between them."""
+    """A graph's span: at least so many readings, and the seconds between them."""
 
     MINUTES_2 = ("2 min", 120, 1)
     MINUTES_10 = ("10 min", 60, COARSE_READINGS)
@@ -72,7 +72,7 @@ class Span(Enum):
 
     @property
     def seconds(self) -> int:
-        """How far back it goes at least."""
+        """Its length at least."""
         return self.value[1] * self.value[2]
 
     def step(self, dots: int) -> int:
@@ -112,7 +112,7 @@ class Frame:
         return cls(places, columns, counted, means)
 
     def value(self, key: str, metric: "Metric") -> int:
-        """Return what was read of a UUID or name, packed."""
+        """Return the reading of a UUID or name, packed."""
         place = self.places.get(key)
         return MISSING if place is None else self.columns[metric][place]
 

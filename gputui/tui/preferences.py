@@ -1,4 +1,4 @@
-"""What a person chose of the screen, remembered from one session to the next.
+"""A person's choices on the screen, remembered from one session to the next.
 
 A small JSON file in the state folder; one that cannot be read is as good as none, which is said,
 and what it says of things that are no more is let be.
@@ -36,7 +36,7 @@ def location(*, simulated: bool = False) -> Path:
 
 
 def load(path: Path) -> Preferences:
-    """Return what was remembered; raises OSError, and ValueError for what is no such file."""
+    """Read the remembered preferences; raises OSError, and ValueError for any other file."""
     if not path.exists():
         return Preferences()
     try:

@@ -1,4 +1,4 @@
-"""What is recorded of runs, for the screen: runs of earlier clusters, and how a run went.
+"""The recorded runs, for the screen: those of earlier clusters, and how a run went.
 
 Reading takes a disk's time: it is for a thread.
 """
@@ -27,7 +27,7 @@ TRACEBACK_LINES = 14
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """How a run went."""
+    """A run's course: its timings, its log, and the lines that explain its end."""
 
     timings: tuple[tuple[str, float], ...] = ()
     """Stage and seconds."""
@@ -97,7 +97,7 @@ def story_of(run: RunStatus) -> Story:
 def story_in(
     lines: Iterable[str], error: str, timings: tuple[tuple[str, float], ...] = ()
 ) -> Story:
-    """Return what the lines of a run's log tell.
+    """Sort the lines of a run's log into its story.
 
     >>> story = story_in(["12:00:00.1  computing", "12:00:00.2  h:gpu0 | out of memory"], "")
     >>> story.log, story.worker, story.worker_log

@@ -1,4 +1,4 @@
-"""What the whole fleet did in the last minutes, and how fast the task groups finish."""
+"""The whole fleet in the last minutes, and the pace of the task groups."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -93,7 +93,7 @@ SHORTEST_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a group goes on, and how long it will take at that."""
+    """A task group's pace, and the time left at that pace."""
 
     tasks_per_s: float | None
     left_s: float | None

@@ -1,4 +1,4 @@
-"""What the screen has seen of a cluster: the newest snapshot and what came before it.
+"""A cluster as the screen has seen it: the newest snapshot, and what came before.
 
 It keeps no truth of its own: everything here came from the head, and is thrown away when
 another head is met. A snapshot older than the newest is not taken.
@@ -103,7 +103,7 @@ class Watched:
 
     @property
     def on_gpus(self) -> bool:
-        """Whether any slot is a GPU, or there is none yet; else they are CPU workers."""
+        """Whether any slot is a GPU, or no slot is known yet; otherwise they are CPU workers."""
         return on_gpus(self.slots)
 
     @property

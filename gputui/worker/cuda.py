@@ -90,7 +90,7 @@ class _Handle(ctypes.Structure):
 
 
 class Driver:
-    """What moving memory between processes needs; each call raises OSError with CUDA's code."""
+    """The CUDA calls that move memory between processes; each raises OSError with CUDA's code."""
 
     def __init__(self) -> None:
         self._thread = threading.local()

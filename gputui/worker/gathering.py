@@ -1,4 +1,4 @@
-"""How much a worker asks of another in one message: more of one that lends it device memory.
+"""The bytes that a worker asks of another in one message: more where device memory is lent.
 
 Dask asks a worker for values of 50 MB at a time, and for more once these have come. That bounds
 what a message holds where values travel as bytes; between workers of one host handles travel,

@@ -1,4 +1,4 @@
-"""What a GPU worker holds: on the device, then in host memory, then on disk.
+"""A GPU worker's data: on the device, then in host memory, then on disk.
 
 Dask counts a CuPy array's bytes as host memory and, past 60 % of the host limit, writes device
 arrays to disk. Here each value counts where it lies: on the device by its bytes there, in host

@@ -25,7 +25,7 @@ FIRST_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class RmmOptions:
-    """What a cluster's user wants of RMM."""
+    """A cluster's options of RMM."""
 
     pool_size: int | float | str | None = None
     """What the pool takes at once: bytes, text such as "8 GiB", or a share of the device."""
@@ -34,7 +34,7 @@ class RmmOptions:
 
     @classmethod
     def configured(cls) -> RmmOptions:
-        """Return what Dask's configuration says; raises ModuleNotFoundError without RMM."""
+        """Read Dask's configuration; raises ModuleNotFoundError without RMM."""
         size = dask.config.get("gputui.rmm-pool-size", None)
         options = cls(size, bool(dask.config.get("gputui.rmm-async", None)))
         if options != cls() and importlib.util.find_spec("rmm") is None:

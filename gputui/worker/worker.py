@@ -83,7 +83,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
     """Run a worker until it is closed; returns the exit status.
 
     `spec` has the fields of `plan.WorkerSpec`, and scheduler_address, listen_host, scratch,
-    lock (whose turn it is to make a CUDA context) and cpus (near the device; none is any).
+    lock (whose turn it is to make a CUDA context) and cpus (near the device; empty for any).
     NumPy's own generator was forked with the rest, and is seeded again.
     """
     for key, value in spec["env"]:
@@ -169,14 +169,14 @@ def _report(descriptor: int, report: WorkerReport) -> None:
 
 
 class Metrics:
-    """What goes to the scheduler with each heartbeat, for gputui's reporter there."""
+    """The metrics that each heartbeat takes to the scheduler, for gputui's reporter there."""
 
     def __init__(self, spec: Mapping[str, Any], device: Device | None) -> None:
         self._spec = spec
         self._device = device
 
     def __call__(self, worker: distributed.Worker) -> dict[str, Any]:
-        """Return what this worker's device holds, and let its limit grow with the host."""
+        """Return how much this worker's device holds, and let its limit grow with the host."""
         self._grow(worker)
         if self._device is None:
             return {"device_uuid": None, "device_managed_bytes": None}

@@ -1,4 +1,4 @@
-"""What NVML says of a GPU's NVLinks and PCIe lanes: what they can carry, and what they do.
+"""A GPU's NVLinks and PCIe lanes, from NVML: their bandwidth, and their traffic.
 
 Asked once a GPU, and the counters of what went over NVLink with the slow readings: on an H200 they
 take 1.4 ms. Source: NVML API, nvmlDeviceGetFieldValues, nvmlDeviceGetP2PStatus.
@@ -28,7 +28,7 @@ NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 
 
 def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -> Interconnect:
-    """Return what connects a GPU; `others` are the labels and handles of the other ones here."""
+    """Read a GPU's links; `others` are the labels and handles of this host's other GPUs."""
     links = list(_links_up(nvml, handle))
     version = nvml.ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
     each_mbps = _field(nvml, handle, NVLINK_SPEED_MBPS) if links else None
@@ -68,7 +68,7 @@ def _field(nvml: "Nvml", handle: Any, field: int, scope: int = 0) -> int | None:
 
 
 def between(here: str | None, there: str | None) -> tuple[str, float | None]:
-    """Return what connects two GPUs of this host, by UUID, and its bytes per second each way."""
+    """Name the link between two GPUs of this host, by UUID, and its bytes per second each way."""
     from gputui.agent.gpu.nvml import Nvml
 
     if here == there:
@@ -89,7 +89,7 @@ def between(here: str | None, there: str | None) -> tuple[str, float | None]:
 
 
 class NvlinkMeter:
-    """What goes over a GPU's NVLinks, both ways together."""
+    """Measures the traffic of a GPU's NVLinks, both ways together."""
 
     def __init__(
         self, nvml: "Nvml", handle: Any, clock: Callable[[], float] = time.monotonic

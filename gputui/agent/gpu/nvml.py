@@ -52,7 +52,7 @@ class DeviceLostError(DevicesError):
 
 @dataclass(frozen=True, slots=True)
 class SlowReadings:
-    """What hardly ever changes or is slow to ask, with the handles of the MIG instances."""
+    """Readings that hardly ever change or are slow to ask, and the handles of MIG instances."""
 
     power_limit_w: float | None = None
     ecc_errors: int | None = None
@@ -91,7 +91,7 @@ class Nvml:
         self.ask("nvmlShutdown")
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Return what an NVML function returns, None where it cannot say or is not there.
+        """Call an NVML function; return None if it fails or this NVML does not have it.
 
         Raises DeviceLostError when the answer is that the GPU is gone.
         """
@@ -173,7 +173,7 @@ class Gpu:
 
     @property
     def last(self) -> tuple[DeviceReading, ...]:
-        """What `read` returned last."""
+        """The last answer of `read`."""
         return self._last
 
     def read(self) -> tuple[DeviceReading, ...]:
@@ -279,7 +279,7 @@ class Gpu:
         return DeviceProcess(pid, who.owner, who.user, who.command, memory_bytes)
 
     def _cpus(self) -> frozenset[int]:
-        """Return the CPUs near the GPU that this process may use; all of those if none is near."""
+        """Return the CPUs near the GPU that this process may use, or all that it may use."""
         allowed = frozenset(os.sched_getaffinity(0))
         words = self._nvml.ask("nvmlDeviceGetCpuAffinity", self._handle, CPU_WORDS) or ()
         return (

@@ -1,4 +1,4 @@
-"""Who is behind a process on a GPU: its user, its command, and whether it is this cluster's.
+"""Identify the processes on a GPU: their user, command, and whether they are this cluster's.
 
 A process is ours when it carries this cluster's id in its environment, or is one of the known
 workers and frontends or a descendant of one. One that /proc does not show (another pid namespace,
@@ -22,7 +22,7 @@ KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is known of a process beyond its number."""
+    """A process's owner, user and command."""
 
     owner: Owner
     user: str | None
@@ -54,7 +54,7 @@ class Processes:
         self._known = {}
 
     def identify(self, pid: int) -> Identity:
-        """Return whose process this is."""
+        """Return a process's owner, user and command."""
         stat = procfs.process_stat(pid)
         if stat is None:
             return UNSEEN

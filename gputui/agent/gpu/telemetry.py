@@ -1,4 +1,4 @@
-"""What this host and its workers do, once a second: `TelemetryReader.read` → `Telemetry`.
+"""Read this host and its workers, once a second: `TelemetryReader.read` → `Telemetry`.
 
 Called by the agent. It reads /proc, takes the GPUs and the free disk space as their own threads
 read them last, and so never waits for either. Rates are taken between two calls: the first

@@ -33,7 +33,7 @@ Tell = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class BootstrapOutcome:
-    """How it went on one host."""
+    """How `bootstrap` ended on one host."""
 
     host: str
     python: str = ""
@@ -44,7 +44,7 @@ class BootstrapOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PackageSource:
-    """Where the packages come from."""
+    """The source of the packages."""
 
     lock: str = ""
     """The text of a requirements file with a hash for each; "" for the versions used here."""
@@ -221,7 +221,7 @@ async def _send(wheels: Iterable[Path], channel: AgentChannel) -> None:
 
 
 def _described(wheel: Path) -> dict[str, object]:
-    """Return what a host must know of a wheel to take it."""
+    """Return a wheel's name, size and hash, by which a host accepts it."""
     data = wheel.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     return {"name": wheel.name, "size": len(data), "sha256": digest}

@@ -119,7 +119,7 @@ def write(folder: Path, name: str, data: bytes) -> str:
 
 
 def places() -> "dict[str, object]":
-    """Return what is to be known of the folders here: the cache's problems, TMPDIR, and the home.
+    """Describe this host's folders: problems of the cache, TMPDIR, and the home.
 
     A home is the same one on two machines where its folder is, on a network file system.
     """

@@ -79,7 +79,7 @@ class AgentOpener:
         return await self._pack.get(self._make_pack)
 
     async def connector(self) -> "Connector":
-        """Return what makes SSH connections; the first call imports asyncssh."""
+        """Return the connector for SSH; the first call imports asyncssh."""
         return await self._connector.get(self._make_connector)
 
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:

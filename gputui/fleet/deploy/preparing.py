@@ -157,7 +157,7 @@ def touched_at(lock: Path) -> float:
 
 
 def ready(environment: Path) -> "dict[str, Any]":
-    """Return what is installed; nothing where that was not finished."""
+    """Return the note of an environment that is complete; {} for any other."""
     try:
         noted = json.loads((environment / READY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -237,7 +237,7 @@ def version_of(python: Path) -> str:
 
 
 def cupy(version: str) -> "list[str]":
-    """Return what to install for the NVIDIA driver here; nothing without one."""
+    """Return the requirement of CuPy for this host's NVIDIA driver; none without a driver."""
     smi = shutil.which("nvidia-smi")
     if not smi:
         say(line="no NVIDIA driver: without CuPy")

@@ -78,7 +78,7 @@ def opening(
     setup: str = "",
     too_old: str = "",
 ) -> bytes:
-    """Return what the command wants on stdin: interpreters to try, a script, its order.
+    """Return the command's stdin: interpreters to try, a script, its order.
 
     A Python older than `OLDEST` runs `too_old` instead. Raises ValueError for an interpreter or a
     `setup` that is no single line.
@@ -115,7 +115,7 @@ def greeting_of_an_old_python(nonce: str) -> str:
 
 
 def parse_greeting(answer: bytes) -> dict[str, Any]:
-    """Return what `loader.py` says; raises ValueError for what it never would: hosts may lie."""
+    """Parse `loader.py`'s greeting; raises ValueError for any other text: hosts may lie."""
     greeting = json.loads(answer)
     if not isinstance(greeting, dict):
         raise ValueError("no greeting")

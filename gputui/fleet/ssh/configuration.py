@@ -30,7 +30,7 @@ class Strict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What tokens and paths of a configuration refer to on this machine."""
+    """This user and machine, to which tokens and paths of a configuration refer."""
 
     user: str
     uid: int
@@ -42,7 +42,7 @@ class Here:
 
 @dataclass(frozen=True, slots=True)
 class HostKeyPolicy:
-    """Which host keys are accepted."""
+    """The rules for accepting host keys."""
 
     alias: str
     strict: Strict
@@ -60,7 +60,7 @@ class HostKeyPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Algorithms:
-    """What may be used, best first, by the names of RFC 4253."""
+    """The permitted algorithms, best first, by the names of RFC 4253."""
 
     kex: tuple[str, ...]
     ciphers: tuple[str, ...]
@@ -73,7 +73,7 @@ class Algorithms:
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """How to log in."""
+    """The rules for logging in."""
 
     public_key: bool
     password: bool
@@ -128,7 +128,7 @@ class SshConfiguration:
 
 
 def parse(text: str, name: str, here: Here) -> SshConfiguration:
-    """Return what `ssh -G` printed for a name.
+    """Parse the output of `ssh -G` for a name; raises ValueError.
 
     >>> here = Here("me", 1000, "/home/me", "laptop", {})
     >>> found = parse("hostname 10.0.0.5\\nport 2222\\nuser al\\nproxyjump a,b:22", "gpu-a", here)

@@ -23,7 +23,7 @@ class ConfigurationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """What is asked of ssh: `ssh [-F file] [-J jumps] [-l user] [-p port] name`."""
+    """A destination, as ssh takes it: `ssh [-F file] [-J jumps] [-l user] [-p port] name`."""
 
     name: str
     user: str | None = None
@@ -53,7 +53,7 @@ class Evaluator:
         return this_machine()
 
     async def evaluate(self, destination: Destination) -> SshConfiguration:
-        """Return what the configuration says; raises ConfigurationError."""
+        """Evaluate the configuration for a destination; raises ConfigurationError."""
         if not (ssh := shutil.which("ssh")):
             from gputui.fleet.ssh.fallback import read
 
@@ -112,7 +112,7 @@ def parse_jump(text: str, before: tuple[str, ...] = ()) -> Destination:
 
 
 def understood(text: str, name: str, here: Here) -> SshConfiguration:
-    """Return what `ssh -G` printed for a name; raises ConfigurationError for anything else."""
+    """Parse the output of `ssh -G` for a name; raises ConfigurationError."""
     try:
         return parse(text, name, here)
     except ValueError as error:
@@ -120,7 +120,7 @@ def understood(text: str, name: str, here: Here) -> SshConfiguration:
 
 
 def this_machine() -> Here:
-    """Return what the configuration's tokens mean here and now."""
+    """Return this user and machine, for the tokens of a configuration."""
     uid = os.getuid()
     try:
         entry = pwd.getpwuid(uid)

@@ -56,7 +56,7 @@ IDENTITIES = ("id_rsa", "id_ecdsa", "id_ed25519")
 
 
 def read(file: str | None, destination: Destination, here: Here) -> SshConfiguration:
-    """Return what the configuration says of a host; raises ConfigurationError."""
+    """Evaluate the configuration for a destination; raises ConfigurationError."""
     own = Path(file) if file else Path(here.home, ".ssh", "config")
     paths = [own] if file else [path for path in (own, Path(SYSTEM_FILE)) if path.is_file()]
     asked = (destination.user or (), destination.name, destination.port or ())

@@ -1,4 +1,4 @@
-"""Whether a server's key is the one that is known, as OpenSSH decides it, and remembering one.
+"""Compare a server's key with the known ones, as OpenSSH does, and remember a new one.
 
 A key is looked up under HostKeyAlias, else under HostName and the port; never under the address
 that the name resolved to. The answer is wanted in the middle of a handshake, where nothing can
@@ -41,7 +41,7 @@ class KeyVerdict(Enum):
 
 @dataclass(slots=True)
 class HostKeys:
-    """What is known of one server's keys, and what it showed."""
+    """One server's known keys, and the one that it offered."""
 
     policy: HostKeyPolicy
     name: str
@@ -76,7 +76,7 @@ class HostKeys:
 
     @classmethod
     def of(cls, configuration: SshConfiguration, more: Iterable[str] = ()) -> "HostKeys":
-        """Return what the files say, and `more` lines such as KnownHostsCommand prints.
+        """Read the known keys from the files, and from `more` lines, such as KnownHostsCommand's.
 
         Raises OSError where RevokedHostKeys cannot be read.
         """
@@ -235,7 +235,7 @@ class HostKeys:
 
     @property
     def strict(self) -> Strict:
-        """What to do with an unknown key."""
+        """The policy for an unknown key."""
         return self.policy.strict
 
 

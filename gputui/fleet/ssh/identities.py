@@ -204,7 +204,7 @@ def _own_certificates(files: Iterable[KeyFile]) -> Iterator[asyncssh.SSHCertific
 
 
 async def _held(agent: asyncssh.SSHAgentClient | None) -> dict[bytes, asyncssh.SSHKeyPair]:
-    """Return what ssh-agent has, by public key; nothing where it does not answer."""
+    """Return ssh-agent's keys, by public key; {} if it does not answer."""
     if agent is None:
         return {}
     try:

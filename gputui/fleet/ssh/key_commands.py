@@ -1,4 +1,4 @@
-"""What commands say of host keys: KnownHostsCommand, and ssh-keygen of a list of revoked ones."""
+"""Ask commands about host keys: KnownHostsCommand, and ssh-keygen about revoked ones."""
 
 import base64
 import shlex
@@ -16,7 +16,7 @@ BOUND_S = 10.0
 async def lines_of(
     configuration: SshConfiguration, why: str, keys: HostKeys | None = None
 ) -> list[str]:
-    """Return what it prints for a host; `why` is ORDER before a handshake, HOSTNAME for a key.
+    """Run it for a host; `why` is ORDER before a handshake, HOSTNAME for a key.
 
     Raises ValueError where it fails, as ssh then refuses the host. Source: ssh_config(5).
     """

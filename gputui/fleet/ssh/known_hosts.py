@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class Marker(StrEnum):
-    """What a line says of its key."""
+    """A line's marker: how its key may be used."""
 
     TRUSTED = ""
     AUTHORITY = "@cert-authority"

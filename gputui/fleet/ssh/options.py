@@ -1,4 +1,4 @@
-"""What a configuration says → what asyncssh is given: nothing that ssh itself would refuse."""
+"""A configuration → asyncssh's options: they allow nothing that ssh itself would refuse."""
 
 import socket
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ BY_DEFAULT = frozenset(
 def options_for(
     configuration: SshConfiguration, login: Login, sock: socket.socket | None
 ) -> dict[str, Any]:
-    """Return what asyncssh is given, so that it reads nothing by itself.
+    """Return asyncssh's options, all of them, so that it reads nothing by itself.
 
     Raises ValueError, by name, where no allowed algorithm is available.
     """
@@ -92,13 +92,13 @@ def preferred(ciphers: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def _names(listed: object) -> frozenset[str]:
-    """Return what one of asyncssh's lists has."""
+    """Return the names in one of asyncssh's lists."""
     assert callable(listed)
     return frozenset(name.decode() for name in listed())
 
 
 def _had(option: str, allowed: Iterable[str], had: frozenset[str]) -> tuple[str, ...]:
-    """Return what is both allowed and available; () where the configuration does not say."""
+    """Return the allowed names that asyncssh has, too; () if the configuration names none."""
     allowed = tuple(allowed)
     both = tuple(name for name in allowed if name in had)
     if allowed and not both:

@@ -21,7 +21,7 @@ CONNECTING_HINT = "is the host up, and does a firewall let its SSH port through?
 
 
 def resolving_hint() -> str:
-    """Return what to do about a name; ssh's home is that of the user's passwd entry."""
+    """Return the hint for an unknown name; ssh's home is that of the user's passwd entry."""
     home = this_machine().home
     moved = os.environ.get("HOME", home) != home
     file = f"{home}/.ssh/config (ssh does not look at $HOME)" if moved else "~/.ssh/config"
@@ -34,7 +34,7 @@ def was_dropped(error: Exception) -> bool:
 
 
 def configuration(error: Exception, config: str | None) -> Words:
-    """Return what is wrong with an SSH configuration, or with a key it names."""
+    """Explain a mistake in an SSH configuration, or in a key that it names."""
     return f"{config or 'the SSH configuration'}: {error}", "correct it: `ssh -G HOST` shows"
 
 

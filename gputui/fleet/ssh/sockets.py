@@ -52,7 +52,7 @@ def is_loopback(sock: socket.socket | None) -> bool:
 
 
 def _numeric(name: str, port: int, family: int) -> list[AddressInfo]:
-    """Return what an address stands for, without asking any server; [] for a name."""
+    """Resolve a numeric address, without asking any server; return [] for a name."""
     numeric = socket.AI_NUMERICHOST
     try:
         return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
@@ -144,7 +144,7 @@ class Proxy:
         """Our end of its stdin and stdout."""
 
     async def last_log_lines(self) -> tuple[str, ...]:
-        """Return what it said on stderr, once it has ended, or after a moment."""
+        """Return its last lines of stderr, once it has ended, or after a moment."""
         await self._child.wait(PROXY_LINES_S)
         return self._child.last_log_lines
 

@@ -1,4 +1,4 @@
-"""What a scheduler knows, counted: O(workers + groups), and nothing for each task."""
+"""Count a scheduler's workers and tasks: O(workers + groups), and nothing for each task."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Who may use Dask's dashboard: browsers on this machine, and pages that it served.
+"""Guard Dask's dashboard: it is for browsers on this machine, and pages that it served.
 
 A page of another site that a browser has open can send requests to loopback, too (DNS rebinding,
 cross-site WebSockets). Its Host or Origin gives it away.

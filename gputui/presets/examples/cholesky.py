@@ -47,7 +47,7 @@ def solve(tile: Any, diagonal: Any) -> Any:
 
 
 def update(tile: Any, left: Any, right: Any) -> Any:
-    """Return what is left of a block once a column is factored."""
+    """Return a block less the product of two blocks of a factored column."""
     return tile - left @ right.T
 
 

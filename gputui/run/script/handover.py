@@ -1,4 +1,4 @@
-"""What a script's process reads from a pipe, and how Dask's `Client()` there finds the cluster.
+"""Hand a script's process its cluster through a pipe, for Dask's `Client()` to find there.
 
 Nothing secret is in argv, in the environment, in a file or in Dask's configuration (which Dask
 writes into the environment of processes that it starts): the configuration names the scheduler
@@ -52,7 +52,7 @@ class Handover:
 
     @classmethod
     def read(cls, descriptor: int) -> "Handover":
-        """Return what the other end of a pipe wrote, and close it."""
+        """Read a handover from a pipe, and close it."""
         with os.fdopen(descriptor) as file:
             return cls(**json.load(file))
 
@@ -94,7 +94,7 @@ def taken(address: str) -> Handover | None:
 
 
 async def _ask(address: str, socket: str, folder: str) -> Handover:
-    """Return what the head behind a socket sends to those that attach."""
+    """Attach to the head behind a socket, and return its address and certificate."""
     from gputui.cluster.head_connection import HeadConnection
 
     connection = await HeadConnection.open(socket, frontend="python")

@@ -1,4 +1,4 @@
-"""What a script's `Client()` does first: send the cluster the modules next to the script.
+"""Preload of a script's `Client()`: send the cluster the modules next to the script.
 
 Source: Dask's configuration reference, `distributed.client.preload`. An exception here is logged by
 distributed 2026.8, and the client goes on: a script whose modules the cluster does not take would

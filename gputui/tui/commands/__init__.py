@@ -1,1 +1,1 @@
-"""What a person can have done: the registry of commands, and what each does."""
+"""The screen's commands: their registry, and their functions."""

@@ -223,7 +223,7 @@ class Calls:
         self._app.say(f"{command.name}: {text}", bad=True)
 
     def _target(self, command: Command) -> "ScreenApp | View":
-        """Return what a command is called with: its view, or the app."""
+        """Return a command's first argument: its view, or the app."""
         return self._app.stage.visited(command.view) if command.view else self._app
 
     def elsewhere(self, command: Command) -> bool:

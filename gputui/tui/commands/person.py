@@ -1,4 +1,4 @@
-"""What a person is asked: whether to go on, how to leave, and what the head wants to know.
+"""Ask the person: whether to go on, how to leave, and the head's questions.
 
 The head's questions are shown one at a time, the oldest first; escape puts one off for this
 screen, and an answer given on another screen takes the dialog away here. So are those of the
@@ -60,7 +60,7 @@ def left_running(name: str) -> str:
 
 
 def ended(name: str, reason: str, at: float, *, by_us: bool, left: str = "") -> str:
-    """Return what became of a cluster that has ended; `left` is what could not be reached."""
+    """Say how a cluster ended; `left` is the part that could not be reached."""
     if by_us:
         return f"{name} is stopped; {left or 'nothing is left of it.'}"
     clock = time.strftime("%H:%M:%S", time.localtime(at))

@@ -1,4 +1,4 @@
-"""What a change is meant for, and what it would do, in words. Pure.
+"""Describe a change in words: its targets, and its effect. Pure.
 
 Names typed or marked → workers and free slots; a preview of the head → lines for a person.
 """
@@ -18,7 +18,7 @@ WORKERS_NAMED = 2
 
 
 def preview_lines(previewed: Previewed, snapshot: Snapshot | None = None) -> tuple[str, ...]:
-    """Return what a change would do, in lines; `snapshot` says what runs on the workers now.
+    """Describe a change in lines; `snapshot` has the tasks that run on the workers now.
 
     >>> for line in preview_lines(Previewed(1, ("b:gpu0", "b:gpu1", "c:gpu0"), (), "then rest")):
     ...     print(line)

@@ -1,4 +1,4 @@
-"""What opens over the screen: questions, the run form, lists, the palette, the help."""
+"""The dialogs: questions, the run form, lists, the palette, the help."""
 
 from importlib import import_module
 

@@ -28,7 +28,7 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would take, and whether there is room."""
+    """The memory of a run, and whether there is room."""
 
     fit: Fit
     peak_bytes: int | None = None
@@ -42,7 +42,7 @@ class Form:
 
     preset: Preset
     machine: Machine | None
-    """The workers it would run on; None while there are none."""
+    """The workers it would run on; None while the cluster has no workers."""
     texts: Mapping[str, str] = field(default_factory=dict)
     """What was typed, by parameter; one that was not touched is absent."""
 
@@ -65,11 +65,11 @@ class Form:
 
     @cached_property
     def parsed(self) -> ParsedParameters:
-        """What the texts mean."""
+        """The parsed texts."""
         return parse(self.preset, self.texts)
 
     def mistakes(self) -> dict[str, str]:
-        """Return what is wrong, by parameter; "" is for parameters that do not go together."""
+        """Return the mistakes, by parameter; under "", that of parameters together."""
         try:
             self.parsed.complete(self.backend)
         except PresetError as error:
@@ -77,7 +77,7 @@ class Form:
         return {}
 
     def estimate(self) -> Estimate:
-        """Return what the run would take on these workers, as the preset itself reckons."""
+        """Estimate the memory of the run on these workers, by the preset's own estimate."""
         if self.preset.estimate is None or self.machine is None or self.mistakes():
             return Estimate(Fit.UNKNOWN)
         values = self.parsed.complete(self.backend)
@@ -87,7 +87,7 @@ class Form:
         return Estimate(fit, memory.peak_bytes, room, memory.change)
 
     def parameters(self) -> tuple[tuple[str, str], ...]:
-        """Return what is to be sent, in the preset's order."""
+        """Return the parameters to send, in the preset's order."""
         names = [parameter.name for parameter in self.preset.parameters]
         return tuple((name, self.texts[name]) for name in names if name in self.texts)
 
@@ -120,7 +120,7 @@ def headless_command(
 
 
 def machine_of(snapshot: Snapshot) -> Machine | None:
-    """Return what a memory estimate needs to know of the workers that are up."""
+    """Describe the workers that are up, for an estimate of memory."""
     up = [worker for worker in snapshot.workers if worker.state.up]
     memory = {
         device.uuid: device.memory_total_bytes

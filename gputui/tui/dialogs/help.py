@@ -103,7 +103,7 @@ def searched(lines: Sequence[Line], wanted: str) -> list[Line]:
 
 
 class Help(Modal[None]):
-    """What can be pressed and typed; `/` searches it, any key that does not move it closes it."""
+    """The keys and commands; `/` searches them, any key that does not move the page closes it."""
 
     AUTO_FOCUS = ""
     DEFAULT_CSS = f"""

@@ -1,4 +1,4 @@
-"""What the screen asks a person: a choice, a number of workers, an answer to the head's question.
+"""Dialogs that ask: a choice, a number of workers, an answer to the head's question.
 
 Each is a modal screen whose result is what was chosen, None for nothing. Escape always changes
 nothing. Texts are shown as they are, without markup, and made harmless.
@@ -118,7 +118,7 @@ def safe_lines(lines: Lines) -> str:
 
 
 class ScaleDialog(Dialog):
-    """How many workers, with what that would do; `+ -` and digits change the number.
+    """Asks for the number of workers, and shows the effect; `+ -` and digits change it.
 
     Its result is the number as text. `preview` says what a number would do.
     """

@@ -1,4 +1,4 @@
-"""What a terminal shows, cell by cell: whole frames in, out only what is not shown yet.
+"""A terminal's cells: takes in whole frames, and returns only what is not shown yet.
 
 Textual sends a changed row from its left edge on, with every colour of it said again; most of its
 cells are as they were. What is sent here goes by style, so that each colour is said once a frame.
@@ -67,7 +67,7 @@ def codes(style: str) -> Iterator[str]:
 
 @lru_cache(maxsize=4096)
 def change(before: str, after: str) -> str:
-    r"""Return what a terminal that writes in one style is sent to write in another.
+    r"""Return the escape sequence that takes a terminal from one style to another.
 
     >>> change("1;38;5;3;48;5;7", "38;5;3;48;5;7"), change("31", ""), change("2", "2;7")
     ('\x1b[22m', '\x1b[m', '\x1b[7m')
@@ -173,7 +173,7 @@ class Cells:
         """Where the frame left the cursor."""
 
     def take(self, frame: str) -> bool:
-        """Take in a frame as Textual writes it; return False for what is none."""
+        """Take in a frame as Textual writes it; return False for anything else."""
         if not FRAME.fullmatch(frame):
             return False
         width, height = self.size
@@ -191,7 +191,7 @@ class Cells:
         return True
 
     def changes(self) -> str:
-        """Return what makes the terminal show what is wanted, and take it as shown.
+        """Return the output that brings the terminal up to date, and take it as shown.
 
         The terminal writes in its own style before and after.
         """
@@ -240,7 +240,7 @@ class Cells:
 
 
 def shortest_move(at: Place | None, to: Place) -> str:
-    r"""Return what takes the cursor to a place from another, None for one that is not known.
+    r"""Return the escape sequence that moves the cursor; `at` is None if its place is not known.
 
     >>> shortest_move(None, (4, 1)), shortest_move((4, 1), (6, 1)), shortest_move((9, 1), (8, 2))
     ('\x1b[2;5H', '\x1b[2C', '\x1b[B\x08')

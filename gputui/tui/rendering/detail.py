@@ -52,7 +52,7 @@ class Graph:
 
 
 def graphs_of(slot: Slot) -> tuple[Graph, ...]:
-    """Return what is drawn of a slot: of its GPU, else of its CPU worker and its host."""
+    """Return the graphs of a slot: of its GPU, else of its CPU worker and its host."""
     if (device := slot.device) is not None:
         return _gpu_graphs(device)
     return _cpu_graphs(slot.workers[0], slot.host) if slot.workers else ()
@@ -191,7 +191,7 @@ def axis(span: Span, width: int) -> Line:
 
 
 def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:
-    """Return what is wrong with a GPU, or nothing."""
+    """Describe the trouble with a GPU in a line, empty without any."""
     device = slot.device
     found = list(alarms)
     if device is not None and device.throttle_reasons:
@@ -202,7 +202,7 @@ def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:
 
 
 def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Line]:
-    """Return what is known of a worker; `since_s` is how long its task group has run."""
+    """Describe a worker; `since_s` is how long its task group has run."""
     state, role = worker_state(worker)
     rss = fmt.memory(worker.rss_bytes, worker.memory_limit_bytes)
     task = fmt.safe(worker.current_task) if worker.current_task else fmt.MISSING
@@ -239,7 +239,7 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
 
 
 def links_line(device: DeviceReading) -> Line:
-    """Return what connects a GPU to the others and to its host; nothing where NVML says nothing.
+    """Describe a GPU's links to the others and to its host; empty if NVML does not report them.
 
     >>> from gputui.readings import Interconnect
     >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
@@ -275,7 +275,7 @@ def process_line(process: DeviceProcess) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is known of a slot but its readings."""
+    """A slot, with everything that its page shows next to its readings."""
 
     slot: Slot
     history: History
@@ -301,7 +301,7 @@ def detail_lines(detail: Detail, width: int, height: int) -> list[Line]:
 
 
 def facts(detail: Detail) -> list[Line]:
-    """Return what there is to say of a slot in words."""
+    """Describe a slot in words."""
     slot = detail.slot
     trouble = trouble_line(slot, detail.alarms)
     lines = [trouble] if trouble else []

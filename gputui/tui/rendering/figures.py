@@ -30,7 +30,7 @@ NUMBER_CELLS = 9
 
 @lru_cache(maxsize=8)
 def figure_of(result_json: str) -> Figure | None:
-    """Return the figure of an ended run's `--json` object, None where there is none to draw."""
+    """Return the figure of an ended run's `--json` object, or None without one."""
     try:
         whole = json.loads(result_json)
         if isinstance(whole.get("figure"), dict):

@@ -194,7 +194,7 @@ def _width(line: Line) -> int:
 
 
 def summary(watched: Watched, width: int) -> list[Line]:
-    """Return what matters most, for a terminal too small for a view."""
+    """Summarise the cluster, for a terminal too small for a view."""
     if watched.snapshot is None:
         return []
     states = Counter(slot.state for slot in watched.slots)

@@ -1,4 +1,4 @@
-"""How the state of a slot is shown: by shape, word and role together, any one of which will do."""
+"""The marks of a slot's state: shape, word and role, each of them enough alone."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from gputui.tui.rendering import format as fmt
 
 @dataclass(frozen=True, slots=True)
 class SlotMark:
-    """How a state is shown: by letter, shape and role together."""
+    """A state's letter, shape and role."""
 
     shape: str
     role: str

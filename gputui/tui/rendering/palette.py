@@ -136,11 +136,11 @@ class Palette:
         )
 
     def style(self, role: str) -> Style:
-        """Return a role's style; that of plain text where there is none such."""
+        """Return a role's style; an unknown role has that of plain text."""
         return self.styles.get(role, Style.null())
 
     def under_cursor(self, style: Style | None) -> Style:
-        """Return what a style becomes on the line under the cursor: one colour behind it all."""
+        """Return a style as it is on the line under the cursor: one colour behind it all."""
         style = style or Style.null()
         if "bar" in (style.meta or ()):
             return style

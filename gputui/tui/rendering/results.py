@@ -1,4 +1,4 @@
-"""What there is to say of a run, in lines: parameters, times, each number of its result. Pure."""
+"""Describe a run in lines: parameters, times, each number of its result. Pure."""
 
 import json
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class RunRow:
 
 
 def run_lines(row: RunRow, width: int, story: Story | None = None, command: str = "") -> list[Line]:
-    """Return what there is to say of a run, in lines that are no wider.
+    """Describe a run, in lines that are no wider.
 
     `command` is what runs the same in a shell, "" for none that is worth a line.
     """
@@ -115,7 +115,7 @@ def _story(story: Story, width: int) -> list[Line]:
 
 
 def result_lines(result_json: str, width: int) -> list[Line]:
-    """Return an ended run's result as `--run` prints it, no wider; nothing where there is none."""
+    """Return an ended run's result as `--run` prints it, no wider; nothing without a result."""
     try:
         ended = json.loads(result_json or "{}")
         said = result_text(ended["result"], ended.get("units"), width)

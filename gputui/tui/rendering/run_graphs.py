@@ -1,4 +1,4 @@
-"""What all GPUs, or CPU workers, did while a run went on, as graphs next to each other. Pure."""
+"""Graphs of all GPUs, or CPU workers, during a run, next to each other. Pure."""
 
 from collections.abc import Sequence
 

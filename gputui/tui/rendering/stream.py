@@ -17,7 +17,7 @@ MOST_PREFIXES = 250
 
 @dataclass(slots=True)
 class Lane:
-    """What one worker did, by column of time modulo `KEPT`."""
+    """One worker's activity, by column of time modulo `KEPT`."""
 
     codes: bytearray = field(default_factory=lambda: bytearray(KEPT))
     filled: bytearray = field(default_factory=lambda: bytearray(KEPT))

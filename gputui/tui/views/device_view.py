@@ -53,7 +53,7 @@ class DetailPane(Pane):
 
 
 def detail_of(watched: Watched, slot: Slot, span: Span) -> Detail:
-    """Return what is known of a slot."""
+    """Gather all that the page of a slot shows."""
     assert watched.snapshot is not None
     now = watched.snapshot.taken_at
     kinds: Sequence[str] = watched.alarms.by_subject().get(slot.key, ())
@@ -158,7 +158,7 @@ class DevicePanel(Vertical):
 
 
 def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
-    """Return what holds memory on a slot's device; of a CPU worker, the worker itself."""
+    """Return the processes on a slot's device; for a CPU worker, the worker itself."""
     if slot.device is not None:
         return slot.device.processes
     return [

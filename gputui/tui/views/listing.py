@@ -63,10 +63,10 @@ class Listing(View, Generic[T]):
 
     @abstractmethod
     def key(self, value: T) -> str:
-        """Return what a value is known by."""
+        """Return a value's key."""
 
     def about(self, value: T, width: int, height: int) -> list[Line]:
-        """Return what is known of the value under the cursor, for so much room."""
+        """Describe the value under the cursor, in so much room."""
         return []
 
     def is_old(self, value: T) -> bool:

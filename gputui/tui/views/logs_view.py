@@ -93,7 +93,7 @@ class LogsView(View):
         self.pane.move()
 
     def find(self, forward: bool) -> None:
-        """Go to the next match; say so when there is none."""
+        """Go to the next match; say so if no line matches."""
         if not self.pane.search_text:
             self.screen_app.say("nothing to search for; :search TEXT")
         elif not self.pane.find(forward):

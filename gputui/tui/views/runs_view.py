@@ -150,7 +150,7 @@ class RunsView(Listing[RunRow]):
         return [*lines, (), *gpus] if gpus else lines
 
     def _gpus(self, value: RunRow, width: int) -> list[Line]:
-        """Return what the GPUs did meanwhile; what is over is looked up once."""
+        """Draw the GPUs during a run; of a run that has ended, once."""
         if not self._is_here(value.run):
             return []
         watched, ended = self.screen_app.watched, value.run.ended_at

@@ -75,7 +75,7 @@ START_COLUMNS: tuple[Column[StartRow], ...] = (
 
 
 def state_word(host: HostStatus) -> str:
-    """Return what a host's state is called."""
+    """Return the word for a host's state."""
     return host_mark(host).word or host.state.value
 
 
@@ -87,7 +87,7 @@ def urgency(host: HostStatus) -> int:
 
 
 def evidence(host: HostStatus, width: int) -> list[Line]:
-    """Return what is known of a host's trouble, whole: why, the hint, what was printed."""
+    """Describe a host's trouble in full: the reason, the hint, its last lines."""
     mark = host_mark(host)
     stage = f" while {host.failed_stage}" if host.failed_stage else ""
     lines: list[Line] = [
@@ -107,7 +107,7 @@ def evidence(host: HostStatus, width: int) -> list[Line]:
 
 
 def _found(host: HostStatus) -> list[str]:
-    """Return what the agent of a host has found there so far."""
+    """Describe what a host's agent has found so far."""
     kinds = Counter((device.name, device.memory_total_bytes) for device in host.devices)
     gpus = [f"{count} × {name}, {fmt.size(total)} each" for (name, total), count in kinds.items()]
     read = host.reading
@@ -155,7 +155,7 @@ class StartView(Listing[StartRow]):
             self.table.select(next(iter(self._values)))
 
     def about(self, value: StartRow, width: int, height: int) -> list[Line]:
-        """Return what is known of the host under the cursor, then of all others that failed."""
+        """Describe the host under the cursor, then all others that failed."""
         chosen = value.host
         others = (row.host for row in self._values.values() if row.host is not chosen)
         shown = [chosen, *(host for host in others if not urgency(host))]

@@ -82,7 +82,7 @@ def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Lin
 
 
 def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette, width: int) -> Line:
-    """Return what each mark that is in sight stands for, each whole."""
+    """Return the legend of the marks in sight, each whole."""
     parts: list[Part] = [("TASK STREAM", "heading"), ("  ✖ ", "bad"), ("failed", "dim")]
     for code in sorted(set(seen) - {IDLE, ERRED}):
         number = code - FIRST_PREFIX

@@ -1,4 +1,4 @@
-"""What the frame asks of a view, and what it gives: the contract of `tui/views/`.
+"""The contract between the frame and a view, for `tui/views/`.
 
 The frame makes a view when it is first visited, calls `show` whenever there is something new to
 draw while it is in sight, and hands it every unasked message whether in sight or not.
@@ -49,14 +49,14 @@ class View(Widget):
         """Take an unasked message (`LogLines`, `EventHappened`, …), in sight or not."""
 
     def crumbs(self) -> Line:
-        """Return what is shown, for the line below the body: filter, order, how many."""
+        """Describe the rows in sight, for the line below the body: filter, order, how many."""
         return ()
 
     def go_to(self, key: str) -> None:
         """Show what bears this key: a host, a worker, a run, a GPU's slot."""
 
     def targets(self) -> tuple[str, ...]:
-        """Return what a change is meant for: keys of workers, slots or hosts that are marked,
+        """Return the targets of a change: keys of workers, slots or hosts that are marked,
         else the one under the cursor."""
         return ()
 
@@ -69,7 +69,7 @@ class View(Widget):
         """Show only what matches a filter, all with ""; raises FilterError."""
 
     def filter(self, text: str) -> str:
-        """Take a filter's text; return what is wrong with it, or ""."""
+        """Take a filter's text; return its mistake, or ""."""
         try:
             self.narrow(text.strip())
         except FilterError as error:

@@ -1,1 +1,1 @@
-"""What the views are made of: panes drawn by line, tables, logs, bars, plots."""
+"""The widgets of the views: panes drawn by line, tables, logs, bars, plots."""

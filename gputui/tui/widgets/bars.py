@@ -71,7 +71,7 @@ def key_at(line: Line, x: int) -> str:
 
 
 class TopBars(Vertical):
-    """How the cluster is, the fleet's totals, and a banner while something is wrong."""
+    """The cluster's state, the fleet's totals, and a banner while something is wrong."""
 
     DEFAULT_CSS = "TopBars { height: auto; }"
 
@@ -123,7 +123,7 @@ class TopBars(Vertical):
 
 
 class BottomBars(Vertical):
-    """What the view shows, or what was just said; and the keys that can be pressed."""
+    """The view's state or the last message, and the keys that can be pressed."""
 
     DEFAULT_CSS = "BottomBars { height: auto; }"
 

@@ -27,7 +27,7 @@ class HostCells:
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Where the cells are: lines of blocks, each after its label, or the line after a range."""
+    """The places of the cells: lines of blocks, each after its label, or the line after a range."""
 
     lines: tuple[tuple[HostCells, ...], ...]
     cell: int
@@ -116,7 +116,7 @@ def _in_lines(
 
 
 def range_label(blocks: Sequence[HostCells], width: int) -> str:
-    """Return what stands before a line of several hosts.
+    """Return the label before a line of several hosts.
 
     >>> range_label([HostCells(f"node-{number:03}", ()) for number in (1, 2, 14)], 14)
     'node-001–014  '

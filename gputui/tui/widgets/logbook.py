@@ -27,7 +27,7 @@ LONGEST_LINE = 4_000
 
 
 class Level(StrEnum):
-    """How serious a line sounds."""
+    """A line's level, by its words."""
 
     PLAIN = "plain"
     WARNING = "warning"
@@ -216,7 +216,7 @@ class Pager:
 
     @property
     def count(self) -> int:
-        """How many lines match."""
+        """The number of lines that match."""
         return len(self._numbers)
 
     @property
@@ -232,7 +232,7 @@ class Pager:
 
     @property
     def below(self) -> int:
-        """How many matching lines lie below those seen."""
+        """The number of matching lines below those in sight."""
         return max(0, self.count - self.top - self.height)
 
     def visible(self) -> list[LogLine]:

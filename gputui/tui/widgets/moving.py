@@ -15,11 +15,11 @@ MOVES: list[BindingType] = [
 
 
 class Moving:
-    """What a widget does whose `BINDINGS` are `MOVES`."""
+    """The actions of a widget whose `BINDINGS` are `MOVES`."""
 
     @property
     def rows_seen(self) -> int:
-        """How many rows are seen at once."""
+        """The number of rows in sight."""
         raise NotImplementedError
 
     def action_move(self, rows: int) -> None:

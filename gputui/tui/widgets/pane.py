@@ -77,7 +77,7 @@ class Drawing(Widget):
 
     @property
     def brush(self) -> Brush:
-        """What lines are drawn with, for as long as the widget's style stays."""
+        """The brush of this pane's lines, for as long as the widget's style stays."""
         if self._brush is None:
             self._brush = Brush(Palette.of(self.app), self.rich_style)
         return self._brush

@@ -30,7 +30,7 @@ Take = Callable[[str], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What the line is used for now."""
+    """The uses of the line."""
 
     mark: str
     """What stands before the line, and after a space what is said of it while it is empty."""

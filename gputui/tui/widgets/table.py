@@ -77,7 +77,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
 
     @property
     def rows_seen(self) -> int:
-        """How many rows there is room for."""
+        """The number of rows that fit."""
         return max(0, self.scrollable_content_region.height - HEADING)
 
     def show(self, heading: Line, keys: Sequence[str], draw: Draw) -> None:

@@ -1,4 +1,4 @@
-"""How arrays move between workers of one host: by handle, not through the connection.
+"""Move arrays between workers of one host: by handle, not through the connection.
 
 Control stays on Dask's comm, over mutual TLS. Where both ends of a `get_data` between two workers
 are on one host, `comm` has the owner's values packed (`packing`): a large host buffer goes as a

@@ -51,7 +51,7 @@ _threads = ThreadPoolExecutor(THREADS, "gputui-transfers")
 
 @dataclass(frozen=True, slots=True)
 class AsBytes:
-    """What a reader says that cannot put together what was lent."""
+    """The answer of a reader that cannot put together a value that was lent."""
 
     maps_device: bool
     """Whether it may be lent device memory again."""
@@ -59,7 +59,7 @@ class AsBytes:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What goes in the place of a value."""
+    """Sent in the place of a value that is lent."""
 
     ticket: Ticket
     packed: Packed
@@ -67,7 +67,7 @@ class Lent:
 
 @dataclass(slots=True)
 class Side:
-    """What this process has for all its comms."""
+    """This process's end of all its comms."""
 
     page: Page
     location: Location
@@ -76,7 +76,7 @@ class Side:
     """Readers that cannot map this process's device memory."""
 
     def exporter(self, there: Location, address: str | None) -> Exporter | None:
-        """Return what lends device memory to a reader; None where that cannot be."""
+        """Return the exporter of device memory to a reader; None if the reader cannot map it."""
         on_device = self.location.device and there.device
         if address is None or not on_device or there in self.not_mapping:
             return None
@@ -107,7 +107,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
     """As reader, as long as what comes next answers a get_data: what it offered."""
 
     def handshake_info(self) -> dict[str, Any]:
-        """Return what Dask says of this end, and where it is."""
+        """Return Dask's own handshake, and this end's location."""
         assert _side
         return {**super().handshake_info(), "gputui": _side.location.described()}
 

@@ -24,7 +24,7 @@ _taking = threading.local()
 
 
 def reducer(kind: type) -> "Callable[[Any, Lender], Any] | None":
-    """Return what takes an array of this type apart; None for all other types."""
+    """Return the function that takes an array of this type apart; None for all other types."""
     if kind.__module__.startswith("cudf.") and hasattr(kind, "device_serialize"):
         return _reduce_cudf
     return _REDUCERS.get((kind.__module__, kind.__name__))

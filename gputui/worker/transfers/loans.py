@@ -1,4 +1,4 @@
-"""What an owner lends: held until the reader has it, and marked as held where the reader looks.
+"""Loans of an owner: held until the reader has them, and marked as held where it looks.
 
 Each worker has one page of words that its readers map. A loan has a word there from the moment it
 is made until before anything of it is released, so that a reader who finds the word after its copy
@@ -61,7 +61,7 @@ class Page:
 
 @dataclass(slots=True)
 class Loan:
-    """What one message lends; `release` frees it, once."""
+    """The values that one message lends; `release` frees them, once."""
 
     page: Page
     slot: int

@@ -1,4 +1,4 @@
-"""Where a worker is, as it says in Dask's handshake, and what of its memory can be reached.
+"""A worker's location, as Dask's handshake carries it, and which of its memory can be reached.
 
 Two processes reach each other's memory files where they see each other's /proc: on one boot of
 one kernel, in one PID namespace, as one user. CUDA's handles need one IPC namespace, too; two
@@ -44,7 +44,7 @@ class Location:
 
     @classmethod
     def parse(cls, said: object) -> Self | None:
-        """Return what the other end of a comm says in its handshake; None where it says nothing."""
+        """Parse a location from a comm's handshake; return None if the other end sends none."""
         if not isinstance(said, dict):
             return None
         values: dict[str, Any] = {name: said.get(name) for name in cls.__dataclass_fields__}

@@ -30,7 +30,7 @@ MOST_FILES = 128
 
 
 class DamagedError(OSError):
-    """What arrived is not what was lent, by its checksum."""
+    """A value that arrived differs, by its checksum, from the one that was lent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class MappedFiles:
                 self.drop((mapped,))
 
     def offered(self) -> dict[int, MappedFile]:
-        """Return what owners may copy into, by descriptor; not kept until it is given back."""
+        """Return the files that owners may copy into, by descriptor; not kept until given back."""
         found: list[MappedFile] = []
         with self._lock:
             while self._kept and len(found) < MOST_OFFERED:
@@ -197,7 +197,7 @@ def put(buffer: memoryview) -> int:
 
 
 class Places:
-    """Where an owner may put buffers so that the reader has them at once."""
+    """The files in which an owner may put buffers, so that the reader has them at once."""
 
     def __init__(self, reader: Location, offers: list[Offer]) -> None:
         self._reader = reader
@@ -205,7 +205,7 @@ class Places:
 
     @classmethod
     def parse(cls, reader: Location, said: object) -> Self:
-        """Return what a reader offers; nothing where it says anything else."""
+        """Parse a reader's offers; leave out anything else."""
         offers = []
         for each in said if isinstance(said, list | tuple) else ():
             numbers = tuple(each) if isinstance(each, list | tuple) else ()

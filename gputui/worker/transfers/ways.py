@@ -1,10 +1,10 @@
-"""Which way the last value came that another worker had: what the preset `transfer` reports."""
+"""The way by which the last value came from another worker: reported by preset `transfer`."""
 
 from enum import StrEnum
 
 
 class Way(StrEnum):
-    """How a value gets from worker to worker."""
+    """The ways of a value from worker to worker."""
 
     CONNECTION = "connection"
     """As bytes over Dask's comm."""

@@ -192,7 +192,7 @@ class FleetView(View):
         return self.heat.cursor if self.zoom is Zoom.HEAT else self.table.cursor
 
     def targets(self) -> tuple[str, ...]:
-        """Return what is marked, else what is under the cursor."""
+        """Return the marked keys, else the one under the cursor."""
         if self.selection.marked:
             return tuple(sorted(self.selection.marked))
         return (self.cursor,) if self.cursor else ()

@@ -187,7 +187,7 @@ BY_KEY = {column.key: column for column in COLUMNS}
 
 
 def columns_named(names: Iterable[str]) -> tuple[Column[Slot], ...]:
-    """Return the columns of these names; all where none is known."""
+    """Return the columns of these names, or all columns if no name is known."""
     return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
 
 

@@ -49,7 +49,7 @@ class GpuRows:
         self.columns = fitting(columns, width - self._name_width - 2)
 
     def _name(self, slot: Slot) -> str:
-        """Return what a slot is called where its host's name is above it, or is not."""
+        """Return a slot's name: without its host if that stands above it."""
         return slot.label if self._grouped else slot.key
 
     @property
@@ -85,7 +85,7 @@ class GpuRows:
         return [(fitted(text, width), role)]
 
     def _what(self, slot: Slot) -> Part:
-        """Return what is wrong with a slot, else what runs on it."""
+        """Describe the trouble with a slot, else the task that runs on it."""
         kinds = self._selection.alarms.get(slot.key, ())
         if slot.foreign and slot.device is not None:
             other = next(each for each in slot.device.processes if each.owner is not Owner.OURS)

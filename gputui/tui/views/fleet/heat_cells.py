@@ -27,7 +27,7 @@ MARKED = (SlotState.IDLE, SlotState.BUSY, SlotState.FOREIGN)
 
 
 class HeatMetric(StrEnum):
-    """What the cells show."""
+    """The metrics that cells can show."""
 
     UTILIZATION = "UTIL"
     MEMORY = "MEM"
@@ -53,7 +53,7 @@ ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class HeatLook:
-    """What the cells are drawn from, apart from the slots."""
+    """The choices by which cells are drawn, apart from the slots."""
 
     metric: HeatMetric
     now: float
@@ -116,7 +116,7 @@ class HeatLook:
         return self.on_ramp(sum(known) / len(known) if known else None)
 
     def legend(self) -> Line:
-        """Return what the cells stand for."""
+        """Return the legend of the cells."""
         low, high = ENDS[self.metric]
         ramp: list[Part] = [self.on_ramp((step + 0.5) / HEATS) for step in range(HEATS)]
         return [

@@ -267,7 +267,7 @@ def group_row(
 
 
 def models(slots: Sequence[Slot]) -> str:
-    """Return what GPUs these are, each model once.
+    """Name the models of these GPUs, each once with its number.
 
     >>> models([])
     ''

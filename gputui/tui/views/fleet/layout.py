@@ -1,4 +1,4 @@
-"""Where the fleet's parts go in a given room: a rail at the right, a pane below, or neither. Pure.
+"""Lay out the fleet's parts in a given room: a rail at the right, a pane below, or neither. Pure.
 
 A screen is never blank while GPUs exist: what the rows leave free goes to the GPU under the
 cursor, below them, or in a rail where they fill a wide page.

@@ -60,7 +60,7 @@ def outliers(
     history: History,
     before: Collection[str] = (),
 ) -> list[Outlier]:
-    """Return what has an alarm, then what strays; `before` are those that strayed already."""
+    """Return the slots with an alarm, then those that stray; `before` strayed already."""
     found = [
         Outlier(key, ", ".join(kinds), "bad" if kinds[0] in SERIOUS else "warn")
         for key, kinds in alarms.items()

@@ -1,4 +1,4 @@
-"""Which slots of the fleet are shown, and in what order: filter, order, folded hosts, marks.
+"""The slots in sight, and their order: filter, order, folded hosts, marks.
 
 Pure: it takes in what was watched and answers the fleet's view.
 """
@@ -85,7 +85,7 @@ def _percent(fraction: float | None) -> float | None:
 
 
 class Zoom(StrEnum):
-    """How close the fleet is looked at."""
+    """The zooms of the fleet."""
 
     GPU = "gpu"
     HOST = "host"
@@ -152,7 +152,7 @@ class Selection:
     def _and_alarms(
         self, fields: Fields[Row], subjects_of: Callable[[Row], Iterable[str]]
     ) -> Fields[Row]:
-        """Return what can be asked for, and what is the matter with these subjects."""
+        """Return these fields, and a field for the alarms of a row's subjects."""
 
         def alarm(row: Row) -> str:
             return ", ".join(
@@ -206,7 +206,7 @@ class Selection:
         return on_gpus(self.slots.values())
 
     def described(self, key: str | None) -> Line:
-        """Return what is under the cursor in words: a slot, or a host."""
+        """Describe the slot or host under the cursor."""
         slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
         if host is not None:
             state, role = host_state(host, self.now)
@@ -223,7 +223,7 @@ class Selection:
 
     @property
     def size(self) -> Part:
-        """How much is shown."""
+        """The number of rows in sight."""
         slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
