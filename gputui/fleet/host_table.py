@@ -5,6 +5,7 @@ The fleet makes them; each reaches its agent by itself.
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from gputui.fleet.addresses import HostAddress, is_loopback
 from gputui.fleet.checks import chosen_devices
@@ -46,6 +47,10 @@ class HostTable(Mapping[str, FleetHost]):
         """Second lines for one machine."""
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
+        self._first: dict[str, str] = {}
+        """GPU → the host that reported it first."""
+        self._shared = False
+        """Whether two hosts report one GPU: containers of one machine, say, which share it out."""
 
     def __getitem__(self, name: str) -> FleetHost:
         return self._hosts[name]
@@ -58,8 +63,22 @@ class HostTable(Mapping[str, FleetHost]):
 
     @property
     def statuses(self) -> tuple[HostStatus, ...]:
-        """Every host as it is now."""
-        return tuple(self._doubles.get(name) or each.status for name, each in self.items())
+        """Every host as it is now, each GPU on one of them."""
+        statuses = tuple(self._doubles.get(name) or each.status for name, each in self.items())
+        return tuple(self._each_gpu_once(statuses)) if self._shared else statuses
+
+    def _each_gpu_once(self, statuses: Iterable[HostStatus]) -> Iterator[HostStatus]:
+        """Leave a GPU to the host that it is chosen on, else to the first that reports it."""
+        seen: set[str] = set()
+        for status in statuses:
+            own = tuple(
+                device
+                for device in status.devices
+                if self._owners.get(device.uuid, status.name) == status.name
+                and device.uuid not in seen
+            )
+            seen |= {device.uuid for device in own}
+            yield status if len(own) == len(status.devices) else replace(status, devices=own)
 
     @property
     def readings(self) -> dict[str, WorkerReading]:
@@ -145,6 +164,9 @@ class HostTable(Mapping[str, FleetHost]):
             self._fail_double(owner, reason)
             failed = owner, reason
         self._owners |= {device.uuid: host.name for device in chosen_devices(host.host, host.facts)}
+        for device in host.facts.devices:
+            first = self._first.setdefault(device.uuid, host.name)
+            self._shared = self._shared or first != host.name
         return failed
 
     def _fail_double(self, fleet_host: FleetHost, reason: str) -> None:
@@ -200,6 +222,8 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             names = (worker.name for worker in running)
     if len(devices) > MAX_DEVICES:
         return f"its agent reports {len(devices)} GPUs"
+    if len({device.uuid for device in devices}) < len(devices):
+        return "its agent reports one GPU twice"
     for name in names:
         if name.rpartition(":")[0] != host:
             return f"its agent reports {name!r}, which is no worker of this host"

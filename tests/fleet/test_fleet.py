@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_agent import exited
+from gputui.hosts import Host
 from gputui.protocol.agent import (
     Credentials,
     FromAgent,
@@ -207,6 +209,19 @@ async def test_a_gpu_does_not_change_hands_once_its_host_was_ready(begin: Begin)
     one.fleet.retry(["h0"])
     await one.until(lambda: "same machine as h1" in refused(one, "h0"))
     assert one.fleet.host_statuses[1].state is HostState.READY
+
+
+async def test_a_gpu_that_two_hosts_share_is_shown_on_the_one_it_is_chosen_on(
+    begin: Begin,
+) -> None:
+    one = begin(0)
+    for name, gpus in (("here", ("0",)), ("there", ("1",))):
+        one.agent(name).gpus = [SimulatedGpu(label, f"GPU-{label}") for label in "012"]
+        one.fleet.add_hosts([Host(name, gpus=gpus)])
+    await one.up(2)
+    shown = {host.name: [gpu.uuid for gpu in host.devices] for host in one.fleet.host_statuses}
+    assert sorted(shown["here"] + shown["there"]) == ["GPU-0", "GPU-1", "GPU-2"]
+    assert "GPU-0" in shown["here"] and "GPU-1" in shown["there"]
 
 
 async def test_credentials_are_sent_to_hosts_that_are_accepted_only(begin: Begin) -> None:

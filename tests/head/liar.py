@@ -144,6 +144,12 @@ def telemetry_without_end() -> None:
         write(line)
 
 
+def one_gpu_twice() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(telemetry(OWN_GPU, OWN_GPU))
+
+
 def thousands_of_gpus() -> None:
     start_agent(OWN_GPU)
     until(b'["Credentials"')

@@ -40,6 +40,7 @@ FAILED = {
     liar.readings_of_a_gpu_of_another_host: "GPU-of-another, a GPU of ssh3",
     liar.a_gpu_of_another_host_in_later_facts: "the same machine as ssh3",
     liar.thousands_of_gpus: "its agent reports 8000 GPUs",
+    liar.one_gpu_twice: "its agent reports one GPU twice",
     liar.events_without_end: "its agent reports more than 100 events a second",
 }
 """What fails a host that was accepted, and the reason."""
@@ -134,6 +135,7 @@ async def watched(head: tuple[HeadProcess, str], scripts: Path) -> AsyncIterator
                 cluster.snapshot
                 and cluster.snapshot.workers_up == 1
                 and states(cluster) == {HONEST: HostState.READY, OWNER: HostState.READY}
+                and all(h.read_at for h in cluster.snapshot.hosts if h.name == HONEST)
             )
         )
         watched = Watched(cluster, scripts)
