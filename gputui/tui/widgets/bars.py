@@ -1,4 +1,8 @@
-"""The lines around the body: status and banner above it; below it what is shown, and the keys."""
+"""The lines around the body: status and banner above it; below it what is shown, and the keys.
+
+The keys are one line of text: Textual's `Footer` mounts a widget for each, 32 ms whenever a key
+begins or ceases to do something, as it does with most moves of the cursor.
+"""
 
 import time
 from collections.abc import Collection, Iterable
