@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gputui import run
 from gputui.cluster import security
@@ -174,8 +174,12 @@ def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
     Of a run that was started on the screen nobody sees either.
     """
     stream = sys.stderr if ongoing.request.as_json else sys.stdout
-    with NotedStream(stream, ongoing.recording.note) as noted, contextlib.redirect_stdout(noted):
-        yield
+    noted = NotedStream(stream, ongoing.recording.note)
+    with contextlib.redirect_stdout(cast(TextIO, noted)):
+        try:
+            yield
+        finally:
+            noted.finish()
 
 
 def _put_out(

@@ -18,6 +18,8 @@ from gputui.snapshot import RunState
 
 MOST_BYTES = 10 * 2**20
 """What is written to a log past this is left out: a task may print without end."""
+ROOM_AT_END = 2**16
+"""How a run ended is written all the same."""
 
 
 class Recording:
@@ -61,8 +63,9 @@ class Recording:
             return
         self._end_stage()
         self.record = ended(self.record, state, timings=self._timings, **outcome)
-        self.note(*_traceback(outcome.get("error")))
-        self.note(*f"{state} {self.record.error}".rstrip().splitlines())
+        said = f"{state} {self.record.error}".rstrip().splitlines()
+        with self._writing():
+            self._log.write_last(*_traceback(outcome.get("error")), *said)
         with self._writing():
             write_last(self.record)
 
@@ -104,11 +107,20 @@ class RunLog:
             return
         stamp = _stamp(time.time() if at is None else at)
         text = "".join(f"{stamp}  {line}\n" for line in lines)
-        self._room -= len(text)
-        full = "" if self._room > 0 else f"{stamp}  this log is full\n"
+        room, self._room = self._room, self._room - len(text)
+        if self._room <= 0:
+            text = text[:room].rstrip("\n") + f"\n{stamp}  this log is full\n"
+        self._append(text)
+
+    def write_last(self, *lines: str) -> None:
+        """Write lines, full or not; raises OSError."""
+        self._room = max(self._room, ROOM_AT_END)
+        self.write(*lines)
+
+    def _append(self, text: str) -> None:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text + full)
+            file.write(text)
 
 
 def _stamp(moment: float) -> str:

@@ -1,0 +1,97 @@
+"""What a preset prints, as its run's log has it."""
+
+import io
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from gputui.run.noted_stream import LONGEST, NotedStream
+from gputui.run.recording import MOST_BYTES, RunLog
+
+
+class Both:
+    """A noted stream, what it wrote, and what it noted."""
+
+    def __init__(self) -> None:
+        self.written = io.StringIO()
+        self.noted: list[str] = []
+        self.stream = NotedStream(self.written, lambda *lines: self.noted.extend(lines))
+
+    def print_often(self, name: str) -> None:
+        for _ in range(5000):
+            print(name, name, file=self.stream)
+
+
+@pytest.mark.parametrize(
+    ("texts", "noted"),
+    [
+        (("a\nb", "c\n", "d"), ["a", "bc", "d"]),
+        (("a\r\n", "b\r", "\n"), ["a", "b"]),
+        (("10 %\r", "20 %\r", "done\n"), ["done"]),
+        (("\r10 %", "\r2", "0 %"), ["20 %"]),
+        (("10 %\rdone\nnext\rlast\n",), ["done", "last"]),
+        (("", "\n"), [""]),
+    ],
+)
+def test_lines_are_noted_as_a_terminal_shows_them(texts: tuple[str, ...], noted: list[str]) -> None:
+    both = Both()
+    both.stream.writelines(texts)
+    both.stream.finish()
+    assert (both.noted, both.written.getvalue()) == (noted, "".join(texts))
+
+
+@pytest.mark.parametrize("text", [".", "\r30 %", "x" * LONGEST])
+def test_a_line_without_an_end_is_bounded(text: str) -> None:
+    both = Both()
+    for _ in range(40_000 if len(text) < LONGEST else 3):
+        both.stream.write(text)
+    assert sum(map(len, both.stream._begun[threading.get_ident()].pieces)) <= LONGEST
+    both.stream.finish()
+    assert both.noted == [text.strip("\r") if "\r" in text else both.written.getvalue()[:LONGEST]]
+
+
+def test_threads_have_lines_of_their_own() -> None:
+    both = Both()
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(
+                target=lambda n=n: [print(n, n, file=both.stream) for _ in range(5000)]
+            )
+            for n in "abcd"
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval_s)
+    assert Counter(both.noted) == {f"{n} {n}": 5000 for n in "abcd"}
+
+
+def test_in_a_task_it_is_the_output_there() -> None:
+    assert cloudpickle.loads(cloudpickle.dumps(Both().stream)) is sys.stdout
+
+
+def test_it_is_the_stream_in_all_else() -> None:
+    stream = NotedStream(sys.__stdout__, print)
+    for name in ("encoding", "errors", "isatty", "fileno", "writable"):
+        assert getattr(stream, name) == getattr(sys.__stdout__, name)
+
+
+def test_how_a_run_ended_is_in_a_log_that_is_full(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "log.txt")
+    log.write("x" * (MOST_BYTES + 1))
+    log.write("left out")
+    log.write_last("failed no memory")
+    lines = (tmp_path / "log.txt").read_text().splitlines()
+    assert [line.partition("  ")[2] for line in lines[1:]] == [
+        "this log is full",
+        "failed no memory",
+    ]
+    assert len(lines[0]) <= MOST_BYTES
