@@ -407,9 +407,29 @@ def test_after_a_run_as_many_records_are_kept_as_is_set_and_a_wrong_setting_remo
         remove_old_runs()
     assert "gputui.runs.kept" in capsys.readouterr().err
     assert len(records.recorded()) == 3
-    with dask.config.set({"gputui": {"runs": {"kept": 1}}}):
+    with dask.config.set({"gputui": {"runs": {"kept": 0}}}):
         remove_old_runs()
     assert [each.id[:8] for each in records.recorded()] == ["20260103"]
+
+
+def test_the_run_that_ended_last_is_the_newest_whenever_it_began() -> None:
+    long_one, short_one = (recording(id=f"2026010{day}-120000-svd-0a1b") for day in (1, 2))
+    for one in (short_one, long_one):
+        one.end(RunState.DONE)
+    records.prune(1)
+    assert [each.id for each in records.recorded()] == [long_one.record.id]
+
+
+@pytest.mark.parametrize("fault", [OSError(116, "Stale file handle"), KeyboardInterrupt()])
+def test_records_that_cannot_be_removed_change_nothing_of_how_a_run_ended(
+    fault: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stale(kept: int) -> None:
+        raise fault
+
+    monkeypatch.setattr("gputui.run.prune", stale)
+    remove_old_runs()
+    assert ("Stale file handle" in capsys.readouterr().err) == isinstance(fault, OSError)
 
 
 def test_bars_on_a_logarithmic_scale_begin_at_a_power_of_ten_and_bear_their_numbers() -> None:

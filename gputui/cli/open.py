@@ -48,18 +48,24 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     try:
         return run_until_interrupted(running)
     finally:
+        interrupt_on_signals()
         remove_old_runs()
 
 
 def remove_old_runs() -> None:
-    """Remove the oldest records, now that no thread imports what the settings are read with."""
+    """Remove the oldest records, now that no thread imports what the settings are read with.
+
+    The newest one stays until the next run, whatever is set. Nothing here changes how a run ended.
+    """
     from gputui import run
     from gputui.settings import load_settings
 
     try:
-        run.prune(load_settings().runs_kept)
-    except UsageError as error:
+        run.prune(max(1, load_settings().runs_kept))
+    except (UsageError, OSError) as error:
         print(f"gputui: no earlier run was removed: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        pass
 
 
 def _prepared(

@@ -209,14 +209,24 @@ def write_last(record: RunRecord) -> None:
 
 
 def prune(kept: int) -> None:
-    """Remove the oldest records beyond so many, with their logs; a run that goes on stays.
+    """Remove the records beyond so many that were written first; a run that goes on stays.
 
-    Their ids begin with their time, so only those that may go are read.
+    Only those that may go are read. Raises OSError.
     """
-    paths = sorted(runs_dir().glob(f"*/{FILE}"), reverse=True)
-    for record in map(_read, paths[kept:]):
-        if record is not None and record.state.ended:
-            shutil.rmtree(record.folder, ignore_errors=True)
+    paths = list(runs_dir().glob(f"*/{FILE}"))
+    if len(paths) > kept:
+        paths.sort(key=_written_at, reverse=True)
+        for record in map(_read, paths[kept:]):
+            if record is not None and record.state.ended:
+                shutil.rmtree(record.folder, ignore_errors=True)
+
+
+def _written_at(path: Path) -> tuple[float, str]:
+    """Return when a record was written, and its id, which is by the clock of a time zone."""
+    try:
+        return path.stat().st_mtime, path.parent.name
+    except FileNotFoundError:  # another run removes it
+        return 0.0, ""
 
 
 def recorded() -> tuple[RunRecord, ...]:
