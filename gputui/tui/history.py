@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from gputui.readings import DeviceReading
 from gputui.series import (
+    COARSE_S,
     FINE_S,
     METRICS,
     MISSING,
@@ -142,9 +143,11 @@ class History:
     def _open(self, taken: "HistoryTaken") -> None:
         """Unpack what the head kept of a host."""
         raw, width = unpack(taken.values), len(taken.keys) * len(METRICS)
-        since = math.ceil(max(0.0, taken.fine_at - self._began_at) / FINE_S)
-        before = max(0, taken.fine_rows - since)
-        fine, coarse = raw[: before * width], raw[taken.fine_rows * width :]
+        fine_since = math.ceil(max(0.0, taken.fine_at - self._began_at) / FINE_S)
+        coarse_since = round(max(0.0, taken.coarse_at - self._began_at) / COARSE_S)
+        fine, coarse = raw[: taken.fine_rows * width], raw[taken.fine_rows * width :]
+        fine = fine[: max(0, taken.fine_rows - fine_since) * width]
+        coarse = coarse[: max(0, taken.coarse_rows - coarse_since) * width]
         for place, key in enumerate(taken.keys):
             begins = range(place * len(METRICS), (place + 1) * len(METRICS))
             self._unopened.pop(key or taken.host, None)

@@ -141,6 +141,20 @@ def test_what_a_head_kept_since_the_first_snapshot_is_not_shown_twice(
     assert history.steps("a", UTIL, Span.HOUR, 360) == [40]
 
 
+@pytest.mark.parametrize(("late_s", "kept"), [(-3, 3), (2, 3), (10, 2), (13, 2), (30, 0), (90, 0)])
+def test_what_a_head_kept_of_the_hour_since_the_first_snapshot_is_not_shown_twice(
+    late_s: float, kept: int
+) -> None:
+    rows = [of_device(gpu("a", util)) for util in (10.0, 20.0, 30.0)]
+    values = pack(array("H", chain.from_iterable(rows)))
+    history = History()
+    history.begin(HistoryTaken("h", ("a",), 0.0, 0, 100.0 + late_s, 3, values))
+    for _ in range(COARSE_READINGS):
+        history.add([gpu("a", 90)], at=100.0)
+    shown = history.steps("a", UTIL, Span.HOUR, 360)
+    assert shown[: kept + 1] == [*(10, 20, 30)[:kept], 90]
+
+
 def cpu_worker(number: int, cpu_percent: float) -> WorkerStatus:
     return WorkerStatus(
         f"h:cpu{number}", "h", WorkerState.BUSY, cpu_percent=cpu_percent, executing=1, ready=4
