@@ -86,8 +86,11 @@ class Frontends:
         """Send what was read before, a host at a time and no faster than it is taken."""
         await asyncio.sleep(HISTORY_AFTER_S)
         for taken in self._head.history.taken():
+            if frontend.gone.is_set():
+                return
             frontend.send(taken)
             await frontend.flush()
+            await asyncio.sleep(0)  # a channel that has ended holds nothing up
 
     def _failed(self, what: str, error: Exception) -> None:
         self._head.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

@@ -178,8 +178,8 @@ class ScreenApp(App[int]):
         All that was imported and laid out until now stays: no look for garbage in it makes the
         first rows wait.
         """
-        look_rarely()
         self.watched.forget()
+        look_rarely()
         self.person.forget()
         self.warn("")
 

@@ -60,7 +60,7 @@ class Watched:
         self.alarms.look(snapshot, self.slots)
         self.stream.add(snapshot.spans, snapshot.taken_at)
         self.throughput.look(snapshot.groups, snapshot.taken_at)
-        if snapshot.taken_at - self._remembered_at >= SHORTEST_STEP_S:
+        if abs(snapshot.taken_at - self._remembered_at) >= SHORTEST_STEP_S:
             self._remembered_at = snapshot.taken_at
             self._remember(snapshot)
         return True
@@ -134,3 +134,4 @@ class Watched:
         self.logs = LogBook(safe)
         self.stream = TaskStream()
         self.throughput = Throughput()
+        self._remembered_at = 0.0

@@ -1,14 +1,20 @@
 """What the head keeps of the last hour, and what a frontend makes of it."""
 
+import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from gputui.head import broadcasts
+from gputui.head import broadcasts, frontends
 from gputui.head.broadcasts import EventLog
 from gputui.head.recent_history import RecentHistory
+from gputui.head.server import FrontendConnection
+from gputui.protocol import VERSION
+from gputui.protocol.channel import memory_pair
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.frontend import HistoryTaken, ToFrontend
+from gputui.protocol.frontend import Attach, FromFrontend, HistoryTaken, ToFrontend
 from gputui.readings import DeviceReading, HostReading
 from gputui.series import METRICS, unpack, values
 from gputui.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
@@ -130,3 +136,28 @@ def test_only_the_newest_events_are_kept(monkeypatch):
         log.tell(Severity.INFO, "h", "ready", str(number))
     assert [event.text for event in log.events] == ["2", "3", "4"]
     assert [event.sequence for event in recorded] == [1, 2, 3, 4, 5]
+
+
+async def test_nothing_is_packed_for_a_frontend_that_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    packed = []
+
+    def taken() -> Iterator[HistoryTaken]:
+        kept = Kept()
+        kept.take(host(10.0))
+        for number in range(100):
+            packed.append(number)
+            yield kept.taken()
+
+    monkeypatch.setattr(frontends, "HISTORY_AFTER_S", 0.0)
+    head = SimpleNamespace(history=SimpleNamespace(taken=taken))
+    one, other = memory_pair(FromFrontend, ToFrontend)
+    frontend = FrontendConnection(Attach(VERSION, "screen", True), one, None)
+    sending = asyncio.create_task(frontends.Frontends(head)._send_history(frontend))
+    async for _ in other:
+        await other.close()
+        await one.close()
+        frontend.gone.set()
+    await sending
+    assert 1 <= len(packed) < 100

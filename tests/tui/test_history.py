@@ -15,6 +15,8 @@ from gputui.readings import DeviceReading, HostReading
 from gputui.series import of_device, of_host, of_worker, pack
 from gputui.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
+from gputui.tui.watched import Watched
+from tests.tui.build import EPOCH, device, host, snapshot
 
 UTIL = Metric.UTILIZATION
 
@@ -153,6 +155,16 @@ def test_what_a_head_kept_of_the_hour_since_the_first_snapshot_is_not_shown_twic
         history.add([gpu("a", 90)], at=100.0)
     shown = history.steps("a", UTIL, Span.HOUR, 360)
     assert shown[: kept + 1] == [*(10, 20, 30)[:kept], 90]
+
+
+def test_a_clock_that_is_set_back_stops_no_graph() -> None:
+    watched = Watched()
+    for sequence, at in enumerate((100, 101, -3500, -3499, -3498)):
+        util = 10.0 * sequence
+        seen = snapshot(host("h", device(utilization_percent=util)), at=EPOCH + at)
+        assert watched.take(replace(seen, sequence=sequence + 1))
+    shown = watched.history.steps(device().uuid, UTIL, Span.MINUTES_2, 120)
+    assert shown[:5] == [0, 10, 20, 30, 40]
 
 
 def cpu_worker(number: int, cpu_percent: float) -> WorkerStatus:

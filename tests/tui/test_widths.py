@@ -1,6 +1,9 @@
 """Lines are exactly as wide as their room, and what does not fit is left out whole."""
 
+import weakref
+
 import pytest
+from rich.style import Style
 
 from gputui.slots import slots_of
 from gputui.snapshot import RunState, RunStatus, TaskGroupStatus
@@ -13,6 +16,7 @@ from gputui.tui.totals import Throughput
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
 from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
 from gputui.tui.views.tasks_view import legend, progress_lines
+from gputui.tui.widgets.pane import MOST_DRAWN, Brush
 from tests.tui.build import EPOCH, device, host, snapshot
 
 LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
@@ -20,6 +24,16 @@ LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
 
 def cells(line: Line) -> int:
     return sum(len(text) for text, _ in line)
+
+
+def test_a_brush_that_is_not_used_any_more_is_gone_at_once() -> None:
+    brush = Brush(Palette({}), Style())
+    for number in range(MOST_DRAWN + 1):
+        brush.strip([(str(number), "dim")], 8)
+    assert brush.strip([("7", "dim"), ("bc", "")], 8).text == "7bc     "
+    known = weakref.ref(brush)
+    del brush
+    assert known() is None, "it waits for the garbage collector, which looks rarely"
 
 
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])

@@ -6,7 +6,6 @@ Textual, and a refresh in which nothing changed sends nothing.
 """
 
 from collections.abc import Hashable, Iterable
-from functools import lru_cache
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -17,8 +16,10 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from gputui.tui.rendering.format import safe, to_ascii
-from gputui.tui.rendering.lines import Line, merged
+from gputui.tui.rendering.lines import Line, Part, merged
 from gputui.tui.rendering.palette import Palette
+
+MOST_DRAWN = 2048
 
 
 class Brush:
@@ -28,15 +29,15 @@ class Brush:
         self.palette = palette
         self._background = background
         self._styles = {"": background}
-        self._segment = lru_cache(maxsize=2048)(self._drawn)
+        self._drawn: dict[Part, tuple[Segment, int]] = {}
         """Most parts are as they were a second ago, or as in another row."""
 
     def strip(self, line: Line, width: int) -> Strip:
         """Return a line cut or filled to exactly `width` cells, and harmless, by any writer."""
         segments: list[Segment] = []
         room = width
-        for text, role in merged(line):
-            segment, size = self._segment(text, role)
+        for part in merged(line):
+            segment, size = self._drawn.get(part) or self._draw(part)
             if size > room:
                 segment = Segment(set_cell_size(segment.text, room), segment.style)
             if segment.text:
@@ -48,11 +49,15 @@ class Brush:
             segments.append(Segment(" " * room, self._background))
         return Strip(segments, width)
 
-    def _drawn(self, text: str, role: str) -> tuple[Segment, int]:
+    def _draw(self, part: Part) -> tuple[Segment, int]:
         """Return a part as it is drawn, and its cells."""
+        text, role = part
         text = safe(text)
         text = to_ascii(text) if self.palette.ascii_only else text
-        return Segment(text, self._style(role)), cell_len(text)
+        if len(self._drawn) >= MOST_DRAWN:
+            self._drawn.clear()
+        drawn = self._drawn[part] = Segment(text, self._style(role)), cell_len(text)
+        return drawn
 
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)
