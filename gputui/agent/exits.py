@@ -6,6 +6,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gputui.process.child import signal_name
+
 CANNOT_LISTEN = "it cannot listen on "
 """How the last line of a worker begins that could not; another try does not help."""
 
@@ -45,6 +47,8 @@ def explain(
     ('oom-killer', 'signal')
     >>> explain(11, []).reason
     'SIGSEGV: a library crashed'
+    >>> explain(40, []).reason
+    'signal 40'
     """
     number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -76,10 +80,10 @@ def _sized(size_bytes: int) -> str:
 
 def _by_signal(number: int) -> tuple[str, str]:
     """Return kind and reason of a death by signal."""
-    name = signal.Signals(number).name
     if number == signal.SIGKILL:
         return "signal", "SIGKILL: ended from outside"
     crash = number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL)
+    name = signal_name(number)
     return "signal", f"{name}: a library crashed" if crash else name
 
 

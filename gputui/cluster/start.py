@@ -19,6 +19,7 @@ from pathlib import Path
 from gputui.cluster.head_connection import HeadConnection
 from gputui.connection_file import ConnectionFile, find_cluster
 from gputui.errors import ClusterError, HeadError, ProtocolError
+from gputui.process.child import signal_name
 from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Settled
@@ -54,7 +55,7 @@ class HeadProcess:
         if not line:
             last_log_lines = self._process.stderr.read().decode("utf-8", "replace").strip()
             status = self._process.wait()
-            how = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+            how = signal_name(-status) if status < 0 else f"exit status {status}"
             raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
         self._process.stdout.close()
         self._process.stderr.close()

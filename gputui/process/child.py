@@ -248,10 +248,19 @@ def ending(status: int) -> str:
     """
     if status >= 0:
         return f"ended with exit status {status}"
+    return f"was killed by {signal_name(-status)}"
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name; most of those for real time have none.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', 'signal 40')
+    """
     try:
-        return f"was killed by {signal.Signals(-status).name}"
+        return signal.Signals(number).name
     except ValueError:
-        return f"was killed by signal {-status}"
+        return f"signal {number}"
 
 
 def _take(pipe: IO[bytes]) -> int:

@@ -21,7 +21,7 @@ from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedErr
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
 from gputui.presets.run_workers import device_label
-from gputui.process.child import Child
+from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
 from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
 from gputui.run.ongoing import OngoingRun, RunStage
@@ -189,7 +189,7 @@ def _words(status: int) -> str:
     """
     if status >= 0:
         return f"ended with exit code {status}"
-    return f"was ended by {signal.Signals(-status).name}"
+    return f"was ended by {signal_name(-status)}"
 
 
 def _say(error: GputuiError) -> None:

@@ -50,8 +50,9 @@ def configured(tmp_path: Path, lines: str, *options: str) -> SshConfiguration:
         (f"@revoked gpu-a {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", KeyVerdict.KNOWN),
         (f"@cert-authority * {public(AUTHORITY)}", KeyVerdict.NEW),
         ("not a line\n\n@what gpu-a x y\n[gpu-a]:2222 ssh-ed25519 ???", KeyVerdict.NEW),
+        (f"|1|c2FsdA==|é {public(KEY)}\n[gpu-a]:2222 {public(KEY)}", KeyVerdict.KNOWN),
     ],
-    ids=map(str, range(16)),  # keys differ from one process of pytest-xdist to the next
+    ids=map(str, range(17)),  # keys differ from one process of pytest-xdist to the next
 )
 def test_a_key_is_known_by_name_and_port(tmp_path: Path, lines: str, verdict: KeyVerdict) -> None:
     keys = HostKeys.of(configured(tmp_path, lines))

@@ -146,6 +146,14 @@ async def test_the_help_is_searched_with_the_key_that_filters() -> None:
         await sees(pilot, "h:gpu0")
 
 
+async def test_the_help_finds_a_command_by_words_of_two_lines() -> None:
+    on = cluster()
+    async with on.app.run_test(size=(100, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("question_mark", "slash", *"heat last task")
+        await sees(pilot, ":metric")
+
+
 async def test_a_line_that_is_typed_begins_with_its_mark() -> None:
     on = cluster()
     async with on.app.run_test(size=(80, 24)) as pilot:

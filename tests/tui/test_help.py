@@ -13,7 +13,11 @@ from tests.tui.test_commands import registry_of_all
 @pytest.mark.parametrize("width", [50, 93])
 @pytest.mark.parametrize("view", [kind.name for kind in VIEWS])
 def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> None:
-    lines = ["".join(text for text, _ in line) for line in layout(registry_of_all(), view, width)]
+    lines = [
+        "".join(text for text, _ in line)
+        for entry in layout(registry_of_all(), view, width)
+        for line in entry
+    ]
     for command in registry_of_all().in_view(view):
         assert any(f":{command.name} " in line for line in lines), command.name
     assert max(map(cell_len, lines)) <= width

@@ -1,8 +1,9 @@
 """The workers, events and runs views, one GPU in full, and how runs are started."""
 
 import json
+from dataclasses import replace
 
-from gputui.protocol.frontend import CancelRun, Done, StartRun
+from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
 from gputui.readings import DeviceProcess, Owner
 from gputui.snapshot import RunState, RunStatus, Snapshot, WorkerState
@@ -181,6 +182,36 @@ async def test_a_gpu_that_is_gone_is_said_to_be() -> None:
         await sees(pilot, "gpu0")
         screen.app.go_to("device", "nobody:gpu9")
         await sees(pilot, "nobody:gpu9 is gone")
+
+
+async def test_a_gpu_that_goes_takes_its_processes_and_log_along() -> None:
+    screen = Still(cluster())
+    screen.log("h:gpu0", "its own line")
+    async with screen.app.run_test(size=(100, 40)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "python train.py", "its own line")
+        screen.link.put(SnapshotTaken(replace(cluster(), hosts=(), workers=(), sequence=99)))
+        await sees(pilot, "h:gpu0 is gone")
+        await sees_not(pilot, "python train.py", "its own line")
+        screen.link.put(SnapshotTaken(replace(cluster(), sequence=100)))
+        await sees(pilot, "python train.py", "its own line")
+
+
+async def test_a_second_worker_on_a_gpu_has_its_own_log_and_time() -> None:
+    gpu = device()
+    since = {"current_task": "fit", "state": WorkerState.BUSY}
+    second = replace(worker(**since), name="h:gpu0.1")
+    screen = Still(snapshot(host("h", gpu), workers=(worker(), second)))
+    screen.log("h:gpu0", "of the first")
+    screen.log("h:gpu0.1", "of the second")
+    async with screen.app.run_test(size=(120, 50)) as pilot:
+        await pilot.press("2")
+        await sees(pilot, "h:gpu0.1")
+        await pilot.press("G")
+        await sees(pilot, "of the second")
+        await sees_not(pilot, "of the first")
 
 
 async def test_runs_show_progress_result_and_its_plot() -> None:

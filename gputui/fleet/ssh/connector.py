@@ -225,7 +225,7 @@ class Connector:
         if keys.authority_offered and verdict is KeyVerdict.NEW:
             keys.without_certificates = True
             return
-        if verdict is KeyVerdict.NEW and await self._is_known_to_command(target, keys):
+        if verdict is KeyVerdict.NEW and await self._is_known_to_command(target, keys, stages):
             return
         if verdict is KeyVerdict.NEW:
             await self._accept_new(target, keys, stages, error)
@@ -234,11 +234,13 @@ class Connector:
         keys.overlooked = verdict is not KeyVerdict.NEW
         keys.accept()
 
-    async def _is_known_to_command(self, target: "Target", keys: HostKeys) -> bool:
+    async def _is_known_to_command(self, target: "Target", keys: HostKeys, stages: Stages) -> bool:
         """Ask KnownHostsCommand about the key that the server showed."""
         assert keys.offered
-        lines = await lines_of(target.configuration, "HOSTNAME", keys)
-        return keys.take(lines)
+        try:
+            return keys.take(await lines_of(target.configuration, "HOSTNAME", keys))
+        except ValueError as error:
+            raise stages.error(*refusals.configuration(error, self._file)) from error
 
     async def _accept_new(
         self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error

@@ -32,29 +32,33 @@ MOVING = (
 )
 
 
+Entry = Sequence[Line]
+"""A title, or a row with what goes on below it; empty for a line without any text."""
+
+
 def layout(
     commands: Iterable[Command], view: str, width: int, filtered: Fields[Any] | None = None
-) -> list[Line]:
+) -> list[Entry]:
     """Return the help for a view, in lines of that width: its own commands, then the others.
 
     `filtered` is what its filter can ask for.
 
     >>> quit = Command("quit", "Leave the screen", print, "q")
-    >>> [part for part, _ in layout([quit], "logs", 120)[5]]
+    >>> [part for part, _ in layout([quit], "logs", 120)[5][0]]
     ['q      ', ':quit                       ', 'Leave the screen']
     """
     commands = list(commands)
     own = [command for command in commands if command.view == view]
     general = [command for command in commands if not command.view]
-    lines: list[Line] = [[(f"In the {view} view", "title")]]
-    lines += [line for each in own for line in _command(each, width)]
-    lines += [line for keys, does in MOVING for line in _entry(keys, "", does, width)]
-    lines += [(), [("Everywhere", "title")]]
-    lines += [line for each in general for line in _command(each, width)]
+    entries = [_title(f"In the {view} view")]
+    entries += [_command(each, width) for each in own]
+    entries += [_entry(keys, "", does, width) for keys, does in MOVING]
+    entries += [BLANK, _title("Everywhere")]
+    entries += [_command(each, width) for each in general]
     if filtered is not None:
-        lines += [(), [("Filters, after /", "title")]]
-        lines += [line for each in _filters(filtered) for line in _entry("", *each, width)]
-    return lines
+        entries += [BLANK, _title("Filters, after /")]
+        entries += [_entry("", *each, width) for each in _filters(filtered)]
+    return entries
 
 
 def _filters(fields: Fields[Any]) -> Iterator[tuple[str, str]]:
@@ -68,37 +72,50 @@ def _filters(fields: Fields[Any]) -> Iterator[tuple[str, str]]:
         yield f"{first}<20 {last}>=2", f"by a number: {' '.join(fields.numbers)}"
 
 
-def _command(command: Command, width: int) -> Iterator[Line]:
+BLANK: Entry = ((),)
+
+
+def _title(text: str) -> Entry:
+    return ([(text, "title")],)
+
+
+def _command(command: Command, width: int) -> Entry:
     call = f":{command.name} {command.usage}".rstrip()
-    yield from _entry(key_name(command.key), call, command.does, width)
+    return _entry(key_name(command.key), call, command.does, width)
 
 
-def _entry(keys: str, call: str, does: str, width: int) -> Iterator[Line]:
-    """Give a row of three columns; what is too long for its own goes on below itself."""
+def _entry(keys: str, call: str, does: str, width: int) -> Entry:
+    """Return a row of three columns; what is too long for its own goes on below itself."""
     name, _, usage = call.partition(" ")
     calls: Sequence[str] = (call,) if len(call) < CALL else (name, f" {usage}")
     texts = wrap(does, max(NARROWEST_TEXT, width - KEYS - CALL))
-    for first, (typed, text) in enumerate(zip_longest(calls, texts, fillvalue="")):
-        wide = max(KEYS, len(keys) + 1) if not first else KEYS
+    lines: list[Line] = []
+    for typed, text in zip_longest(calls, texts, fillvalue=""):
+        wide = max(KEYS, len(keys) + 1)
         shown = fitted(typed, KEYS + CALL - wide)
-        yield [(fitted("" if first else keys, wide), "key"), (shown, "accent"), (text, "")]
+        lines.append([(fitted(keys, wide), "key"), (shown, "accent"), (text, "")])
+        keys = ""
+    return lines
 
 
-def searched(lines: Sequence[Line], wanted: str) -> list[Line]:
-    """Return the lines that hold a text, under their titles.
+def searched(entries: Iterable[Entry], wanted: str) -> list[Entry]:
+    """Return the entries that hold these words, under their titles.
 
-    >>> lines = [[("Everywhere", "title")], [("q", "key"), ("Leave", "")], [("x", "key")], ()]
-    >>> searched(lines, "leave")
-    [[('Everywhere', 'title')], [('q', 'key'), ('Leave', '')]]
+    >>> entries = layout([Command("quit", "Leave", print, "q")], "logs", 120)
+    >>> [["".join(text for text, _ in line).split() for line in entry]
+    ...     for entry in searched(entries, "leave")]
+    [[['Everywhere']], [['q', ':quit', 'Leave']]]
     """
-    found: list[Line] = []
-    title: Line | None = None
-    for line in lines:
-        if line and line[0][1] == "title":
-            title = line
-        elif wanted.lower() in "".join(text for text, _ in line).lower() and line:
-            found += [line] if title is None else [title, line]
-            title = None
+    words = wanted.lower().split()
+    found: list[Entry] = []
+    title: Entry = ()
+    for entry in entries:
+        text = " ".join(text for line in entry for text, _ in line).lower()
+        if entry[0] and entry[0][0][1] == "title":
+            title = entry
+        elif text and all(word in text for word in words):
+            found += [title, entry] if title else [entry]
+            title = ()
     return found
 
 
@@ -145,9 +162,10 @@ class Help(Modal[None]):
 
     def _write(self) -> None:
         width = min(WIDEST, self.app.size.width * 96 // 100) - 7  # frame, padding and scroll bar
-        lines = layout(self._commands, self._view, width, self._filtered)
-        if self._search.value.strip():
-            lines = searched(lines, self._search.value.strip()) or [[("nothing found", "dim")]]
+        entries = layout(self._commands, self._view, width, self._filtered)
+        if wanted := self._search.value.strip():
+            entries = searched(entries, wanted) or [([("nothing found", "dim")],)]
+        lines = [line for entry in entries for line in entry]
         self._pane.styles.height = len(lines)
         self._pane.put(lines)
 

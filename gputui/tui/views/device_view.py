@@ -1,6 +1,6 @@
 """One GPU in full: as large as the screen, below the fleet's rows, or in a rail next to them.
 
-As large as the screen its processes have a cursor; enter on ours goes on to its log.
+As large as the screen it has a cursor on its processes; enter opens the log of a worker.
 """
 
 from collections.abc import Sequence
@@ -52,12 +52,12 @@ class DetailPane(Pane):
         self.put(lines)
 
 
-def detail_of(watched: Watched, slot: Slot, span: Span) -> Detail:
-    """Gather all that the page of a slot shows."""
+def detail_of(watched: Watched, slot: Slot, span: Span, worker: str = "") -> Detail:
+    """Gather all that the page of a slot shows, of this worker on it or the first."""
     assert watched.snapshot is not None
     now = watched.snapshot.taken_at
     kinds: Sequence[str] = watched.alarms.by_subject().get(slot.key, ())
-    worker = slot.workers[0].name if slot.workers else ""
+    worker = worker or (slot.workers[0].name if slot.workers else "")
     since = watched.task_since.get(worker)
     log = [(line.at, line.text) for line in watched.logs.last(worker, LOG_LINES)] if worker else []
     since_s = None if since is None else now - since[1]
@@ -65,7 +65,7 @@ def detail_of(watched: Watched, slot: Slot, span: Span) -> Detail:
 
 
 MOST_PROCESSES = 6
-"""That are seen at once; the list scrolls."""
+"""Processes in sight at once; the list scrolls."""
 OWNER_ROLES = {Owner.OURS: "", Owner.OTHER: "warn", Owner.UNKNOWN: "warn"}
 
 PROCESS_COLUMNS: tuple[Column[DeviceProcess], ...] = (
@@ -113,8 +113,11 @@ class DevicePanel(Vertical):
         """Show the slot of this name, or the one that the worker of this name is on."""
         slot = next((slot for slot in watched.slots if _is(slot, key)), None)
         self.slot = slot
+        for part in self.query(".part, .rest"):
+            part.display = slot is not None
         if slot is None or watched.snapshot is None:
             _put(self._readings, [[(f"{fmt.safe(key)} is gone", "dim")]])
+            self._listed = {}
             return
         _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)
@@ -173,7 +176,7 @@ def _is(slot: Slot, key: str) -> bool:
 
 
 def _put(pane: Pane, lines: Sequence[Line]) -> None:
-    """Show lines in a pane that is as high as they are many."""
+    """Show lines, and make the pane as high as they are many."""
     _be_high(pane, len(lines))
     pane.put(lines)
 
@@ -214,7 +217,7 @@ class DeviceView(View):
         self._panel.show(watched, self._key, self.span)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Show the log of our process; another's has none."""
+        """Show the log of a worker; another process has none."""
         event.stop()
         slot, process = self._panel.slot, self._panel.process
         if slot is None or process is None:
@@ -223,7 +226,9 @@ class DeviceView(View):
         if worker is not None:
             self.screen_app.go_to("logs", worker)
         else:
-            self.screen_app.say(f"{process.command or 'the process'}: not one of ours")
+            ours = process.owner is Owner.OURS
+            what = "has no log of its own" if ours else "is not one of ours"
+            self.screen_app.say(f"{process.command or 'the process'} {what}")
 
     def crumbs(self) -> Line:
         """Say where this is in the drill-down."""

@@ -131,7 +131,7 @@ class WorkersView(Listing[WorkerStatus]):
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
         self.screen_app.head.follow_logs()
-        detail = detail_of(watched, slot, Span.MINUTES_2)
+        detail = detail_of(watched, slot, Span.MINUTES_2, value.name)
         left = room - len(lines) - LOG_LINES
         graphs = graph_lines(slot, watched.history, detail.span, width, left)
         below = worker_lines(value, detail.since_s)

@@ -388,6 +388,12 @@ ROWS = (
         ALICE + "KnownHostsCommand {folder}/known-key %I %t %K %H\n",
         known="",
     ),
+    Row(
+        "KnownHostsCommand that fails for the key",
+        ALICE + "KnownHostsCommand {folder}/known-half %I\n",
+        known="",
+        expect="unknown",
+    ),
     Row("KnownHostsCommand that fails", ALICE + "KnownHostsCommand /bin/false\n", expect="unknown"),
     Row("RequiredRSASize", ALICE + "RequiredRSASize 3072\n", line="gpu-r", expect="weak"),
     Row(

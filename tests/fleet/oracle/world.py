@@ -198,6 +198,7 @@ class World:
             "askpass": ASKPASS.format(folder=self.folder),
             "known": f'#!/bin/sh\necho "$1 {self.words["a"]}"\n',
             "known-key": KNOWN_KEY,
+            "known-half": "#!/bin/sh\n[ $1 != HOSTNAME ]\n",
         }
         for name, text in programs.items():
             (self.folder / name).write_text(text)
