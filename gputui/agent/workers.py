@@ -215,9 +215,9 @@ class Workers:
                 self._fork(worker)
         if given_up:
             for worker in self._workers.values():
-                self._park(worker, said)
+                self._give_up(worker, said)
 
-    def _park(self, worker: WorkerProcess, said: str) -> None:
+    def _give_up(self, worker: WorkerProcess, said: str) -> None:
         """Give up a worker that no forkserver could start."""
         worker.cancel_restart()
         worker.waiting, worker.crash_loop = False, True

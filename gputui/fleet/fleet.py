@@ -109,17 +109,17 @@ class Fleet:
             return False
         return not self._starts_due
 
-    def preview(self, wanted: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
+    def preview(self, desired: Desired, hosts: tuple[Host, ...] | None = None) -> Changes:
         """Return the workers that would start and stop, with these hosts or the present ones."""
-        return decide(self._actual(hosts), wanted)
+        return decide(self._actual(hosts), desired)
 
     def slots(self) -> tuple[WorkerSpec, ...]:
         """Return every worker that could run now."""
         return free_slots(self._actual())
 
-    def want(self, wanted: Desired) -> Changes:
-        """Want another number of workers, and begin to bring it about."""
-        self.desired = wanted
+    def set_desired(self, desired: Desired) -> Changes:
+        """Set the desired workers, and begin to start and stop them."""
+        self.desired = desired
         return self.reconcile()
 
     def add_hosts(self, hosts: Iterable[Host]) -> None:

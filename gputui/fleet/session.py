@@ -74,7 +74,7 @@ class AgentSession:
     configured: bool = False
     """Whether `Configure`, an agent's first message, was sent: only then others may be."""
     ready: bool = False
-    """Whether workers can be started."""
+    """Whether this session came as far as ready."""
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
     _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
     _events_left: float = EVENTS_AT_ONCE

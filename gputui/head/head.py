@@ -272,12 +272,12 @@ class Head:
             now = len(self.fleet.worker_table.staying) if wanted is None else wanted
             then = self.adaptive.wanted(counts.adaptive_target, now)
             if then != now:
-                self.fleet.want(desired.scale(self.fleet.desired, then))
+                self.fleet.set_desired(desired.scale(self.fleet.desired, then))
 
     def workers_retired(self, names: tuple[str, ...]) -> None:
         """Leave stopped what a Dask client retired, until it is requested again."""
         self.tell(Severity.INFO, "cluster", "scaled", f"a Dask client retired {', '.join(names)}")
-        self.fleet.want(desired.retire(self.fleet.desired, names))
+        self.fleet.set_desired(desired.retire(self.fleet.desired, names))
 
     def scheduler_died(self) -> None:
         """Start another one."""

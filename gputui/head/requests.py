@@ -96,7 +96,7 @@ async def _scale(head: "Head", request: Scale) -> Reply:
         return _previewed(head, request.request, fleet.preview(wanted), more)
     head.adaptive = None
     head.tell(Severity.INFO, "cluster", "scaled", words)
-    return Done(request.request, _joined(_counted(fleet.want(wanted)), more))
+    return Done(request.request, _joined(_counted(fleet.set_desired(wanted)), more))
 
 
 async def _retire(head: "Head", request: RetireWorkers) -> Reply:
@@ -119,7 +119,7 @@ def _change(head: "Head", request: RetireWorkers | AddWorkers, wanted: Desired) 
     if request.preview:
         return _previewed(head, request.request, head.fleet.preview(wanted))
     head.adaptive = None
-    return Done(request.request, _counted(head.fleet.want(wanted)))
+    return Done(request.request, _counted(head.fleet.set_desired(wanted)))
 
 
 async def _restart(head: "Head", request: Restart) -> Reply:

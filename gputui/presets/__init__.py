@@ -20,7 +20,8 @@ workers it may use) and returns an `Outcome` (a result, and perhaps a figure and
     PARAMETERS = Parameter("count", int, 8, "matrices"), Parameter("size", int, 1000, "rows")
     PRESET = Preset("mine", "norms", PARAMETERS, compute, draws=True)
 
-`gputui presets new mine` writes it with an estimate of its memory and its test. What it stands on:
+`gputui presets new mine` writes it with an estimate of its memory and its test; one of gputui's own
+is a file here, and a name in `registry.BUILT_IN`. What it stands on:
 
 **Work.** `job.map` and `job.submit` start tasks, whose arguments may be futures of others;
 `job.results` waits and returns their values. `job.on(worker, …)` and `job.each_worker` choose

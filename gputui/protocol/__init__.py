@@ -1,11 +1,12 @@
 """Every message between two processes, once, and the channel that carries them.
 
-`frontend` (screen, `--run`, Python), `agent`, `scheduler`, `starter` and `forkserver` hold the
-messages of one connection, named by the peer, and which way each goes (`ToAgent`, `FromAgent`). A
-process imports those that it has. `channel` carries them over a byte stream (`streams`), `packets`
-over a socket that takes descriptors along; both write and check them by `codec`. How a message
-waits for a slow peer is declared on it (`delivery`), and kept to by `outgoing`; what is sent again
-and again goes as what changed in it (`deltas`).
+`frontend` (screen, `--run`, Python), `agent`, `scheduler`, `starter` and `forking` hold the
+messages of one connection, and which way each goes (`ToAgent`, `FromAgent`); `shared` has those of
+several.
+Each process imports the messages of its own connections. `channel` carries them over a byte stream
+(`streams`), `packets` over a socket that takes descriptors along; both write and check them by
+`codec`. How a message waits for a slow peer is declared on it (`delivery`), and `outgoing` keeps to
+that on a channel; repeated messages go as what changed in them (`deltas`).
 
 Both ends are always the same version: the agent is sent by hash, and a frontend and a head compare
 `VERSION` in their first messages.

@@ -248,7 +248,8 @@ class WorkerExited:
     name: str
     pid: int
     kind: str
-    """stopped, crashed, memory-limit, oom-killer, cuda-error, import-error, signal."""
+    """stopped, closed, crashed, memory-limit, oom-killer, cuda-error, import-error, address or
+    signal, as `gputui.agent.exits` makes it."""
     reason: str
     """Why, with the hint where one is known."""
     exit_code: int | None

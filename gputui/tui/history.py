@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from gputui.protocol.frontend import HistoryTaken
 
 FINE_KEPT = 240
-COARSE_READINGS = 10
+"""Readings kept second by second: the two minutes of a graph, and as much for a wide one."""
+COARSE_READINGS = int(COARSE_S / FINE_S)
+"""Fine readings in a coarse one."""
 COARSE_KEPT = 480
+"""Coarse readings kept: the hour of a graph, and a third more for steps that are not whole."""
 CACHED = 4_000
 """Graphs that are kept until their next step."""
 
@@ -49,9 +52,9 @@ class Metric(IntEnum):
     POWER = 2
     TEMPERATURE = 3
     TASKS = 2
-    """Of a CPU worker."""
+    """Another name of POWER: the column in which a CPU worker's row has its tasks."""
     NETWORK = 2
-    """Of a host, in MB/s."""
+    """Another name of POWER: the column in which a host's row has its network, in MB/s."""
 
 
 class Span(Enum):
@@ -61,28 +64,21 @@ class Span(Enum):
     MINUTES_10 = ("10 min", 60, COARSE_READINGS)
     HOUR = ("1 h", 360, COARSE_READINGS)
 
-    @property
-    def title(self) -> str:
-        """Its name for people."""
-        return self.value[0]
-
-    @property
-    def reading_s(self) -> int:
-        """Seconds between two of its readings."""
-        return self.value[2]
+    def __init__(self, title: str, readings: int, reading_s: int) -> None:
+        self.title, self.readings, self.reading_s = title, readings, reading_s
 
     @property
     def seconds(self) -> int:
         """Its length at least."""
-        return self.value[1] * self.value[2]
+        return self.readings * self.reading_s
 
     def step(self, dots: int) -> int:
-        """Return how many readings one of so many dots is the mean of.
+        """Return how many readings go into one of so many dots.
 
         >>> Span.MINUTES_2.step(74), Span.HOUR.step(100), Span.MINUTES_2.step(500)
         (2, 4, 1)
         """
-        return max(1, math.ceil(self.value[1] / max(1, dots)))
+        return max(1, math.ceil(self.readings / max(1, dots)))
 
     @property
     def next(self) -> "Span":
@@ -125,7 +121,7 @@ class History:
         self._fine: deque[Frame] = deque(maxlen=FINE_KEPT)
         self._coarse: deque[Frame] = deque(maxlen=COARSE_KEPT)
         self._read = 0
-        """How often was read."""
+        """The number of readings added."""
         self._began_at = math.inf
         self._keys: tuple[str, ...] = ()
         self._places: Mapping[str, int] = {}
@@ -216,7 +212,10 @@ class History:
         return graph
 
     def together(self, metric: Metric, begun_s: float, ended_s: float) -> list[float | None]:
-        """Return the means of all GPUs, without any of all CPU workers, between two times ago."""
+        """Return the mean of all GPUs, or of all CPU workers without a GPU, at each reading.
+
+        From `begun_s` to `ended_s` seconds ago.
+        """
         fine = begun_s < FINE_KEPT
         every = 1 if fine else COARSE_READINGS
         frames, kept = (self._fine, FINE_KEPT) if fine else (self._coarse, COARSE_KEPT)

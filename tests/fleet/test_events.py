@@ -76,7 +76,7 @@ class Scale:
     workers: int
 
     def happen(self, one: SimulatedFleet) -> None:
-        one.fleet.want(desired.scale(one.fleet.desired, self.workers))
+        one.fleet.set_desired(desired.scale(one.fleet.desired, self.workers))
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ async def test_a_scheduler_that_cannot_retire_keeps_the_workers(begin: Begin) ->
     one = begin()
     await one.up(2)
     one.head.scheduler_there = False
-    one.fleet.want(replace(one.fleet.desired, workers=1))
+    one.fleet.set_desired(replace(one.fleet.desired, workers=1))
     await one.until(lambda: any(kind == "kept" for _, _, kind, _ in one.head.events))
     assert len(one.fleet.worker_table.up) == 2
 

@@ -42,8 +42,8 @@ EVALUATED_AT_ONCE = 8
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
 HANDSHAKES = 5
-"""To see a host key, once its revocation was looked up, without certificates, once
-KnownHostsCommand knows it, and the one."""
+"""At most: one to see the key, one after ssh-keygen, one without certificates, one after
+KnownHostsCommand, and the one that succeeds."""
 HANDSHAKES_AT_ONCE = 32
 """Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
 THROUGH_A_JUMP_HOST = 8

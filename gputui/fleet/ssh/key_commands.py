@@ -16,7 +16,7 @@ BOUND_S = 10.0
 async def lines_of(
     configuration: SshConfiguration, why: str, keys: HostKeys | None = None
 ) -> list[str]:
-    """Run it for a host; `why` is ORDER before a handshake, HOSTNAME for a key.
+    """Run KnownHostsCommand for a host; `why` is ORDER before a handshake, HOSTNAME for a key.
 
     Raises ValueError where it fails, as ssh then refuses the host. Source: ssh_config(5).
     """

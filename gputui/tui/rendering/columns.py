@@ -1,7 +1,8 @@
 """Columns whose cells are styled parts of any width, and which of them fit, how wide. Pure.
 
-Columns are ranked: a narrow terminal leaves out the highest ranks first, never those of rank 0;
-bars grow where there is room, and one column takes what is left.
+Columns are ranked: those of rank 0 are always shown, then lower ranks choose first; one that does
+not fit is skipped, and a narrower one of a higher rank may take the room. Bars grow where there is
+room, and one column takes the rest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,24 +23,24 @@ class Column(Generic[Value]):
     key: str
     title: str
     width: int
-    """Cells that it wants at least."""
+    """Cells that it takes where all fit."""
     rank: int
-    """0 is always shown; the highest goes first where room is short."""
+    """0 is always shown; of the others a lower one chooses first."""
     cell: Cell[Value]
     """Returns parts of exactly the width that it is given."""
     sort: Callable[[Value], SortValue] | None = None
-    """What it is sorted by; None is not at all."""
+    """What it is sorted by; None for a column that is not."""
     does: str = ""
     """What it says, for the list of columns."""
     right: bool = True
     falling: bool = True
     """Whether the largest comes first when it is sorted by."""
     least: int = 0
-    """To what it is cut before a column of rank 0 would not fit; 0 is not at all."""
+    """The narrowest it is cut to, so that all of rank 0 fit; 0 is never cut."""
     most: int = 0
-    """To what it grows where there is room."""
+    """The widest it grows to."""
     rest: int = 0
-    """Where it takes what the others leave: how wide it is before higher ranks come in."""
+    """Of the one that takes what others leave: its width before higher ranks come in."""
 
     def heading(self, width: int, sorted_by: "Column[Value] | None", backwards: bool) -> str:
         """Return the title as wide as the column, with an arrow where it is sorted by this one."""
@@ -87,7 +88,7 @@ def fitting(columns: Sequence[Column[Value]], room: int) -> tuple[Fitted[Value],
             continue
         widths[place] = column.width
         room -= column.width + 1
-        kept = max(kept, column.rest - column.width if column.rest else 0)
+        kept = max(kept, column.rest - column.width)
     chosen = {place: columns[place] for place in sorted(widths)}
     if room < 0:
         _cut(chosen, widths, -room)

@@ -238,13 +238,13 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
     return lines
 
 
-def links_line(device: DeviceReading) -> Line:
+def interconnect_line(device: DeviceReading) -> Line:
     """Describe a GPU's links to the others and to its host; empty if NVML does not report them.
 
     >>> from gputui.readings import Interconnect
     >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
     >>> read = DeviceReading("GPU-1", "0", "H200", interconnect=links, nvlink_bytes_per_s=12e9)
-    >>> "".join(text for text, _ in links_line(read))
+    >>> "".join(text for text, _ in interconnect_line(read))
     'links  18 x NVLink 4 to 1 2  11G/s (447G/s each way)  PCIe 5 x16'
     """
     if (links := device.interconnect) is None:
@@ -310,7 +310,7 @@ def facts(detail: Detail) -> list[Line]:
     if not slot.workers:
         lines.append([("no worker", "dim")])
     if slot.device is not None:
-        lines += [line] if (line := links_line(slot.device)) else []
+        lines += [line] if (line := interconnect_line(slot.device)) else []
         lines += [process_line(process) for process in slot.device.processes]
     return lines
 

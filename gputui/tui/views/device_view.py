@@ -19,8 +19,8 @@ from gputui.tui.rendering.detail import (
     Detail,
     detail_lines,
     graph_lines,
+    interconnect_line,
     least_graph_lines,
-    links_line,
     title_line,
     trouble_line,
     worker_lines,
@@ -122,7 +122,7 @@ class DevicePanel(Vertical):
         _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)
         lines = [line for worker in slot.workers for line in worker_lines(worker)]
-        links = links_line(slot.device) if slot.device else []
+        links = interconnect_line(slot.device) if slot.device else []
         _put(self._worker, [*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
         self._show_log(watched, slot, key)
 

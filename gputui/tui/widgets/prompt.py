@@ -106,7 +106,7 @@ class Prompt(Input):
         return strips
 
     async def closes(self) -> None:
-        """Wait, for a bound, until a key that closes the line has done so: the next is not its."""
+        """Wait, for a bound, until the line is closed: the next key belongs to the view."""
         if self.active and self.screen.focused is self:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CLOSES_S):
@@ -148,7 +148,7 @@ class Prompt(Input):
         event.prevent_default()
 
     def _complete(self, asking: Asking) -> None:
-        """Complete the last word; where it is as long as is clear, try the candidates in turn."""
+        """Complete the last word as far as all candidates agree, then try them in turn."""
         if self._round and self.value in self._round:
             place = self._round.index(self.value) + 1
             self._put(self._round[place % len(self._round)])

@@ -20,7 +20,8 @@ from gputui.worker.transfers.reasons import say_once
 from gputui.worker.transfers.ways import Way, came
 
 NOT_KEPT_FROM_BYTES = 2**24
-"""From which an array pays that is not the pool's: its handle is opened for it alone."""
+"""Below this size an array that is not the pool's goes as bytes: a handle opened for one copy takes
+longer."""
 
 
 class NoMappingError(OSError):
@@ -70,7 +71,7 @@ class _Mapping:
     owner: Location
     address: int
     copies: int = 0
-    """That are under way."""
+    """The number that read it now."""
 
 
 class Mappings:
@@ -97,9 +98,6 @@ class Mappings:
         with self._changed:
             self._changed.wait_for(lambda: key not in self._open or not self._open[key].copies)
             self._close(key)
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     @contextmanager
     def _mapped(self, frame: MappedBytes, ticket: Ticket) -> Iterator[int]:
@@ -143,4 +141,4 @@ class Mappings:
 
 
 mappings = Mappings()
-"""This process's."""
+"""The mappings of this process."""

@@ -9,7 +9,6 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gputui.worker.transfers.location import Location
@@ -68,7 +67,6 @@ class Loan:
     kept: list[object] = field(default_factory=list)
     """Arrays, copies of arrays, and other sources of the reader's copies."""
     descriptors: list[int] = field(default_factory=list)
-    ended: list[Callable[[], None]] = field(default_factory=list)
     _released: bool = False
 
     def release(self) -> None:
@@ -82,7 +80,7 @@ class Loan:
         self.kept.clear()
 
 
-_pages: dict[tuple[int, int], mmap.mmap] = {}
+_pages: dict[tuple[int, int], tuple[Location, mmap.mmap]] = {}
 """The pages of owners that this process reads from, by process and page."""
 _pages_lock = threading.Lock()
 
@@ -98,17 +96,14 @@ def _page_of(owner: Location) -> mmap.mmap:
     key = (owner.pid, owner.page_file)
     with _pages_lock:
         if key not in _pages:
+            for other, (lender, _) in list(_pages.items()):
+                if not lender.alive():
+                    del _pages[other]
             descriptor = owner.open(owner.page_fd)
             try:
                 if os.fstat(descriptor).st_ino != owner.page_file:
                     raise NotHeldError(f"process {owner.pid} is another one now")
-                _pages[key] = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
+                _pages[key] = owner, mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
             finally:
                 os.close(descriptor)
-        return _pages[key]
-
-
-def forget(owner: Location) -> None:
-    """Give back the page of an owner that is gone."""
-    with _pages_lock:
-        _pages.pop((owner.pid, owner.page_file), None)
+        return _pages[key][1]
