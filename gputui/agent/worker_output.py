@@ -36,6 +36,8 @@ class WorkerOutput:
         self._unsent: deque[str] = deque(maxlen=LINES_A_SENDING)
         self._dropped = 0
         self._partial = b""
+        self._own = 0
+        """The number of lines since the pipe was opened: those before are of an earlier process."""
         self._descriptor: int | None = None
         self._sending: asyncio.TimerHandle | None = None
         self._due_at = 0.0
@@ -43,6 +45,7 @@ class WorkerOutput:
     def open(self) -> int:
         """Return the writing end of a new pipe, for a worker's stdout and stderr."""
         self.close()
+        self._own = 0
         self._descriptor, write = os.pipe()
         os.set_blocking(self._descriptor, False)
         asyncio.get_running_loop().add_reader(self._descriptor, self.read)
@@ -71,14 +74,20 @@ class WorkerOutput:
                 return
 
     def tail(self, count: int) -> tuple[str, ...]:
-        """Return the last lines."""
-        last = self._partial.decode("utf-8", "replace")
-        return tuple([*self._kept, *([last] if last else [])][-count:])
+        """Return the last lines of the present process, or of the last one."""
+        lines = list(self._kept)[max(0, len(self._kept) - self._own) :]
+        if self._partial:
+            lines.append(self._partial.decode("utf-8", "replace"))
+        return tuple(lines[-count:])
 
     def follow(self, on: bool, history: int) -> None:
-        """Begin to send lines, the last `history` first; or stop."""
+        """Begin to send lines, after the last `history`; or stop.
+
+        Lines that wait to be sent are among the last ones.
+        """
         self.following = on
-        if on and self._kept:
+        if on and history:
+            self._unsent.clear()
             for lines in _pieces(tuple(self._kept)[-history:]):
                 self._send(LogLines(self._worker, lines, time.time(), earlier=True))
 
@@ -97,6 +106,7 @@ class WorkerOutput:
         for line in lines:
             text = line[:LINE_CHARACTERS].decode("utf-8", "replace")
             self._kept.append(text)
+            self._own += 1
             if self.following:
                 self._dropped += len(self._unsent) == LINES_A_SENDING
                 self._unsent.append(text)

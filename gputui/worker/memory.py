@@ -8,6 +8,7 @@ memory and on disk in Dask's own `SpillBuffer`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, MutableMapping
@@ -22,6 +23,8 @@ from distributed.spill import SpillBuffer
 
 DEVICE_LIBRARIES = frozenset({"cupy", "cupyx", "cudf", "torch"})
 """Types of values that are on the device, and can be moved off it and back."""
+
+logger = logging.getLogger(__name__)
 
 
 def device_bytes(value: object) -> int:
@@ -107,6 +110,8 @@ class DeviceMemory(MutableMapping[Hashable, object]):
         self.device_bytes = 0
         self._measure = measure
         self._device: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self._fixed: set[Hashable] = set()
+        """Keys on the device whose values cannot be serialized."""
         self._host = SpillBuffer(str(Path(folder, "spilled")), target=host_bytes)
         self._lock = threading.RLock()
 
@@ -151,20 +156,29 @@ class DeviceMemory(MutableMapping[Hashable, object]):
             return key in self._device or key in self._host
 
     def make_room(self, keep: Hashable = None) -> bool:
-        """Move the value that was not used for longest off the device; whether there was one."""
+        """Move the value that was not used for longest off the device; whether there was one.
+
+        One that cannot be serialized stays: whose task needs the room has nothing to do with it.
+        """
         with self._lock:
-            oldest = next((key for key in self._device if key != keep), None)
-            if oldest is None:
-                return False
-            held = self._device.pop(oldest)
-            try:
-                self.settle()
-                self._host[oldest] = SpilledValue(held[0])
-            except BaseException:
-                self._device[oldest] = held
-                raise
-            self.device_bytes -= held[1]
-            return True
+            while True:
+                movable = (key for key in self._device if key != keep and key not in self._fixed)
+                if (oldest := next(movable, None)) is None:
+                    return False
+                value, size = self._device.pop(oldest)
+                try:
+                    self.settle()
+                    self._host[oldest] = SpilledValue(value)
+                except BaseException as error:
+                    self._device[oldest] = value, size
+                    self._device.move_to_end(oldest, last=False)
+                    if not isinstance(error, Exception) or isinstance(error, MemoryError | OSError):
+                        raise
+                    self._fixed.add(oldest)
+                    logger.warning("%s stays on the device: %s", oldest, error)
+                    continue
+                self.device_bytes -= size
+                return True
 
     def on_device(self, keys: Iterable[Hashable]) -> bool:
         """Return whether any of these is on the device."""
@@ -190,6 +204,7 @@ class DeviceMemory(MutableMapping[Hashable, object]):
         """Drop a key wherever it is; whether it was anywhere."""
         if key in self._device:
             self.device_bytes -= self._device.pop(key)[1]
+            self._fixed.discard(key)
             return True
         if key in self._host:
             del self._host[key]

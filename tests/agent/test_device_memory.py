@@ -142,10 +142,21 @@ class Immovable:
 
 def test_a_value_that_cannot_be_moved_stays_on_the_device(memory: DeviceMemory) -> None:
     memory["a"] = Immovable()
-    with pytest.raises(TypeError):
-        memory["b"] = OnDevice(bytes(80))
+    memory["b"] = OnDevice(bytes(80))
     assert memory.device_bytes == 140
     assert isinstance(memory["a"], Immovable)
+
+
+def test_a_value_that_cannot_be_moved_keeps_no_other_from_moving(memory: DeviceMemory) -> None:
+    memory["b"] = letters("b")
+    memory["a"] = Immovable()
+    memory["c"] = OnDevice(bytes(80))
+    assert not memory.on_device("b") and memory.on_device("a")
+    assert memory["b"].data == letters("b").data  # type: ignore[attr-defined]
+    del memory["a"]
+    memory["a"] = letters("a")
+    memory["d"] = OnDevice(bytes(80))
+    assert not memory.on_device("a")
 
 
 def test_host_values_hold_nothing_on_the_device() -> None:

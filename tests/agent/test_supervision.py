@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gputui.agent.exits import Exit
+from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver import Forkserver
 from gputui.agent.lease import Lease
 from gputui.agent.worker_output import WorkerOutput
@@ -204,13 +204,45 @@ async def test_a_lease_does_not_run_out_while_the_process_is_held_up() -> None:
 
 
 async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() -> None:
-    output = WorkerOutput("w", lambda message: None)
+    sent: list[FromAgent] = []
+    output = WorkerOutput("w", sent.append)
     for printed in (b"first\npartial", b"next\n"):
         writes = output.open()
         os.write(writes, printed)
         os.close(writes)
         output.drain()
-    assert output.tail(9) == ("first", "partial", "next")
+    output.follow(True, 9)
+    assert lines_of(sent) == ["first", "partial", "next"]
+
+
+def lines_of(sent: list[FromAgent]) -> list[str]:
+    return [line for each in sent if isinstance(each, LogLines) for line in each.lines]
+
+
+async def test_an_end_is_explained_by_what_that_process_printed() -> None:
+    output = WorkerOutput("w", lambda message: None)
+    for printed in (b"ModuleNotFoundError: No module named 'foo'\n", b""):
+        writes = output.open()
+        os.write(writes, printed)
+        os.close(writes)
+        output.drain()
+    assert output.tail(20) == ()
+    assert explain(3 << 8, output.tail(20)).reason == "exit code 3"
+
+
+async def test_who_follows_again_without_a_history_gets_no_line_twice() -> None:
+    sent: list[FromAgent] = []
+    output = WorkerOutput("w", sent.append)
+    output.follow(True, 0)
+    writes = output.open()
+    for printed, history in ((b"one\n", 0), (b"two\n", 100)):
+        os.write(writes, printed)
+        output.drain()
+        output.follow(True, history)
+    await asyncio.sleep(1.0)
+    os.close(writes)
+    output.close()
+    assert lines_of(sent) == ["one", "two"]
 
 
 async def test_however_long_its_lines_are_a_history_fits_into_the_channel() -> None:

@@ -105,6 +105,24 @@ def test_the_hosts_cpu_and_network_are_rates():
     assert reading.disk_free_bytes is None
 
 
+def test_an_interface_that_appears_or_starts_anew_is_no_traffic(monkeypatch):
+    clock, counters = Clock(), {"eth0": (1000, 1000), "eth1": (5000, 5000)}
+    monkeypatch.setattr(procfs, "network_counters", lambda: dict(counters))
+    monkeypatch.setattr(procfs, "has_hardware", lambda name: True)
+    meter = HostMeter(clock)
+    rates = []
+    for change in (
+        {"eth0": (1500, 1200), "eth2": (5 * 10**12, 10**12)},
+        {"eth0": (1600, 1300), "eth1": (10, 10)},
+        {"eth0": (10, 10), "eth1": (5, 5), "eth2": (5, 5)},
+    ):
+        counters.update(change)
+        clock.now_s += 1
+        reading = meter.read(None)
+        rates.append((reading.network_receive_bytes_per_s, reading.network_send_bytes_per_s))
+    assert rates == [(500, 200), (100, 100), (None, None)]
+
+
 def write_version_1(folder: Path, quota_us: int, used_us: int) -> None:
     for controller in ("cpu", "cpuacct"):
         (folder / controller / "job").mkdir(parents=True, exist_ok=True)

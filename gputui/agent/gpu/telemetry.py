@@ -8,7 +8,6 @@ call has none. They are rounded here, as more digits would be sent each second a
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.agent.facts import disk_free
@@ -20,14 +19,6 @@ from gputui.protocol.agent import Telemetry, WorkerReading
 from gputui.readings import HostReading
 
 DISK_INTERVAL_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Bytes that the interfaces carried since they came up."""
-
-    received: int
-    sent: int
 
 
 class TelemetryReader:
@@ -112,20 +103,26 @@ class HostMeter:
         now = self._read_traffic()
         self._traffic = (now_s, now)
         elapsed_s = now_s - before_s
-        if elapsed_s <= 0 or now.received < before.received or now.sent < before.sent:
+        pairs = [(now[name], before[name]) for name in now if name in before]
+        grown = [
+            (received - received_before, sent - sent_before)
+            for (received, sent), (received_before, sent_before) in pairs
+            if received >= received_before and sent >= sent_before
+        ]
+        if elapsed_s <= 0 or (now and not grown):
             return None, None
         return (
-            float(round((now.received - before.received) / elapsed_s)),
-            float(round((now.sent - before.sent) / elapsed_s)),
+            float(round(sum(received for received, _ in grown) / elapsed_s)),
+            float(round(sum(sent for _, sent in grown) / elapsed_s)),
         )
 
-    def _read_traffic(self) -> Traffic:
+    def _read_traffic(self) -> dict[str, tuple[int, int]]:
+        """Return the bytes that each interface received and sent since it came up."""
         counters = procfs.network_counters()
         if counters.keys() != self._interfaces:
             self._interfaces = frozenset(counters)
             self._counted = counted_interfaces(self._interfaces)
-        carried = [counters[name] for name in self._counted]
-        return Traffic(sum(r for r, _ in carried), sum(s for _, s in carried))
+        return {name: counters[name] for name in self._counted}
 
 
 class WorkerMeter:
