@@ -9,6 +9,7 @@ import codecs
 import errno
 import io
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -70,13 +71,21 @@ def run_command(argv: list[str]) -> int:
     except GputuiError as error:
         print(f"gputui: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        return int(ExitCode.DONE)
+    except SystemExit:
+        if _is_read():
+            raise
+        return int(ExitCode.DONE)  # click exits with 1 where nobody reads on, as below `head`
     except OSError as error:
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
         return _unwritten(error)
+
+
+def _is_read() -> bool:
+    """Return whether anybody may read what is printed: the other end of a pipe is open."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return not poll.poll(0)
 
 
 def _check_folder() -> None:

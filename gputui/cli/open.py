@@ -1,5 +1,6 @@
 """The unnamed command: the screen on a cluster, or `--run` without one."""
 
+import os
 import re
 import shlex
 import sys
@@ -36,20 +37,31 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
     interrupt_on_signals()
     look_rarely()  # imports leave little behind that is worth looking for
+    if options["as_json"]:
+        _keep_stdout()
     try:
         running = _prepared(script_arguments, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.presets.plain import json_text
-            from gputui.run.lifecycle import failure
+            from gputui.run.lifecycle import print_failure
 
-            print(json_text(failure(_request(options, {}, ()), error)))
+            print_failure(_request(options, {}, ()), error)
         raise
     try:
         return run_until_interrupted(running)
     finally:
         interrupt_on_signals()
         remove_old_runs()
+
+
+def _keep_stdout() -> None:
+    """Keep stdout for one object: what else writes to descriptor 1, such as a process that a preset
+    starts, writes to stderr."""
+    stdout = sys.__stdout__
+    if stdout is not None and sys.stdout is stdout:
+        stdout.flush()
+        sys.stdout = os.fdopen(os.dup(1), "w", encoding=stdout.encoding, errors=stdout.errors)
+        os.dup2(2, 1)
 
 
 def remove_old_runs() -> None:

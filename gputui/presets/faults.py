@@ -5,6 +5,8 @@ one; so CuPy's errors are recognized by name and text, never imported. A note on
 says where it was raised.
 """
 
+import asyncio
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,13 +17,15 @@ from gputui.errors import GputuiError, RunError
 
 SMALLER = "use smaller chunks (chunk_rows), a smaller size, or more workers"
 GONE = "the scheduler or all its workers are gone"
+LOST = ("CommClosedError", "FutureCancelledError", "FuturesCancelledError", "CancelledError")
+"""Dask's errors for tasks that its scheduler does not have any more."""
 
 
 @contextmanager
 def explained(
     what: str, hints: Mapping[str, Callable[[], str]] | None = None, *, folder: str = ""
 ) -> Iterator[None]:
-    """Turn any failure of a computation into RunError; gputui's own pass.
+    """Turn any failure of a computation into RunError; gputui's own pass, and a person's Ctrl-C.
 
     `hints["memory"]` returns the hint for when a device or a worker ran out of memory. Where
     the code lies in `folder`, the error says in which of its lines it was raised.
@@ -30,7 +34,10 @@ def explained(
         yield
     except GputuiError:
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        signalled = threading.current_thread() is threading.main_thread()
+        if isinstance(error, KeyboardInterrupt) and signalled:
+            raise
         raise _explanation(what, error, hints or {}, folder) from error
 
 
@@ -52,7 +59,7 @@ def sized(size_bytes: float) -> str:
 
 def _explanation(
     what: str,
-    error: Exception | SystemExit,
+    error: BaseException,
     hints: Mapping[str, Callable[[], str]],
     folder: str,
 ) -> RunError:
@@ -64,7 +71,7 @@ def _explanation(
         return RunError(message, hint=_smaller(hints))
     if name == "KilledWorker":
         return _killed(what, error, hints)
-    if name in ("CommClosedError", "FutureCancelledError", "CancelledError"):
+    if name in LOST and not isinstance(error, asyncio.CancelledError):
         return RunError(f"{what} lost its tasks: {said}", hint=GONE, lost=True)
     if name == "LinAlgError":
         hint = "look for NaN, inf or a singular matrix"

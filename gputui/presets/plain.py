@@ -13,17 +13,22 @@ from numbers import Number
 from os import PathLike
 from typing import Any
 
+MOST_BITS = 14_000
+"""Python writes no integer of more than 4,300 decimal digits; its hexadecimal ones it does."""
+
 
 def plain(value: Any) -> Any:
     """Return a value made of dicts, lists, texts, numbers and None only.
 
-    NumPy's and CuPy's numbers and arrays become Python's; NaN and infinity become text; anything
-    else becomes what `str` makes of it.
+    NumPy's and CuPy's numbers and arrays become Python's; NaN, infinity and integers of more than
+    `MOST_BITS` become text; anything else becomes what `str` makes of it.
 
     >>> import numpy as np
     >>> plain({"sum": np.float32(0.5), "s": np.arange(3), "worst": float("nan"), 1: {2}})
     {'sum': 0.5, 's': [0, 1, 2], 'worst': 'nan', '1': [2]}
     """
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return hex(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

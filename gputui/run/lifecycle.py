@@ -66,11 +66,28 @@ async def run_recorded(request: RunRequest, open_cluster: OpenCluster, compute: 
     except asyncio.CancelledError:
         recording.end(RunState.CANCELLED)
         raise
-    except GputuiError as error:
-        recording.end(_state(error), error=error)
+    except Exception as error:
+        known = error if isinstance(error, GputuiError) else _unexpected(request, error)
+        recording.end(_state(known), error=known)
         if request.as_json:
-            print(json_text(failure(request, error)), flush=True)
-        raise
+            print_failure(request, known)
+        raise known from known.__cause__
+
+
+def print_out(text: str) -> None:
+    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise RunError(f"standard output: {error.strerror}") from error
+
+
+def print_failure(request: RunRequest, error: GputuiError) -> None:
+    """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
+    with contextlib.suppress(RunError):
+        print_out(json_text(failure(request, error)))
 
 
 def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
@@ -148,6 +165,13 @@ def _with_crashes(error: GputuiError, ongoing: OngoingRun) -> GputuiError:
         return error
     known = RunError("\n  ".join([str(error), *crashes]))
     known.__cause__ = error.__cause__
+    return known
+
+
+def _unexpected(request: RunRequest, error: Exception) -> RunError:
+    """Return the error of a run that a mistake of ours has ended; its log has the traceback."""
+    known = RunError(f"{request.name} failed unexpectedly: {type(error).__name__}: {error}")
+    known.__cause__ = error
     return known
 
 

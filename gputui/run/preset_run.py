@@ -18,12 +18,19 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gputui import run
 from gputui.cluster import security
-from gputui.errors import ExitCode, GputuiError, RunError
+from gputui.errors import ExitCode, GputuiError
 from gputui.presets import Figure, ParsedParameters
 from gputui.presets.faults import explained
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
-from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
+from gputui.run.lifecycle import (
+    OpenCluster,
+    RunEnd,
+    failed_hosts,
+    print_failure,
+    print_out,
+    run_recorded,
+)
 from gputui.run.noted_stream import NotedStream
 from gputui.run.ongoing import OngoingRun, RunStage
 from gputui.run.output import Output, write
@@ -193,7 +200,7 @@ def _put_out(
     ongoing.quieten()
     try:
         if not ongoing.request.as_json:
-            _print(_for_people(result, preset_run.output.draw))
+            print_out(_for_people(result, preset_run.output.draw))
         with explained("saving"):
             for path in write(preset_run.output, result, fetch):
                 saved.append(path)
@@ -204,8 +211,10 @@ def _put_out(
     except GputuiError as failed:
         error = failed
         print(f"gputui: {failed}", file=sys.stderr)
-    if ongoing.request.as_json:
-        _print(json_text(failure(ongoing.request, error) if error else printed))
+    if ongoing.request.as_json and error:
+        print_failure(ongoing.request, error)
+    elif ongoing.request.as_json:
+        print_out(json_text(printed))
     return RunEnd(
         kept=printed | result.extras(),
         summary=str(error) if error else _summary(result),
@@ -214,16 +223,6 @@ def _put_out(
         state=RunState.FAILED if error else RunState.DONE,
         error=error,
     )
-
-
-def _print(text: str) -> None:
-    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        return
-    except OSError as error:
-        raise RunError(f"standard output: {error.strerror}") from error
 
 
 def _for_people(result: "RunResult", draw: Callable[[Figure], str] | None) -> str:

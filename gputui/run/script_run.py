@@ -23,7 +23,14 @@ from gputui.presets.plain import json_text
 from gputui.presets.run_workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
-from gputui.run.lifecycle import OpenCluster, RunEnd, failed_hosts, failure, run_recorded
+from gputui.run.lifecycle import (
+    OpenCluster,
+    RunEnd,
+    failed_hosts,
+    print_failure,
+    print_out,
+    run_recorded,
+)
 from gputui.run.ongoing import OngoingRun, RunStage
 from gputui.run.progress import TaskCounts
 from gputui.run.request import RunRequest
@@ -168,8 +175,10 @@ def _outcome(
     error = RunError(f"{path.name} {_words(status)}{why}") if code else None
     if error and status < 0:
         _say(error)
-    if ongoing.request.as_json:
-        print(json_text(failure(ongoing.request, error) if error else printed), flush=True)
+    if ongoing.request.as_json and error:
+        print_failure(ongoing.request, error)
+    elif ongoing.request.as_json:
+        print_out(json_text(printed))
     interrupted = code == ExitCode.INTERRUPTED
     failed = RunState.CANCELLED if interrupted else RunState.FAILED
     return RunEnd(

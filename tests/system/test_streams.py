@@ -45,13 +45,42 @@ def test_a_full_standard_output_is_exit_1_in_words_and_in_the_record(
 
 def test_what_a_preset_prints_is_not_in_its_json(lab: Command) -> None:
     (lab.folder / "mine.py").write_text(
+        "import os, sys\n"
         "from gputui.presets import Outcome, Preset\n"
-        "def compute(job):\n    print('by the way')\n    return Outcome({'x': 3})\n"
+        "def compute(job):\n"
+        "    print('by the way')\n"
+        "    os.system('echo a process of it')\n"
+        "    job.client.submit(print, 'a task', file=sys.stdout).result()\n"
+        "    return Outcome({'x': 3, 'exact': 10**5000})\n"
         "PRESET = Preset('mine', 'prints', (), compute)\n"
     )
     done = lab("--attach", "lab", "--run", "./mine.py:PRESET", "--json")
-    assert json.loads(done.stdout)["result"] == {"x": 3}
-    assert "by the way" in done.stderr
+    assert json.loads(done.stdout)["result"] == {"x": 3, "exact": hex(10**5000)}
+    assert "by the way" in done.stderr and "a process of it" in done.stderr
+
+
+RAISED = {
+    "BaseException": "BaseException('skipped')",
+    "KeyboardInterrupt": "KeyboardInterrupt",
+    "CancelledError": "asyncio.CancelledError('its own')",
+    "BaseExceptionGroup": "BaseExceptionGroup('two', [KeyboardInterrupt(), ValueError()])",
+}
+
+
+@pytest.mark.parametrize("name", RAISED)
+def test_whatever_a_preset_raises_is_a_failure_of_its_run(lab: Command, name: str) -> None:
+    (lab.folder / "raises.py").write_text(
+        "import asyncio\n"
+        "from gputui.presets import Preset\n"
+        f"def compute(job):\n    raise {RAISED[name]}\n"
+        "PRESET = Preset('raises', 'raises', (), compute)\n"
+    )
+    done = lab("--attach", "lab", "--run", "./raises.py:PRESET", "--json", "--quiet")
+    error = json.loads(done.stdout)["error"]
+    assert (done.returncode, error["type"]) == (1, "RunError"), done.stderr
+    assert f"{name}: " in error["message"] and "raises.py:4" in error["message"]
+    assert "Traceback" not in done.stderr
+    assert last_run(lab)["state"] == "failed"
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
@@ -64,6 +93,27 @@ def test_closed_streams_change_nothing(lab: Command, closed: str) -> None:
 def test_a_reader_that_goes_away_has_the_run_end_well(lab: Command) -> None:
     assert in_a_shell(lab, '"$@" | true', *MEAN).stderr == ""
     assert last_run(lab)["state"] == "done"
+
+
+@pytest.mark.parametrize(("onto", "status"), [("| true", 0), ("> /dev/full", 1)])
+def test_a_script_whose_json_nobody_takes_is_recorded(lab: Command, onto: str, status: int) -> None:
+    (lab.folder / "s.py").write_text("print('hi')\n")
+    run = ("--attach", "lab", "--run", "s.py", "--json", "--quiet")
+    done = in_a_shell(lab, f'{{ "$@"; echo "exit $?" >&2; }} {onto}', *run)
+    assert f"exit {status}" in done.stderr
+    assert last_run(lab)["state"] == ("failed" if status else "done")
+
+
+@pytest.mark.parametrize("onto", ["| true", "> /dev/full"])
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(("presets",), (0, 1)), (("--run", "mean", "-p", "x=1", "--json"), (2, 2))],
+)
+def test_an_exit_code_is_that_of_the_command_whoever_reads(
+    gputui: Command, onto: str, arguments: tuple[str, ...], status: tuple[int, int]
+) -> None:
+    done = in_a_shell(gputui, f'{{ "$@"; echo "exit $?" >&2; }} {onto}', *arguments)
+    assert f"exit {status[onto != '| true']}" in done.stderr
 
 
 def test_a_working_directory_that_is_gone_is_said_to_be_so(lab: Command) -> None:
