@@ -22,6 +22,8 @@ __all__ = ["main"]
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How a write to a file may fail."""
+MOST_SAID = 10_000
+"""Characters of an error; the record of a run has all of them."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -69,7 +71,7 @@ def run_command(argv: list[str]) -> int:
         print("gputui: interrupted", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
     except GputuiError as error:
-        print(f"gputui: {error}", file=sys.stderr)
+        print(f"gputui: {_cut(str(error))}", file=sys.stderr)
         return int(error.exit_code)
     except SystemExit:
         if _is_read():
@@ -79,6 +81,17 @@ def run_command(argv: list[str]) -> int:
         if error.errno not in NO_ROOM or error.filename is not None:
             raise
         return _unwritten(error)
+
+
+def _cut(text: str) -> str:
+    """Return a text that a terminal can show: an error may hold all of an array.
+
+    >>> _cut("short"), len(_cut("x" * 10**6)) < 2 * MOST_SAID
+    ('short', True)
+    """
+    if len(text) <= MOST_SAID:
+        return text
+    return f"{text[:MOST_SAID]} … ({len(text):,} characters)"
 
 
 def _is_read() -> bool:
