@@ -47,7 +47,7 @@ def texts(head: Head) -> list[str]:
 
 
 async def test_a_request_whose_handler_fails_is_answered(head: Head) -> None:
-    head.fleet.want = None  # type: ignore[assignment]
+    head.fleet.set_desired = None  # type: ignore[assignment]
     reply = await carry_out(head, Scale(7, 1), Session("screen"))
     assert isinstance(reply, Refused) and reply.request == 7
     assert "Scale failed in the head: TypeError" in reply.reason
