@@ -4,11 +4,12 @@
 of a folder. They are loaded when first used, so that `import gputui` costs nothing.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gputui.cluster import GPUCluster, connect
-    from gputui.run.script.sending import send_modules
+    from gputui.client import GPUCluster, connect
+    from gputui.runs.script.sending import send_modules
 
 __version__ = "0.2.0"
 __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
@@ -16,11 +17,13 @@ __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
 def __getattr__(name: str) -> Any:
     if name in ("GPUCluster", "connect"):
-        from gputui import cluster
+        from gputui import client
 
-        return getattr(cluster, name)
+        return getattr(client, name)
     if name == "send_modules":
-        from gputui.run.script.sending import send_modules
+        from gputui.runs.script.sending import send_modules
 
         return send_modules
+    if name == "run":  # the name of gputui.runs up to 0.2.0, which people's own tests import
+        return import_module("gputui.runs")
     raise AttributeError(f"module 'gputui' has no attribute {name!r}")

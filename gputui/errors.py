@@ -18,7 +18,7 @@ GputuiError
 
 from enum import IntEnum
 
-from gputui.plain_text import safe
+from gputui.model.plain_text import safe
 
 
 class ExitCode(IntEnum):

@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gputui.cluster import HeadConnection, HeadProcess, spawn_head
+from gputui.client import HeadConnection, HeadProcess, spawn_head
+from gputui.model.snapshot import Event, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import (
     Asked,
@@ -19,7 +20,6 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
-from gputui.snapshot import Event, Snapshot, WorkerStatus
 
 BOUND_S = 30
 LEASE_S = 60.0

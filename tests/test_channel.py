@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from gputui.errors import HeadError, ProtocolError
+from gputui.model.readings import HostReading
+from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
 from gputui.protocol.channel import MAX_FLOODS, Channel, memory_pair
 from gputui.protocol.codec import encode
@@ -17,8 +19,6 @@ from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, Subscrib
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines, Refused
 from gputui.protocol.streams import MemoryStream, SocketStream, memory_streams
-from gputui.readings import HostReading
-from gputui.tasks import Tasks
 
 BIG = 2**17
 """More than what a stream takes before a channel waits."""
@@ -228,7 +228,7 @@ async def test_every_request_is_answered_whatever_happens_to_it() -> None:
         return None
 
     failures: list[str] = []
-    tasks = Tasks(lambda name, error: failures.append(name))
+    tasks = Background(lambda name, error: failures.append(name))
     for message in (Stop(1), SubscribeLogs(True), Stop(2), Stop(3), Restart(4, ())):
         to_head.send(message)
     await to_head.flush()

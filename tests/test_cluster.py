@@ -17,7 +17,7 @@ import pytest
 from distributed import Client
 
 import gputui
-from gputui.cluster import GPUCluster, read_hosts, running_clusters
+from gputui.client import GPUCluster, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
 from gputui.presets.run_workers import known_workers
 from tests.clusters import TWO_WORKERS

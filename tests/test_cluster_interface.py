@@ -27,8 +27,8 @@ from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
 
 import gputui
-from gputui.cluster import GPUCluster, running_clusters
-from gputui.cluster.keywords import REFUSED, translate
+from gputui.client import GPUCluster, running_clusters
+from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
 from gputui.presets.run_workers import known_workers
 from tests.processes import nothing_left

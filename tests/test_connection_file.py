@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.connection_file import ConnectionFile, NameLock, running_clusters
 from gputui.errors import HeadError
+from gputui.protocol.connection_file import ConnectionFile, NameLock, running_clusters
 
 forked = multiprocessing.get_context("fork")
 

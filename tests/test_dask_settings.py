@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 import gputui
-from gputui.dask_settings import SETTINGS, devices_preferred, given_json
+from gputui.engine.dask_settings import SETTINGS, devices_preferred, given_json
 from gputui.settings import KEYS, WORKER_KEYS, Settings
 
 PROGRAM = """
@@ -242,7 +242,7 @@ def test_gputuis_own_settings_hold_where_nobody_set_others(tmp_path: Path) -> No
 def test_collections_of_device_arrays_are_recut_by_tasks_while_a_cluster_is_open(
     own: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gputui.dask_settings.find_spec", lambda name: name == "cupy")
+    monkeypatch.setattr("gputui.engine.dask_settings.find_spec", lambda name: name == "cupy")
     with dask.config.set({"array.rechunk.method": own}):
         with devices_preferred():
             assert dask.config.get("array.rechunk.method") == (own or "tasks")

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gputui.errors import ProtocolError
+from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Interconnect, Owner
 from gputui.protocol.agent import FromAgent, Telemetry, ToAgent, WorkerReading
 from gputui.protocol.channel import LINE_BYTES, Channel
 from gputui.protocol.deltas import Incoming
 from gputui.protocol.outgoing import Outgoing, Prepared
 from gputui.protocol.streams import MemoryStream, memory_streams
-from gputui.readings import DeviceProcess, DeviceReading, HostReading, Interconnect, Owner
 from tests.fuzzing.seeds import repeated
 from tests.fuzzing.shapes import one_wrong_in, value_of
 from tests.fuzzing.targets import TARGETS

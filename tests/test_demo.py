@@ -10,6 +10,7 @@ import pytest
 
 from gputui.demo import Shape, open_demo
 from gputui.errors import HeadError, UsageError
+from gputui.model.snapshot import HostState, RunState, Snapshot, WorkerState
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -29,7 +30,6 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
 )
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import HostState, RunState, Snapshot, WorkerState
 from tests.timelapse import Timelapse
 
 STARTED = 20.0

@@ -14,18 +14,18 @@ import asyncssh
 import numpy as np
 import pytest
 
-from gputui import run
-from gputui.connection_file import ConnectionFile, NameLock, find_cluster
+from gputui import runs
 from gputui.errors import FolderError, HeadError, RunError, UsageError
 from gputui.fleet.deploy import pack
 from gputui.fleet.ssh.configuration import parse
 from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.head.log_file import LogFile
+from gputui.model.snapshot import RunState
 from gputui.presets import Figure
-from gputui.run import arrays, records
-from gputui.run.figure_files import draw_file
-from gputui.snapshot import RunState
+from gputui.protocol.connection_file import ConnectionFile, NameLock, find_cluster
+from gputui.runs import arrays, records
+from gputui.runs.figure_files import draw_file
 from gputui.tui import preferences
 from tests.disk import Disk, PowerLostError
 
@@ -52,7 +52,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def run_records(_: Path) -> Kept:
-    record = run.new_record("svd", {}, backend="auto", hosts="", version="0")
+    record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
 
     def read() -> int | None:
         found = records.recorded()
@@ -62,7 +62,7 @@ def run_records(_: Path) -> Kept:
 
 
 def run_endings(_: Path) -> Kept:
-    record = run.new_record("svd", {}, backend="auto", hosts="", version="0")
+    record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
 
     def write(number: int) -> None:
         if number == 0:

@@ -3,7 +3,7 @@
 import pytest
 
 from gputui.errors import HostsError
-from gputui.hosts import Host, parse_hosts
+from gputui.model.hosts import Host, parse_hosts
 
 EXAMPLE = """\
 *  python=/opt/env/bin/python

@@ -9,8 +9,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from gputui.run.noted_stream import LONGEST, NotedStream
-from gputui.run.recording import MOST_BYTES, RunLog
+from gputui.runs.noted_stream import LONGEST, NotedStream
+from gputui.runs.recording import MOST_BYTES, RunLog
 
 
 class Both:

@@ -1,7 +1,7 @@
 """Which workers a host can run."""
 
-from gputui.hosts import Host, parse_hosts
-from gputui.plan import HostCapacity, PlannedDevice, WorkerSpec, usual_workers, workers_of
+from gputui.model.hosts import Host, parse_hosts
+from gputui.model.plan import HostCapacity, PlannedDevice, WorkerSpec, usual_workers, workers_of
 
 GIB = 2**30
 

@@ -21,7 +21,7 @@ from gputui.presets import Outcome, Parameter, Preset
 from gputui.presets.job import Job
 from gputui.presets.run_workers import refuse_missing
 from gputui.presets.worker_facts import WorkerFacts
-from gputui.run import execution
+from gputui.runs import execution
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,16 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from gputui import run
+from gputui import runs
 from gputui.cli.open import remove_old_runs
 from gputui.cli.recorded_runs import list_runs, show_run
 from gputui.errors import RunError, UsageError
+from gputui.model.snapshot import RunState
 from gputui.presets import Figure
 from gputui.presets.plain import json_text
 from gputui.process.procfs import own_place
-from gputui.run import arrays, records
-from gputui.run.records import write
-from gputui.snapshot import RunState
+from gputui.runs import arrays, records
+from gputui.runs.records import write
 from gputui.tui.rendering.figures import figure_text
 
 
@@ -34,18 +34,18 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state" / "gputui" / "runs"
 
 
-def recording(preset: str = "svd", warned: Any = pytest.fail, id: str = "") -> run.Recording:
-    record = run.new_record(
+def recording(preset: str = "svd", warned: Any = pytest.fail, id: str = "") -> runs.Recording:
+    record = runs.new_record(
         preset, {"rows": 10}, backend="auto", hosts="hosts.txt", version="0.1.0", id=id
     )
-    return run.Recording(record, warned)
+    return runs.Recording(record, warned)
 
 
 def fetch(block: Any) -> Any:
     return block.compute(scheduler="synchronous")
 
 
-def begun(preset: str = "svd") -> run.RunRecord:
+def begun(preset: str = "svd") -> runs.RunRecord:
     return recording(preset).record
 
 
@@ -91,8 +91,8 @@ def test_an_error_is_recorded_with_its_type() -> None:
 def test_a_run_whose_process_is_gone_is_lost() -> None:
     code = (
         "from gputui import run;"
-        "record = run.new_record('svd', {}, backend='auto', hosts='', version='1');"
-        "print(run.Recording(record, print).record.id)"
+        "record = runs.new_record('svd', {}, backend='auto', hosts='', version='1');"
+        "print(runs.Recording(record, print).record.id)"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert records.find(shown.stdout.strip()).state is RunState.LOST
@@ -105,7 +105,7 @@ def test_a_run_whose_process_number_was_given_to_a_later_one_is_lost() -> None:
     assert records.find(record.id).state is RunState.LOST
 
 
-def on_another_machine(record: run.RunRecord, **place: str) -> run.RunRecord:
+def on_another_machine(record: runs.RunRecord, **place: str) -> runs.RunRecord:
     """Have the record say that another machine with this home runs it, by a pid that is free."""
     there = {"machine": "node-2", "boot": "its-boot", "pids": "pid:[1]"} | place
     moved = replace(record, pid=2**22 + 1, **there)
@@ -212,7 +212,7 @@ def test_a_record_that_no_run_wrote_is_passed_over(state: Path, wrong: dict[str,
 def test_arrays_are_saved_block_by_block(tmp_path: Path) -> None:
     x = np.arange(12.0).reshape(4, 3)
     u = da.from_array(x, chunks=(3, 2))
-    paths = run.save_arrays(tmp_path / "out", {"u": u, "s": x[0]}, fetch)
+    paths = runs.save_arrays(tmp_path / "out", {"u": u, "s": x[0]}, fetch)
     assert [path.name for path in paths] == ["u.npy", "s.npy"]
     np.testing.assert_array_equal(np.load(paths[0]), x)
     np.testing.assert_array_equal(np.load(paths[1]), x[0])
@@ -229,7 +229,7 @@ def test_a_disk_without_room_is_said_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(arrays.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
     with pytest.raises(RunError, match="800 bytes do not fit in the 10 that are free"):
-        run.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []
 
 
@@ -243,7 +243,7 @@ def test_what_is_at_the_place_of_an_array_is_neither_followed_nor_replaced(
     path = tmp_path / "s.npy"
     path.hardlink_to(precious) if there == "a file" else path.symlink_to(precious)
     with pytest.raises(RunError, match=r"s\.npy: File exists"):
-        run.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
+        runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert os.path.lexists(path)
     assert precious.exists() == (there != "a link to nothing")
     assert not precious.exists() or precious.read_text() == "kept"
@@ -255,23 +255,23 @@ def test_a_figure_goes_into_a_file_of_its_own_name_only(tmp_path: Path, there: s
     (tmp_path / "precious").write_text("kept")
     path.symlink_to(tmp_path / "precious") if there == "a link" else os.mkfifo(path)
     with pytest.raises(UsageError, match=r"figure\.png: is (a link|no regular file)"):
-        run.draw_file(FIGURES[0], path)
+        runs.draw_file(FIGURES[0], path)
     assert (tmp_path / "precious").read_text() == "kept"
 
 
 @pytest.mark.parametrize(("name", "array"), [("x", [1, 2]), ("../x", np.zeros(2))])
 def test_what_is_no_array_or_no_name_is_not_saved(tmp_path: Path, name: str, array: object) -> None:
     with pytest.raises(RunError, match=f"'{name}', a (list|ndarray), is no array, or no name"):
-        run.save_arrays(tmp_path / "out", {name: array}, fetch)
+        runs.save_arrays(tmp_path / "out", {name: array}, fetch)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="no arrays to save"):
-        run.save_arrays(tmp_path, {}, fetch)
+        runs.save_arrays(tmp_path, {}, fetch)
     with pytest.raises(RunError, match="file: File exists"):
-        run.save_arrays(tmp_path / "file", {"s": np.zeros(1)}, fetch)
+        runs.save_arrays(tmp_path / "file", {"s": np.zeros(1)}, fetch)
 
 
 FIGURES = [
@@ -287,7 +287,7 @@ def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) ->
     assert figure.title in drawn
     assert "\x1b" not in drawn
     assert max(map(len, drawn.splitlines())) <= 60
-    run.draw_file(figure, tmp_path / "figure.png")
+    runs.draw_file(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -295,13 +295,13 @@ def test_a_figure_is_drawn_as_text_and_as_png(figure: Figure, tmp_path: Path) ->
 def test_a_file_of_a_figure_is_what_its_name_says(
     suffix: str, begins: bytes, tmp_path: Path
 ) -> None:
-    run.draw_file(FIGURES[0], tmp_path / f"figure{suffix}")
+    runs.draw_file(FIGURES[0], tmp_path / f"figure{suffix}")
     assert (tmp_path / f"figure{suffix}").read_bytes().startswith(begins)
 
 
 def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="No such file"):
-        run.draw_file(FIGURES[0], tmp_path / "none" / "figure.png")
+        runs.draw_file(FIGURES[0], tmp_path / "none" / "figure.png")
 
 
 @pytest.mark.parametrize(
@@ -317,12 +317,12 @@ def test_a_figure_that_cannot_be_written_is_said_plainly(tmp_path: Path) -> None
     ],
 )
 def test_values_are_printed_for_people(value: Any, shown: str) -> None:
-    assert run.text({"x": value}) == f"x  {shown}"
+    assert runs.text({"x": value}) == f"x  {shown}"
 
 
 def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
     rates = [[None, 1.1e9], [246e6, None]]
-    assert run.text({"rate": rates}, {"rate": "B/s"}) == (
+    assert runs.text({"rate": rates}, {"rate": "B/s"}) == (
         "rate  –         1.1 GB/s\n      246 MB/s  –"
     )
 
@@ -337,12 +337,12 @@ def test_a_matrix_is_printed_in_lines_with_its_unit() -> None:
     ids=["an empty column", "a row that is none", "a long key"],
 )
 def test_whatever_a_preset_returns_is_printed(result: dict[str, Any]) -> None:
-    assert run.text(result)
+    assert runs.text(result)
 
 
 def test_rows_are_printed_as_a_table() -> None:
     rows = [{"name": "one", "elapsed_s": 1.5}, {"name": "three", "elapsed_s": 20.0}]
-    assert run.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"
+    assert runs.text({"rows": rows}) == "name   elapsed s\none    1.5\nthree  20"
 
 
 ODD = (float("nan"), float("inf"), -float("inf"))
@@ -364,7 +364,7 @@ def test_numbers_that_are_not_finite_stand_in_the_way_of_no_figure(
     for made in (figure, kept):
         assert figure_text(made).startswith(figure.title) or figure.title in figure_text(made)
         assert "cannot be drawn" not in figure_text(made)
-    run.draw_file(figure, tmp_path / "figure.png")
+    runs.draw_file(figure, tmp_path / "figure.png")
 
 
 def test_a_figure_of_a_record_that_cannot_be_drawn_says_so_and_nothing_more() -> None:
@@ -427,7 +427,7 @@ def test_records_that_cannot_be_removed_change_nothing_of_how_a_run_ended(
     def stale(kept: int) -> None:
         raise fault
 
-    monkeypatch.setattr("gputui.run.prune", stale)
+    monkeypatch.setattr("gputui.runs.prune", stale)
     remove_old_runs()
     assert ("Stale file handle" in capsys.readouterr().err) == isinstance(fault, OSError)
 

@@ -1,7 +1,7 @@
 """Slots: where each worker stands on its host."""
 
-from gputui.slots import slots_of
-from gputui.snapshot import WorkerState, WorkerStatus
+from gputui.model.slots import slots_of
+from gputui.model.snapshot import WorkerState, WorkerStatus
 from tests.tui.build import host, snapshot
 
 

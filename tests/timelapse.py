@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from gputui.demo import Shape, open_demo
 from gputui.demo.cluster import DemoConnection
+from gputui.model.snapshot import Event, Snapshot
 from gputui.protocol.frontend import Asked, EventHappened, Request, SnapshotTaken, ToFrontend
-from gputui.snapshot import Event, Snapshot
 
 START = 1_767_225_600.0
 """2026-01-01 00:00 UTC."""

@@ -6,7 +6,7 @@ every GPU; the people who set them mean them.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from gputui.readings import DeviceReading
+from gputui.model.readings import DeviceReading
 
 SLURM_VARIABLES = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
 

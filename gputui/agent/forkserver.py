@@ -24,8 +24,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from gputui import dask_settings
 from gputui.agent.place import AgentPlace
+from gputui.engine import dask_settings
 from gputui.process import lifetime
 from gputui.process.lifetime import open_pidfds
 from gputui.protocol.agent import Credentials

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from gputui.agent.place import AgentPlace, own_command
 from gputui.errors import ProtocolError
+from gputui.process.background import words
 from gputui.process.child import Child
 from gputui.protocol.forking import FromForkserver, Imported, ToForkserver
 from gputui.protocol.packets import PacketChannel, packet_sockets
-from gputui.tasks import words
 
 TRIES = 3
 """Starts in a row that may fail before the forkserver is given up."""

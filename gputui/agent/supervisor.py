@@ -27,6 +27,7 @@ from gputui.agent.place import AgentPlace
 from gputui.agent.scratch import own, sweep
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
+from gputui.process.background import Background, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans
 from gputui.process.log import StderrLog
 from gputui.protocol.agent import (
@@ -50,7 +51,6 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import Channel
 from gputui.protocol.streams import SocketStream
-from gputui.tasks import Tasks, words
 
 LOG = "agent.log"
 """What the agent and the libraries in it write to stderr, in its scratch folder."""
@@ -115,9 +115,9 @@ class Supervisor:
             configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
         )
         self._workers = Workers(environ, scratch, place, self.send, self._watch.cpus_near)
-        self._heads = Tasks(self._work_failed)
-        self._work = Tasks(self._work_failed)
-        self._lasting = Tasks(self._lasting_failed)
+        self._heads = Background(self._work_failed)
+        self._work = Background(self._work_failed)
+        self._lasting = Background(self._lasting_failed)
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until asked to end, or the lease runs out."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gputui.agent.exits import Exit
 from gputui.agent.worker_output import WorkerOutput
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
 from gputui.process import procfs
 from gputui.process.cgroups import memory_limit
 from gputui.process.lifetime import Handle

@@ -14,7 +14,7 @@ from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.place import AgentPlace
 from gputui.agent.worker_output import WorkerOutput
 from gputui.agent.worker_process import WorkerProcess, keep_limits
-from gputui.dask_settings import TERMINATE, terminate_share
+from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.process.cgroups import Cgroups

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from gputui.cluster import default_name
-from gputui.cluster import read_hosts as read_source
-from gputui.hosts import Host, parse_hosts
+from gputui.client import default_name
+from gputui.client import read_hosts as read_source
+from gputui.model.hosts import Host, parse_hosts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from gputui.cli.arguments import read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.cluster import ConnectionFile, HeadConnection, running_clusters
-from gputui.cluster.head_connection import Elsewhere
-from gputui.cluster.start import check_enough, failures, started, stop_by_signal
+from gputui.client import ConnectionFile, HeadConnection, running_clusters
+from gputui.client.head_connection import Elsewhere
+from gputui.client.start import check_enough, failures, started, stop_by_signal
 from gputui.errors import ExitCode, GputuiError, OtherVersionError, UsageError
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
 from gputui.protocol.starter import ConfigureHead

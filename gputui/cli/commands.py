@@ -71,7 +71,7 @@ def _checked_name(context: click.Context, option: click.Parameter, name: str | N
     """Return a name for a cluster; raises UsageError."""
     if name is None:
         return None
-    from gputui.connection_file import check_name
+    from gputui.protocol.connection_file import check_name
 
     return check_name(name)
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gputui.cli.asking import ask_here
-from gputui.connection_file import find_cluster
 from gputui.errors import ExitCode, HeadError
-from gputui.hosts import parse_hosts
+from gputui.model.hosts import parse_hosts
+from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
-    from gputui.remote.remote_head import RemoteHead
+    from gputui.client.remote_head import RemoteHead
 
 
 def remote_head(given: str | None) -> "RemoteHead | None":
@@ -22,7 +22,7 @@ def remote_head(given: str | None) -> "RemoteHead | None":
     """
     if given is None or not re.search("[@:]", given) or find_cluster(given):
         return None
-    from gputui.remote.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead, RemoteName
 
     name = RemoteName.parse(given)
     return RemoteHead(name, ask_here) if name else None
@@ -30,7 +30,7 @@ def remote_head(given: str | None) -> "RemoteHead | None":
 
 def remote_machine(given: str) -> "RemoteHead":
     """Return a machine with heads, `login`, `user@login` or with the name of one."""
-    from gputui.remote.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead, RemoteName
 
     return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
 
@@ -40,7 +40,7 @@ async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str)
 
     Raises HeadError where that machine has none.
     """
-    from gputui.remote.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead, RemoteName
 
     head = RemoteHead(RemoteName(login, ""), ask_here)
     words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]

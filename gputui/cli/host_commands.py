@@ -11,7 +11,7 @@ from gputui.cli.arguments import read_hosts
 from gputui.cli.asking import ask_here
 from gputui.errors import ExitCode, UsageError
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.plain_text import safe
+from gputui.model.plain_text import safe
 from gputui.settings import load_settings
 
 OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui is installed with

@@ -15,8 +15,8 @@ from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
     from gputui.demo import Shape
-    from gputui.run.lifecycle import OpenCluster
-    from gputui.run.request import RunRequest
+    from gputui.runs.lifecycle import OpenCluster
+    from gputui.runs.request import RunRequest
 
 NOT_BOTH = "give HOSTS or --attach NAME, not both"
 
@@ -43,7 +43,7 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
         running = _prepared(script_arguments, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.run.lifecycle import print_failure
+            from gputui.runs.lifecycle import print_failure
 
             print_failure(_request(options, {}, ()), error)
         raise
@@ -69,11 +69,11 @@ def remove_old_runs() -> None:
 
     The newest one stays until the next run, whatever is set. Nothing here changes how a run ended.
     """
-    from gputui import run
+    from gputui import runs
     from gputui.settings import load_settings
 
     try:
-        run.prune(max(1, load_settings().runs_kept))
+        runs.prune(max(1, load_settings().runs_kept))
     except (UsageError, OSError) as error:
         print(f"gputui: no earlier run was removed: {error}", file=sys.stderr)
     except KeyboardInterrupt:
@@ -104,13 +104,13 @@ def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object,
     parameters.refuse_mistakes(options["backend"])
 
     from gputui.cli.recorded_runs import drawn
-    from gputui.run.output import checked, refuse_undeclared
+    from gputui.runs.output import checked, refuse_undeclared
 
     refuse_undeclared(preset, options["preset"], options["save"], options["figure"])
     output = checked(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
 
-    from gputui.run.preset_run import PresetRun, run_preset
+    from gputui.runs.preset_run import PresetRun, run_preset
 
     request = _request(options, parameters.values, tuple(given.items()))
     return run_preset(PresetRun(parameters, output), request, open_cluster)
@@ -134,7 +134,7 @@ def _script(
         raise UsageError(f"--run {path}: is a preset, not a script: write --run {path}:PRESET")
     open_cluster = _open_cluster(options)
 
-    from gputui.run.script_run import run_script
+    from gputui.runs.script_run import run_script
 
     typed = (("arguments", shlex.join(arguments)),) if arguments else ()
     return run_script(
@@ -154,7 +154,7 @@ def _is_preset(path: Path) -> bool:
 def _request(
     options: dict[str, Any], parameters: Mapping[str, Any], given: tuple[tuple[str, str], ...]
 ) -> "RunRequest":
-    from gputui.run.request import RunRequest
+    from gputui.runs.request import RunRequest
 
     running = f"cluster {options['attach']}" if options["attach"] else ""
     return RunRequest(
@@ -177,7 +177,7 @@ def _refuse_together(options: dict[str, Any]) -> None:
     if options["demo"] is not None:
         raise UsageError("--demo is a screen; it computes nothing")
     if options["figure"] and options["as_json"]:
-        from gputui.run.output import TERMINAL
+        from gputui.runs.output import TERMINAL
 
         if options["figure"] == TERMINAL:
             raise UsageError("--figure - draws where --json prints one object: give it a file")

@@ -9,7 +9,7 @@ from typing import Any
 
 from gputui.presets import Figure
 from gputui.presets.plain import json_text
-from gputui.run import RunRecord, find, recorded, text
+from gputui.runs import RunRecord, find, recorded, text
 
 SHOWN = 30
 """Runs that are listed as text; `--json` has them all."""

@@ -11,8 +11,8 @@ from gputui.errors import UsageError
 from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
+    from gputui.client.remote_head import RemoteHead
     from gputui.demo import Shape
-    from gputui.remote.remote_head import RemoteHead
     from gputui.tui.first_minute import First
 
 
@@ -44,7 +44,7 @@ def show_running(name: str | None, look: Look) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
-    from gputui.cluster import HeadConnection
+    from gputui.client import HeadConnection
 
     remote = remote_head(name)
     if remote is not None:
@@ -63,7 +63,7 @@ def show_running(name: str | None, look: Look) -> int:
 
 def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
-    from gputui.cluster import HeadConnection, running_clusters
+    from gputui.client import HeadConnection, running_clusters
 
     name = options["name"] or hosts.name
     running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
@@ -117,7 +117,7 @@ SCREEN_IDLE_S = 3600.0
 async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
-    from gputui.cluster import spawn_head
+    from gputui.client import spawn_head
 
     configuration = await asyncio.to_thread(
         head_configuration,

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gputui.cli.arguments import HostsInput
-from gputui.cluster import HeadConnection, start
-from gputui.cluster.head_connection import Elsewhere
-from gputui.dask_settings import given_json
+from gputui.client import HeadConnection, start
+from gputui.client.head_connection import Elsewhere
+from gputui.engine.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings

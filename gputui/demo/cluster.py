@@ -5,7 +5,7 @@ import logging
 import random
 from typing import TypeVar
 
-from gputui.cluster.head_connection import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.demo import Shape
 from gputui.demo.connecting import DemoHosts
 from gputui.demo.devices import A100, H200, SimulatedGpu
@@ -14,10 +14,10 @@ from gputui.demo.simulated_runs import DemoRuns
 from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.demo.troubles import Troubles
 from gputui.head.head import Head
+from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import memory_streams
-from gputui.tasks import Tasks
 
 logging.getLogger("gputui.head").addHandler(logging.NullHandler())  # its events are on the screen
 
@@ -57,7 +57,7 @@ class Demo:
             run=self.runs.start,
             simulated=True,
         )
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
         self._running: asyncio.Task[None] | None = None
 
     def _new_agent(self, host: str, number: int) -> SimulatedAgent:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gputui.demo.simulated_agent import AGAIN, SimulatedAgent, SimulatedHosts
 from gputui.fleet.stages import Question, Stages
-from gputui.snapshot import HostState
+from gputui.model.snapshot import HostState
 
 STAGE_S: Mapping[HostState, tuple[float, float]] = {
     HostState.RESOLVING: (0.1, 2.0),

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from gputui.readings import DeviceProcess, DeviceReading, Interconnect, Owner
+from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect, Owner
 
 CONTEXT_BYTES = 530 * 2**20
 """What a CUDA context and its kernels take on a device."""

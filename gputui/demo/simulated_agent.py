@@ -20,8 +20,11 @@ from gputui.demo.devices import Load, SimulatedGpu
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
-from gputui.hosts import Host
-from gputui.plan import WorkerSpec
+from gputui.model.hosts import Host
+from gputui.model.plan import WorkerSpec
+from gputui.model.readings import HostReading
+from gputui.model.snapshot import HostState
+from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     Configure,
@@ -47,9 +50,6 @@ from gputui.protocol.agent import (
 from gputui.protocol.channel import Channel
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import MemoryStream
-from gputui.readings import HostReading
-from gputui.snapshot import HostState
-from gputui.tasks import Tasks
 
 PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
 CPUS = 128
@@ -129,7 +129,7 @@ class SimulatedAgent:
         self._printed: deque[LogLines] = deque(maxlen=LINES_KEPT)
         self._channel: Channel[FromAgent, ToAgent] | None = None
         self._stream: AgentStream | None = None
-        self._tasks = Tasks(lambda _what, _error: self.end())
+        self._tasks = Background(lambda _what, _error: self.end())
 
     @property
     def address(self) -> str:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Awaitable, Callable
 
 from gputui import presets
-from gputui.cluster.head_connection import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.demo.work import SimulatedRun, build_run, result_of
 from gputui.errors import HeadError
+from gputui.model.snapshot import RunState
+from gputui.process.background import Background
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
-from gputui.snapshot import RunState
-from gputui.tasks import Tasks
 
 REPORT_S = 1.0
 FIRST_RUN_S, BETWEEN_RUNS_S = 2.0, 7.0
@@ -41,7 +41,7 @@ class RunProcess:
         self.reason = ""
         self._run, self._scheduler, self._attach = run, scheduler, attach
         self._cancelled = asyncio.Event()
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
         scheduler.runs.insert(0, run)
         self._reporting = self._tasks.start(self._report_all(), f"run {run.id}")
 

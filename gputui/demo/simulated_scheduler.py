@@ -14,6 +14,8 @@ from gputui.demo import chatter
 from gputui.demo.devices import Load
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
 from gputui.demo.work import SimulatedRun
+from gputui.model.snapshot import TaskGroupStatus, TaskSpan
+from gputui.process.background import Background
 from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -28,8 +30,6 @@ from gputui.protocol.scheduler import (
     WorkerCounts,
 )
 from gputui.protocol.streams import MemoryStream, memory_streams
-from gputui.snapshot import TaskGroupStatus, TaskSpan
-from gputui.tasks import Tasks
 
 PORT = 40_123
 SPANS_KEPT = 2_000
@@ -123,7 +123,7 @@ class SimulatedScheduler:
         self._old_groups: tuple[TaskGroupStatus, ...] = ()
         self._old_groups_until = 0.0
         self._channel: Channel[FromScheduler, ToScheduler]
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
 
     def start(self, _cluster_id: str) -> "SimulatedScheduler":
         """Be the process that the head starts."""

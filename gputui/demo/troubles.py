@@ -13,8 +13,8 @@ from gputui.demo import chatter
 from gputui.demo.devices import CONTEXT_BYTES, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent
 from gputui.demo.simulated_scheduler import SimulatedScheduler, Working
+from gputui.model.readings import DeviceProcess, Owner
 from gputui.protocol.agent import WorkerReady
-from gputui.readings import DeviceProcess, Owner
 
 PERIOD_S = 600
 FOREIGN_COMMANDS = (

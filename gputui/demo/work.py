@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputui.snapshot import TaskGroupStatus
+from gputui.model.snapshot import TaskGroupStatus
 
 SECONDS = 75.0
 """How long a simulated run is meant to take, on however many workers there are."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, Owner
 from gputui.protocol.agent import Facts
-from gputui.readings import DeviceReading, Owner
 
 PORT_HINT = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "

@@ -17,7 +17,7 @@ from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent
 from gputui.fleet.findings import Finding, Verdict
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Configure, Facts, Reach, Reached, Shutdown
 

@@ -10,10 +10,10 @@ from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed, is_loopback, same_family
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
-from gputui.hosts import Host
-from gputui.plain_text import safe
+from gputui.model.hosts import Host
+from gputui.model.plain_text import safe
+from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Facts, Reached
-from gputui.snapshot import HostState
 
 DISK_NEEDED_BYTES = 5 * 2**30
 """With less, a host whose workers spill is soon full."""

@@ -20,8 +20,10 @@ from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_actions import GRACE_S, FleetListener, WorkerActions
 from gputui.fleet.worker_table import WorkerTable
-from gputui.hosts import Host
-from gputui.plan import Changes, WorkerSpec
+from gputui.model.hosts import Host
+from gputui.model.plan import Changes, WorkerSpec
+from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerStatus
+from gputui.process.background import Background, words
 from gputui.protocol.agent import (
     Credentials,
     Facts,
@@ -36,8 +38,6 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import HostState, HostStatus, Severity, WorkerStatus
-from gputui.tasks import Tasks, words
 
 START_WATCH_S = 1.0
 REST = 4
@@ -78,7 +78,7 @@ class Fleet:
         self._watching_starts = False
         self._start_timeout_s = settings.start_timeout_s
         self._frontends = settings.frontends
-        self._tasks = Tasks(self._task_failed)
+        self._tasks = Background(self._task_failed)
 
     @property
     def hosts(self) -> tuple[Host, ...]:

@@ -20,10 +20,10 @@ from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Question, Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState, HostStatus
+from gputui.process.background import Background, words
 from gputui.protocol.agent import Facts, FromAgent, Shutdown, Telemetry, ToAgent
-from gputui.snapshot import HostState, HostStatus
-from gputui.tasks import Tasks, words
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class FleetHost:
         self._listener = listener
         self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
         self._session: AgentSession | None = None
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
         self._life: asyncio.Task[None] | None = None
         self._stopping = False
         self._losses = 0

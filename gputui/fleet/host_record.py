@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from gputui.fleet.checks import chosen_devices, used_by_others
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.hosts import Host
-from gputui.plain_text import safe
-from gputui.plan import HostCapacity, PlannedDevice
+from gputui.model.hosts import Host
+from gputui.model.plain_text import safe
+from gputui.model.plan import HostCapacity, PlannedDevice
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.agent import Facts, Telemetry
 from gputui.protocol.codec import unfrozen
-from gputui.snapshot import HostState, HostStatus
 
 UnfrozenStatus = unfrozen(HostStatus)
 

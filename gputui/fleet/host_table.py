@@ -10,8 +10,10 @@ from dataclasses import replace
 from gputui.fleet.addresses import HostAddress, is_loopback
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.host import FleetHost
-from gputui.hosts import Host
-from gputui.plan import HostCapacity
+from gputui.model.hosts import Host
+from gputui.model.plan import HostCapacity
+from gputui.model.readings import DeviceReading
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.agent import (
     Facts,
     FromAgent,
@@ -22,8 +24,6 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
-from gputui.readings import DeviceReading
-from gputui.snapshot import HostState, HostStatus
 
 ON_THE_WAY = (
     HostState.RESOLVING,

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gputui.fleet.desired import Desired
-from gputui.hosts import Host
-from gputui.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
+from gputui.model.hosts import Host
+from gputui.model.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
 
 
 @dataclass(frozen=True, slots=True)

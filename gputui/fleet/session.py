@@ -16,7 +16,8 @@ from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host_record import HostRecord
 from gputui.fleet.stages import Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     AgentEnding,
@@ -32,7 +33,6 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import HostState
 
 KEEP_LEASE = Prepared(KeepLease())
 READINGS = (Pong, Reached, Telemetry, LogLines)

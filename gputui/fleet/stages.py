@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 
 from gputui.errors import HostError
-from gputui.plain_text import safe
-from gputui.snapshot import HostState
+from gputui.model.plain_text import safe
+from gputui.model.snapshot import HostState
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from gputui.errors import GputuiError
 from gputui.fleet.host import FleetHost
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_table import WorkerTable
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
+from gputui.model.snapshot import HostState, Severity
 from gputui.protocol.agent import (
     Facts,
     RestartWorkers,
@@ -22,7 +23,6 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import HostState, Severity
 
 
 class FleetListener(Protocol):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
+from gputui.model.snapshot import UP, WorkerState, WorkerStatus
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.codec import unfrozen
 from gputui.protocol.scheduler import Counts, WorkerCounts
-from gputui.snapshot import UP, WorkerState, WorkerStatus
 
 BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 UnfrozenStatus = unfrozen(WorkerStatus)

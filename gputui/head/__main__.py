@@ -15,12 +15,12 @@ from collections.abc import Callable
 from gputui.errors import GputuiError, ProtocolError
 from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
+from gputui.model.snapshot import Severity
 from gputui.process.garbage import look_rarely
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened
-from gputui.snapshot import Severity
 
 READ_BYTES = 4096
 

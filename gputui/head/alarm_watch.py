@@ -7,10 +7,10 @@ happened. What is an event of a host or a worker itself (silent, crash loop) is 
 import asyncio
 from typing import TYPE_CHECKING
 
-from gputui.alarms import SERIOUS, AlarmKind, Alarms
-from gputui.readings import Owner
-from gputui.slots import Slot, slots_of
-from gputui.snapshot import Severity, Snapshot, WorkerState
+from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
+from gputui.model.readings import Owner
+from gputui.model.slots import Slot, slots_of
+from gputui.model.snapshot import Severity, Snapshot, WorkerState
 
 if TYPE_CHECKING:
     from gputui.head.head import Head

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from gputui.fleet.stages import Question
 from gputui.head.server import FrontendConnection
+from gputui.model.snapshot import Event, Severity
 from gputui.protocol.frontend import Answer, Asked, ToFrontend
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import Event, Severity
 
 logger = logging.getLogger(__name__)
 

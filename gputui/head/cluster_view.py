@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendServer
+from gputui.model.snapshot import Snapshot, TaskSpan
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.outgoing import Prepared
-from gputui.snapshot import Snapshot, TaskSpan
 
 if TYPE_CHECKING:
     from gputui.head.head import Head

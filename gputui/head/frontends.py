@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from gputui.head.cluster_view import INTERVAL_S
 from gputui.head.requests import carry_out
 from gputui.head.server import FrontendConnection
+from gputui.model.snapshot import Severity
+from gputui.process.background import Background, words
 from gputui.protocol.frontend import (
     Answer,
     Attached,
@@ -20,8 +22,6 @@ from gputui.protocol.frontend import (
     SubscribeLogs,
 )
 from gputui.protocol.shared import Refused
-from gputui.snapshot import Severity
-from gputui.tasks import Tasks, words
 
 if TYPE_CHECKING:
     from gputui.head.head import Head
@@ -37,7 +37,7 @@ class Frontends:
 
     def __init__(self, head: "Head") -> None:
         self._head = head
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
 
     def frontend_attached(self, frontend: FrontendConnection) -> Attached:
         """Give a frontend what it needs to take part."""

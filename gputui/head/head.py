@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from gputui import __version__, dask_settings
-from gputui.connection_file import ConnectionFile, NameLock
+from gputui import __version__
+from gputui.engine import dask_settings
 from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.deploy.opening import Opener
@@ -34,15 +34,16 @@ from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import StartScheduler, start_scheduler
 from gputui.head.scheduler_runner import SchedulerRunner
 from gputui.head.server import FrontendServer
-from gputui.hosts import parse_hosts
+from gputui.model.hosts import parse_hosts
+from gputui.model.snapshot import ClusterState, Event, Session, Severity
+from gputui.process.background import Background, words
 from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
+from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
-from gputui.snapshot import ClusterState, Event, Session, Severity
-from gputui.tasks import Tasks, words
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,7 @@ class Head:
         """Set when a frontend has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._tasks = Tasks(self._task_failed)
+        self._tasks = Background(self._task_failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:
         """Bring the cluster up, call `opened` with the server's socket, and stay until the end."""

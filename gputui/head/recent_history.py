@@ -1,7 +1,7 @@
 """The last hour of every GPU, host and CPU worker, kept in the head for screens that attach.
 
-Two minutes at a row a second and an hour at a row in ten, 16 bits a value (`gputui.series`): 7.7 kB
-a GPU, 32 MB at 4,096 of them. A frontend that looks on gets one `HistoryTaken` a host after it has
+Two minutes at a row a second and an hour at a row in ten, 16 bits a value (`gputui.model.series`):
+7.7 kB a GPU, 32 MB at 4,096 of them. A frontend gets one `HistoryTaken` a host after it has
 attached, and goes on from the snapshots by itself.
 """
 
@@ -12,8 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
-from gputui.protocol.frontend import HistoryTaken
-from gputui.series import (
+from gputui.model.series import (
     COARSE_ROWS,
     COARSE_S,
     FINE_ROWS,
@@ -27,7 +26,8 @@ from gputui.series import (
     of_worker,
     pack,
 )
-from gputui.snapshot import HostState, HostStatus, WorkerStatus
+from gputui.model.snapshot import HostState, HostStatus, WorkerStatus
+from gputui.protocol.frontend import HistoryTaken
 
 MEAN_OF = int(COARSE_S / FINE_S)
 

@@ -14,8 +14,10 @@ from gputui.errors import GputuiError, HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.head.scheduler_runner import REPORT_INTERVAL_S
-from gputui.hosts import Host, parse_hosts
-from gputui.plan import Changes
+from gputui.model.hosts import Host, parse_hosts
+from gputui.model.plan import Changes
+from gputui.model.snapshot import HostState, Session, Severity, WorkerState
+from gputui.process.background import words
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -35,8 +37,6 @@ from gputui.protocol.frontend import (
     Stop,
 )
 from gputui.protocol.shared import Refused
-from gputui.snapshot import HostState, Session, Severity, WorkerState
-from gputui.tasks import words
 
 if TYPE_CHECKING:
     from gputui.head.head import Head

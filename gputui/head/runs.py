@@ -16,13 +16,13 @@ from typing import Protocol
 from gputui.errors import HeadError
 from gputui.head.broadcasts import EventLog
 from gputui.head.server import FrontendConnection
+from gputui.model.snapshot import RunState, RunStatus, Severity
+from gputui.process.background import Background
+from gputui.process.background import words as error_words
 from gputui.process.child import Child
 from gputui.process.search_path import own_python
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
-from gputui.run import RUN_VARIABLE, new_id
-from gputui.snapshot import RunState, RunStatus, Severity
-from gputui.tasks import Tasks
-from gputui.tasks import words as error_words
+from gputui.runs import RUN_VARIABLE, new_id
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Runs:
         self._children: dict[str, RunChild] = {}
         self._attending: dict[str, asyncio.Task[None]] = {}
         self._cancelled: set[str] = set()
-        self._tasks = Tasks(self._attending_failed)
+        self._tasks = Background(self._attending_failed)
 
     @property
     def statuses(self) -> tuple[RunStatus, ...]:

@@ -16,6 +16,8 @@ from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
+from gputui.model.snapshot import SchedulerState, SchedulerStatus
+from gputui.process.background import Background
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
@@ -34,8 +36,6 @@ from gputui.protocol.scheduler import (
     ToScheduler,
 )
 from gputui.protocol.streams import ByteStream
-from gputui.snapshot import SchedulerState, SchedulerStatus
-from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class SchedulerProcess:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Retired]] = {}
         self._meter = CpuMeter()
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -10,10 +10,10 @@ from typing import Protocol
 from gputui.folders import scheduler_scratch_folder
 from gputui.head.certificate import Certificate
 from gputui.head.scheduler_process import SchedulerProcess, StartScheduler
+from gputui.model.snapshot import SchedulerStatus, Severity
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import ConfigureScheduler, Counts, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
-from gputui.snapshot import SchedulerStatus, Severity
 
 LOOPBACK = "127.0.0.1"
 REPORT_INTERVAL_S = 1.0

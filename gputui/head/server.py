@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gputui.errors import ProtocolError
+from gputui.model.snapshot import Session
+from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.channel import Channel
 from gputui.protocol.codec import decode
@@ -25,8 +27,6 @@ from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
-from gputui.snapshot import Session
-from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class FrontendServer:
         self.frontends: set[FrontendConnection] = set()
         self._listener = listener
         self._server: asyncio.Server | None = None
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
 
     async def open(self) -> None:
         """Begin to listen."""
@@ -134,7 +134,7 @@ class FrontendServer:
         self._tasks.start(self._serve(channel, pid), "serving a frontend")
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Go on: `Tasks` has logged it, and the frontend has been disconnected."""
+        """Go on: `Background` has logged it, and the frontend has been disconnected."""
 
     async def _serve(self, channel: FrontendChannel, pid: int | None) -> None:
         """Attend to a frontend until it is gone; what it asked for goes on."""

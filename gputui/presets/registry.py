@@ -1,7 +1,7 @@
 """Finds presets by name: built in, from the entry points `gputui.presets`, or in a file.
 
 A name is `svd`, the name of an entry point, or `./file.py:thing`, where `thing` is a `Preset`. A
-file may import modules next to it, as a script may; `gputui.run.execution` gives that to the
+file may import modules next to it, as a script may; `gputui.runs.execution` gives that to the
 workers.
 """
 

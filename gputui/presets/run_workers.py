@@ -1,6 +1,6 @@
 """The workers that a run uses, and what each of them has; or why it can use none.
 
-Called by `gputui.run.execution` before anything of a preset starts. A preset for GPUs runs on
+Called by `gputui.runs.execution` before anything of a preset starts. A preset for GPUs runs on
 workers that carry the Dask resource `GPU`; where none does (a cluster that others set up), on all
 of them.
 """

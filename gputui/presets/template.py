@@ -62,14 +62,15 @@ from pathlib import Path
 import numpy as np
 from distributed import Client
 
-from gputui import presets, run
+from gputui import presets
+from gputui import runs
 
 FILE = Path(__file__).with_name("MODULE.py")
 
 
 def test_norms_are_those_of_numpy() -> None:
     with Client(n_workers=2, threads_per_worker=1, dashboard_address=":0") as client:
-        result = run.execute(client, presets.get(str(FILE)), {"count": 4, "size": 50})
+        result = runs.execute(client, presets.get(str(FILE)), {"count": 4, "size": 50})
     if result.backend == "numpy":
         drawn = [np.random.default_rng(seed).random((50, 50)) for seed in range(4)]
         np.testing.assert_allclose(result.result["norms"], np.linalg.norm(drawn, axis=(1, 2)))

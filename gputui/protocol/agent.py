@@ -7,9 +7,9 @@ with its `Facts`.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
+from gputui.model.readings import DeviceReading, HostReading
 from gputui.protocol.shared import Delivery, LogLines, check_moment
-from gputui.readings import DeviceReading, HostReading
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""

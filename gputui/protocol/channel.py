@@ -26,11 +26,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
+from gputui.process.background import Background
 from gputui.protocol.deltas import Incoming
 from gputui.protocol.outgoing import Outgoing, Prepared
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, memory_streams
-from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Channel(Generic[Sent, Received]):
         self._idle.set()
         self.broken = ""
         """Why nothing is sent any more; "" while it is."""
-        self._tasks = Tasks(self._sending_failed)
+        self._tasks = Background(self._sending_failed)
         self._tasks.start(self._write(), name="channel")
 
     def send(self, message: Sent | Prepared) -> None:
@@ -129,7 +129,7 @@ class Channel(Generic[Sent, Received]):
         return message
 
     async def serve(
-        self, take: Callable[[Received], Coroutine[Any, Any, Sent] | None], tasks: Tasks
+        self, take: Callable[[Received], Coroutine[Any, Any, Sent] | None], tasks: Background
     ) -> None:
         """Take messages until the peer is gone; every request is answered, by `Refused` if need be.
 

@@ -6,7 +6,7 @@ pipe for what the worker prints and the pipe for its `WorkerReport`s, `Forked` i
 
 from dataclasses import dataclass
 
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
 from gputui.protocol.agent import Credentials
 
 

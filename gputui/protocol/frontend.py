@@ -7,9 +7,9 @@ its answer has, too: a `Reply`, or `Refused`.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gputui.model.series import METRICS, unpack
+from gputui.model.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
-from gputui.series import METRICS, unpack
-from gputui.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +234,8 @@ class SnapshotTaken:
 class HistoryTaken:
     """Earlier readings of a host and its GPUs; one for each host follows `Attached` to a screen.
 
-    `values` unpacks (`gputui.series.unpack`) into rows, the fine ones first, the oldest of each
-    first. A row has for every key all of `series.METRICS`, so that with `width = len(keys) *
+    `values` unpacks (`gputui.model.series.unpack`) into rows, the fine ones first, the oldest of
+    each first. A row has for every key all of `series.METRICS`, so that with `width = len(keys) *
     len(METRICS)` the fine values of a metric are `raw[: fine_rows * width][key * len(METRICS) +
     metric :: width]`. Later rows are for the frontend to add, from its snapshots.
     """

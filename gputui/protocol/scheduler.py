@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.protocol.shared import Delivery
-from gputui.snapshot import TaskGroupStatus, TaskSpan
 
 
 @dataclass(frozen=True, slots=True)

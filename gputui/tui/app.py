@@ -17,8 +17,8 @@ from textual.driver import Driver
 from textual.screen import ModalScreen
 
 from gputui.errors import ExitCode, GputuiError
+from gputui.model.snapshot import HostState, RunStatus, Snapshot
 from gputui.process.garbage import look_rarely
-from gputui.snapshot import HostState, RunStatus, Snapshot
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.command_registry import Calls, Registry

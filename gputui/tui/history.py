@@ -1,9 +1,9 @@
 """The last hour of every GPU: four minutes by the second, the hour by ten seconds.
 
 Likewise every CPU worker, by its name, and the hosts of those, by theirs. All are read at once, so
-a frame holds one reading of each of them, 16 bits a value (`gputui.series`); what was before the
-first frame is what the head kept. A graph is made of steps, each the mean of as many readings; one
-is whole before it is shown, so that a graph moves on by whole cells and is still between.
+a frame holds one reading of each of them, 16 bits a value (`gputui.model.series`); what was before
+the first frame is what the head kept. A graph is made of steps, each the mean of as many readings;
+one is whole before it is shown, so that a graph moves on by whole cells and is still between.
 """
 
 import math
@@ -15,8 +15,8 @@ from enum import Enum, IntEnum
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from gputui.readings import DeviceReading
-from gputui.series import (
+from gputui.model.readings import DeviceReading
+from gputui.model.series import (
     COARSE_S,
     FINE_S,
     METRICS,
@@ -28,8 +28,8 @@ from gputui.series import (
     of_worker,
     unpack,
 )
-from gputui.series import values as unpacked
-from gputui.snapshot import HostStatus, WorkerStatus
+from gputui.model.series import values as unpacked
+from gputui.model.snapshot import HostStatus, WorkerStatus
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import HistoryTaken

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gputui.run import RunRecord, recorded, runs_dir
-from gputui.run.records import LOG
-from gputui.snapshot import RunStatus
+from gputui.model.snapshot import RunStatus
+from gputui.runs import RunRecord, recorded, runs_dir
+from gputui.runs.records import LOG
 from gputui.tui.widgets.logbook import message_of
 
 MOST_RESULT = 2**18

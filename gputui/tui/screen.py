@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from gputui.errors import ExitCode
-from gputui.snapshot import RunStatus
+from gputui.model.snapshot import RunStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.attachment import OpenConnection
 from gputui.tui.preferences import Remembered, location

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from gputui.readings import DeviceReading, HostReading
-from gputui.snapshot import TaskGroupStatus
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.snapshot import TaskGroupStatus
 
 Number = TypeVar("Number", int, float)
 KEPT = 120

@@ -8,9 +8,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gputui.alarms import Alarms
-from gputui.slots import Slot, on_gpus, slots_of
-from gputui.snapshot import Event, HostState, Snapshot, WorkerStatus
+from gputui.model.alarms import Alarms
+from gputui.model.slots import Slot, on_gpus, slots_of
+from gputui.model.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import TaskStream

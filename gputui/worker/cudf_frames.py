@@ -11,7 +11,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
-from gputui.cupy_arrays import on_device, on_host
+from gputui.engine.cupy_arrays import on_device, on_host
 from gputui.worker.cuda import driver
 
 

@@ -76,7 +76,7 @@ class Device:
             os.close(descriptor)
 
     def _set_up_cupy(self) -> None:
-        from gputui import cupy_arrays
+        from gputui.engine import cupy_arrays
         from gputui.worker import cupy_setup
 
         self.memory.settle = driver.synchronize

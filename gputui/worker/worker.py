@@ -20,15 +20,15 @@ import distributed
 import numpy
 from distributed.worker import DEFAULT_METRICS
 
-from gputui import torch_tensors
 from gputui.agent.exits import CANNOT_LISTEN
+from gputui.engine import torch_tensors
+from gputui.engine.tls import guard_ports, security
+from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
 from gputui.protocol.forking import WorkerReport
-from gputui.tasks import Shared
-from gputui.tls import guard_ports, security
 from gputui.worker import cudf_frames
 from gputui.worker.device import Device
 from gputui.worker.gathering import NearFirst

@@ -13,9 +13,9 @@ import distributed
 import pytest
 
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
 from gputui.protocol.agent import Credentials
-from gputui.tls import security
 from tests.agent.driving import Driver, Scheduler
 from tests.processes import processes_of
 

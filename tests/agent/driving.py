@@ -11,7 +11,8 @@ from typing import Any
 
 import distributed
 
-from gputui.plan import WorkerSpec
+from gputui.engine.tls import security
+from gputui.model.plan import WorkerSpec
 from gputui.process.search_path import own_environment
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
@@ -30,7 +31,6 @@ from gputui.protocol.agent import (
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import encode
 from gputui.protocol.deltas import Incoming
-from gputui.tls import security
 from tests.processes import nothing_left
 
 BOUND_S = 30

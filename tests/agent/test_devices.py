@@ -9,7 +9,7 @@ from gputui.agent.gpu.interconnect import between
 from gputui.agent.gpu.nvml import SLOW_EVERY, Gpu, Nvml
 from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
-from gputui.readings import Owner
+from gputui.model.readings import Owner
 
 MIB = 2**20
 SOMEBODY = Identity(Owner.OTHER, "bob", "python train.py")

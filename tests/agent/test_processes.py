@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gputui.agent.gpu.processes import UNSEEN, Processes
-from gputui.readings import Owner
+from gputui.model.readings import Owner
 
 WAIT_FOR_END_OF_INPUT = "import sys; print('up', flush=True); sys.stdin.read()"
 WITH_A_CHILD = f"""

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gputui.agent.gpu.telemetry import HostMeter, TelemetryReader, WorkerMeter, counted_interfaces
+from gputui.model.readings import Owner
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
 from gputui.protocol.agent import Telemetry
 from gputui.protocol.codec import decode, encode
-from gputui.readings import Owner
 from tests.agent.driving import quickest
 
 

@@ -19,8 +19,8 @@ from typing import Any
 from distributed import Client
 
 from gputui import presets
-from gputui.cluster import connect
-from gputui.run import execution
+from gputui.client import connect
+from gputui.runs import execution
 from tests.benchmarks.sides import Side, own_folders, row, timed
 
 NAME = "warm"

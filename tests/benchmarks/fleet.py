@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from gputui.cluster import HeadConnection
+from gputui.client import HeadConnection
 from gputui.demo.devices import Load, SimulatedGpu
 from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
 from gputui.fleet.agent_channel import AgentChannel
@@ -32,7 +32,9 @@ from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.snapshot import Event, HostState, Snapshot
 from gputui.process.garbage import look_rarely
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
@@ -57,8 +59,6 @@ from gputui.protocol.scheduler import (
 )
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import SocketStream
-from gputui.readings import DeviceReading, HostReading
-from gputui.snapshot import Event, HostState, Snapshot
 
 VARIANTS = 5
 """Readings of each host that take turns: making new ones would cost more than sending them."""

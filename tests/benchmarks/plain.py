@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed.security import Security
 
-from gputui import dask_settings
+from gputui.engine import dask_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 from distributed import Client, LocalCluster, Nanny
 
 from gputui import presets
-from gputui.run import execution
+from gputui.runs import execution
 
 SEED_CHUNK = 10_000
 REPEATS = 3

@@ -17,7 +17,7 @@ from typing import Any
 from distributed import Client
 
 from gputui import GPUCluster
-from gputui.dask_settings import SETTINGS
+from gputui.engine.dask_settings import SETTINGS
 from tests.benchmarks.presets import seed_random_sum, seed_svd
 
 REPEATS = 5

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gputui.cluster import HeadConnection
+from gputui.client import HeadConnection
+from gputui.model.snapshot import HostState, SchedulerState, Snapshot
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.snapshot import HostState, SchedulerState, Snapshot
 from tests.benchmarks.sides import own_folders, row
 from tests.clusters import Clusters
 

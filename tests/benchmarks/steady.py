@@ -24,6 +24,9 @@ from typing import TypeVar
 
 from gputui.demo import Shape
 from gputui.head.frontends import HISTORY_AFTER_S
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
+from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
 from gputui.protocol.channel import Channel
 from gputui.protocol.frontend import (
     EventHappened,
@@ -36,9 +39,6 @@ from gputui.protocol.frontend import (
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
-from gputui.readings import DeviceReading, HostReading
-from gputui.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
-from gputui.snapshot import HostStatus, Snapshot, WorkerStatus
 from tests.timelapse import START, Timelapse
 
 SHARE = 0.15

@@ -25,10 +25,10 @@ from pathlib import Path
 from distributed import Client, wait
 
 from gputui import GPUCluster
-from gputui.connection_file import find_cluster
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol import VERSION
 from gputui.protocol.codec import encode
+from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import Attach
 from tests.benchmarks import plain
 from tests.benchmarks.sides import own_folders, row

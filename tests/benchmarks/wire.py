@@ -15,14 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from gputui.fleet.worker_table import WorkerTable
-from gputui.plan import WorkerSpec
-from gputui.process.garbage import look_rarely
-from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
-from gputui.protocol.channel import QUEUE_BYTES, TRUSTED_LINE_BYTES
-from gputui.protocol.deltas import Incoming
-from gputui.protocol.frontend import SnapshotTaken, ToFrontend
-from gputui.protocol.outgoing import Outgoing
-from gputui.snapshot import (
+from gputui.model.plan import WorkerSpec
+from gputui.model.snapshot import (
     ClusterState,
     HostState,
     HostStatus,
@@ -30,6 +24,12 @@ from gputui.snapshot import (
     SchedulerStatus,
     Snapshot,
 )
+from gputui.process.garbage import look_rarely
+from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
+from gputui.protocol.channel import QUEUE_BYTES, TRUSTED_LINE_BYTES
+from gputui.protocol.deltas import Incoming
+from gputui.protocol.frontend import SnapshotTaken, ToFrontend
+from gputui.protocol.outgoing import Outgoing
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
 
 Result = TypeVar("Result")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gputui.cli.elsewhere import remote_head
-from gputui.connection_file import ConnectionFile, NameLock
+from gputui.client.remote_head import RemoteName
 from gputui.errors import UsageError
-from gputui.remote.remote_head import RemoteName
+from gputui.protocol.connection_file import ConnectionFile, NameLock
 
 
 @pytest.mark.parametrize("name", ["me@login", "me@login:lab", "login:", "login:lab", "me@[::1]:x"])

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gputui import presets, run
+from gputui import presets, runs
 from gputui.cli import run_command
 from gputui.cli.clusters import table as cluster_table
 from gputui.cli.recorded_runs import facts, table
 from gputui.errors import RunError
-from gputui.run.records import ended, write
-from gputui.snapshot import RunState
+from gputui.model.snapshot import RunState
+from gputui.runs.records import ended, write
 
 Capture = pytest.CaptureFixture[str]
 
@@ -23,8 +23,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state"
 
 
-def record(preset: str = "svd", id: str = "") -> run.RunRecord:
-    return run.new_record(
+def record(preset: str = "svd", id: str = "") -> runs.RunRecord:
+    return runs.new_record(
         preset, {"rows": 10}, backend="auto", hosts="lab.txt", version="0.1.0", id=id
     )
 
@@ -116,7 +116,7 @@ def test_runs_are_a_table_with_how_each_ended() -> None:
 
 def test_a_run_is_shown_by_the_beginning_of_its_id_with_result_and_log(capsys: Capture) -> None:
     begun = record(id="20260101-120000-svd-aaaa")
-    recording = run.Recording(begun, pytest.fail)
+    recording = runs.Recording(begun, pytest.fail)
     recording.stage("adding")
     kept = {"result": {"sum": 2.5}, "units": {"sum": "m"}, "versions": {"numpy": "2"}}
     recording.end(RunState.DONE, result=kept, workers=("a:gpu0",), restarts=1)
@@ -160,7 +160,7 @@ def test_an_unknown_id_is_exit_2_with_the_nearest_ones(capsys: Capture) -> None:
 
 
 def test_a_log_of_a_task_that_prints_for_ever_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    recording = run.Recording(record(), pytest.fail)
+    recording = runs.Recording(record(), pytest.fail)
     for _ in range(12):
         recording.note("x" * 2**20)
     log = recording.record.log
@@ -171,7 +171,7 @@ def test_a_log_of_a_task_that_prints_for_ever_is_cut(monkeypatch: pytest.MonkeyP
 def test_a_run_goes_on_where_it_cannot_be_recorded(state: Path) -> None:
     state.touch()
     warned: list[str] = []
-    recording = run.Recording(record(), warned.append)
+    recording = runs.Recording(record(), warned.append)
     recording.stage("adding")
     recording.end(RunState.DONE)
     assert len(warned) == 1

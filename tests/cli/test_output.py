@@ -7,8 +7,8 @@ import pytest
 
 from gputui.cli import run_command
 from gputui.errors import RunError, UsageError
-from gputui.run.execution import RunResult
-from gputui.run.output import checked, write
+from gputui.runs.execution import RunResult
+from gputui.runs.output import checked, write
 from gputui.tui.rendering.figures import figure_text
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.run.script import modules
-from gputui.run.script.modules import Modules, modules_in
+from gputui.runs.script import modules
+from gputui.runs.script.modules import Modules, modules_in
 
 
 @pytest.fixture(autouse=True)

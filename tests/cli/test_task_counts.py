@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from gputui.run.execution import RunProgress
-from gputui.run.preset_run import StageCounts
-from gputui.run.progress import TaskCounts
-from gputui.snapshot import Snapshot, TaskGroupStatus
+from gputui.model.snapshot import Snapshot, TaskGroupStatus
+from gputui.runs.execution import RunProgress
+from gputui.runs.preset_run import StageCounts
+from gputui.runs.progress import TaskCounts
 from tests.tui.build import snapshot as built
 
 

@@ -16,8 +16,8 @@ from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.stages import Question, Stages
-from gputui.hosts import Host
-from gputui.snapshot import HostState
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState
 
 BOUND_S = 20
 
@@ -122,7 +122,8 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
     link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
-    names = ("errors.py", "plain_text.py", "hosts.py", "plan.py", "readings.py", *link)
+    values = ("__init__", "plain_text", "hosts", "plan", "readings")
+    names = ("errors.py", *(f"model/{name}.py" for name in values), *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
     sources = [(f"gputui/{name}", root / name) for name in names]

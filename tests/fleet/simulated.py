@@ -12,11 +12,11 @@ from gputui.fleet.desired import Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
-from gputui.hosts import Host
-from gputui.plan import WorkerSpec
+from gputui.model.hosts import Host
+from gputui.model.plan import WorkerSpec
+from gputui.model.snapshot import Severity
 from gputui.protocol.agent import FollowLogs, ToAgent
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import Severity
 
 BOUND_S = 10.0
 

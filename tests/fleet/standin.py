@@ -13,6 +13,7 @@ import threading
 import time
 from importlib.metadata import version
 
+from gputui.model.readings import DeviceReading, HostReading
 from gputui.protocol.agent import (
     MARKER,
     Configure,
@@ -26,7 +27,6 @@ from gputui.protocol.agent import (
     ToAgent,
 )
 from gputui.protocol.codec import decode, encode
-from gputui.readings import DeviceReading, HostReading
 
 FACTS = {
     "version": 1,

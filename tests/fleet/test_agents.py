@@ -13,9 +13,9 @@ from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry
-from gputui.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.processes import command_of, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts

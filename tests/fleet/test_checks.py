@@ -8,9 +8,9 @@ from gputui.fleet import checks
 from gputui.fleet.findings import Verdict, judged
 from gputui.fleet.fleet_settings import FleetSettings, Versions
 from gputui.fleet.host_record import capacity
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceProcess, DeviceReading, Owner
 from gputui.protocol.agent import Facts
-from gputui.readings import DeviceProcess, DeviceReading, Owner
 
 SETTINGS = FleetSettings("test", versions=Versions("3.11", "2026.8.0", "2026.8.0"))
 PACKAGES = (("dask", "2026.8.0"), ("distributed", "2026.8.0"), ("numpy", "2.4.0"))

@@ -8,8 +8,8 @@ import pytest
 from gputui.errors import HostError
 from gputui.fleet.findings import Finding, Verdict, report, shell
 from gputui.fleet.stages import Question, Stages
-from gputui.hosts import Host
-from gputui.snapshot import HostState as S
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.sshd import AsyncsshServer, SshHosts
 

@@ -10,7 +10,7 @@ from gputui.fleet.ssh.configuration import Here, Strict, parse
 from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, this_machine
 from gputui.fleet.ssh.fallback import read
 from gputui.fleet.ssh.refusals import resolving_hint
-from gputui.hosts import Host
+from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
 from tests.processes import ended

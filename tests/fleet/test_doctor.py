@@ -24,7 +24,7 @@ from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
-from gputui.hosts import Host
+from gputui.model.hosts import Host
 from tests.fleet.test_ssh import free_port
 from tests.sshd import (
     SSHD,

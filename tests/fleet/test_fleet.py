@@ -7,7 +7,9 @@ import pytest
 
 from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_agent import exited
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.snapshot import HostState, WorkerState
 from gputui.protocol.agent import (
     Credentials,
     FromAgent,
@@ -18,8 +20,6 @@ from gputui.protocol.agent import (
     WorkerReady,
 )
 from gputui.protocol.shared import LogLines
-from gputui.readings import DeviceReading, HostReading
-from gputui.snapshot import HostState, WorkerState
 from tests.fleet.simulated import SimulatedFleet
 
 Begin = Callable[..., SimulatedFleet]

@@ -10,9 +10,9 @@ import pytest
 from gputui.errors import HostError
 from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.stages import Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Facts, FollowLogs, Telemetry
-from gputui.snapshot import HostState as S
 from tests.fleet.conftest import LOCAL, Reaching
 
 

@@ -10,8 +10,8 @@ from gputui.fleet.ssh.configuration import SshConfiguration, parse
 from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 from gputui.fleet.ssh.known_hosts import hashed
-from gputui.hosts import Host
-from gputui.snapshot import HostState as S
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.sshd import SshHosts
 

@@ -19,8 +19,8 @@ import pytest
 
 from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.ssh import connector
-from gputui.hosts import Host
-from gputui.snapshot import HostState as S
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.fleet.test_ssh import free_port
 from tests.processes import nothing_left

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.hosts import Host
-from gputui.snapshot import HostState as S
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching
 from tests.fleet.test_ssh import free_port
 from tests.sshd import (

@@ -36,7 +36,7 @@ def test_nothing_in_it_imports_what_stays_at_home() -> None:
         if isinstance(node, ast.ImportFrom)
     }
     own = {name.replace(".", "/") for name in imported if name.startswith("gputui.")}
-    own.remove("gputui/remote/remote_head")  # for `connect("user@login:NAME")`, in that call only
+    own.remove("gputui/client/remote_head")  # for `connect("user@login:NAME")`, in that call only
     assert {name for name in own if not {f"{name}.py", f"{name}/__init__.py"} & {*sources}} == set()
 
 

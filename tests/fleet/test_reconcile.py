@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gputui.fleet import desired
 from gputui.fleet.desired import Desired
 from gputui.fleet.reconcile import Actual, decide, host_quotas
-from gputui.hosts import Host
-from gputui.plan import Changes, HostCapacity, PlannedDevice
+from gputui.model.hosts import Host
+from gputui.model.plan import Changes, HostCapacity, PlannedDevice
 
 GIB = 2**30
 GPUS = HostCapacity(

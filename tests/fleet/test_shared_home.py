@@ -14,8 +14,8 @@ from gputui.fleet.deploy import preparing
 
 LOCKING = {
     "agent/place.py",
-    "connection_file.py",
-    "remote/there.py",
+    "protocol/connection_file.py",
+    "client/there.py",
     "worker/cuda.py",
     "worker/device.py",
 }

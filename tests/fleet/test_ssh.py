@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from gputui.fleet.ssh import connector
-from gputui.hosts import Host
-from gputui.snapshot import HostState as S
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import BOUND_S, Reaching
 from tests.sshd import (
     SSHD,

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from gputui.fleet.worker_table import WorkerTable
-from gputui.plan import WorkerSpec
+from gputui.model.plan import WorkerSpec
+from gputui.model.snapshot import WorkerState
 from gputui.protocol.agent import WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.scheduler import Counts, WorkerCounts
-from gputui.snapshot import WorkerState
 
 
 def spec(name: str = "a:gpu0") -> WorkerSpec:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from gputui.model.snapshot import RunState, Snapshot
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.outgoing import Outgoing
 from gputui.protocol.shared import Delivery, delivery_of
-from gputui.run import new_record
-from gputui.run.records import ended
-from gputui.snapshot import RunState, Snapshot
+from gputui.runs import new_record
+from gputui.runs.records import ended
 from tests.fuzzing.shapes import value_of
 from tests.fuzzing.targets import RUN, UNIONS
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from gputui.model.series import METRICS, pack
 from gputui.protocol.codec import LARGEST_FLOAT, encode
 from gputui.protocol.frontend import HistoryTaken
 from gputui.protocol.shared import LAST_MOMENT
-from gputui.series import METRICS, pack
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62)

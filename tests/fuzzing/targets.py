@@ -9,19 +9,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gputui.alarms import Alarms
 from gputui.cli import recorded_runs
 from gputui.errors import GputuiError
 from gputui.fleet.ssh.configuration import Here
 from gputui.fleet.ssh.evaluation import ConfigurationError, understood
-from gputui.hosts import parse_hosts
+from gputui.model.alarms import Alarms
+from gputui.model.hosts import parse_hosts
+from gputui.model.slots import slots_of
+from gputui.model.snapshot import Snapshot
 from gputui.protocol import agent, frontend, scheduler, starter
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.deltas import Incoming
-from gputui.run import records
-from gputui.slots import slots_of
-from gputui.snapshot import Snapshot
+from gputui.runs import records
 from gputui.tui.run_story import status_of
 
 RUN = "one"

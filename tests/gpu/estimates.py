@@ -14,7 +14,7 @@ from distributed import Client
 
 from gputui import GPUCluster, presets
 from gputui.presets import Machine
-from gputui.run import execution
+from gputui.runs import execution
 
 GIB = 2**30
 LITTLE = 2**25

@@ -16,6 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from gputui.fleet.deploy.remote import GREETING
+from gputui.model.readings import DeviceReading, HostReading
 from gputui.protocol.agent import (
     MARKER,
     Facts,
@@ -32,7 +33,6 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import LogLines
-from gputui.readings import DeviceReading, HostReading
 
 MIB = 2**20
 NAME = "ssh2"

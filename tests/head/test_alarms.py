@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field, replace
 
 from gputui.head.alarm_watch import AlarmWatch
-from gputui.readings import DeviceProcess, Owner
-from gputui.snapshot import Severity, Snapshot, WorkerState
+from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.snapshot import Severity, Snapshot, WorkerState
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cluster import HeadProcess
+from gputui.client import HeadProcess
 from gputui.head.broadcasts import EVENT_CHARS
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.frontend import ChangeHosts, SubscribeLogs
-from gputui.snapshot import HostState, HostStatus
 from tests.clusters import Clusters, LiveCluster
 from tests.head import liar
 from tests.head.conftest import a_head

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from distributed import Client
 
-from gputui.cluster.head_connection import security
+from gputui.client.head_connection import security
 from gputui.head.log_file import log_folder
 from tests.clusters import Clusters
 from tests.system.parts import parts_of

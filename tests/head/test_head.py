@@ -13,8 +13,10 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from gputui.cluster import HeadConnection, find_cluster, running_clusters
+from gputui.client import HeadConnection, find_cluster, running_clusters
 from gputui.errors import HeadError
+from gputui.model.readings import Owner
+from gputui.model.snapshot import ClusterState, HostState, SchedulerState, WorkerState
 from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,
@@ -25,8 +27,6 @@ from gputui.protocol.frontend import (
     Stop,
     SubscribeLogs,
 )
-from gputui.readings import Owner
-from gputui.snapshot import ClusterState, HostState, SchedulerState, WorkerState
 from tests.agent.conftest import FakeNvml
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left

@@ -11,13 +11,13 @@ from gputui.head import broadcasts, frontends
 from gputui.head.broadcasts import EventLog
 from gputui.head.recent_history import RecentHistory
 from gputui.head.server import FrontendConnection
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.series import METRICS, unpack, values
+from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
 from gputui.protocol import VERSION
 from gputui.protocol.channel import memory_pair
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Attach, FromFrontend, HistoryTaken, ToFrontend
-from gputui.readings import DeviceReading, HostReading
-from gputui.series import METRICS, unpack, values
-from gputui.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = METRICS.index("utilization_percent"), METRICS.index("power_w")

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gputui.cluster import HeadProcess
+from gputui.client import HeadProcess
+from gputui.model.snapshot import HostState
 from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
-from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
 from tests.head.conftest import a_head
 from tests.head.test_head import client_of

@@ -12,14 +12,14 @@ import pytest
 from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
 from gputui.head.requests import carry_out
+from gputui.model.snapshot import Session
+from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead
-from gputui.snapshot import Session
-from gputui.tasks import Tasks
 
 BOUND_S = 30
 
@@ -88,7 +88,7 @@ async def test_a_scheduler_that_cannot_be_started_again_ends_the_cluster_with_th
 
 async def test_the_owner_of_a_task_hears_of_its_error_and_not_of_its_cancellation() -> None:
     failed: list[tuple[str, Exception]] = []
-    tasks = Tasks(lambda name, error: failed.append((name, error)))
+    tasks = Background(lambda name, error: failed.append((name, error)))
 
     async def fail() -> None:
         raise ValueError("wrong")

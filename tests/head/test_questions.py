@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from gputui.model.snapshot import HostState
 from gputui.protocol.frontend import Answer
-from gputui.snapshot import HostState
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_hosts import ONE_WORKER
 from tests.sshd import SshHosts

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, Done, StartRun
-from gputui.run import records
-from gputui.snapshot import RunState, RunStatus
+from gputui.runs import records
 from tests.clusters import Clusters, LiveCluster
 from tests.processes import nothing_left
 

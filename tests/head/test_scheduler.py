@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from distributed import Client, Worker, get_worker
 
+from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.head.scheduler.reporter import Reporter
@@ -23,7 +24,6 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
-from gputui.tls import security
 
 
 class Cluster:

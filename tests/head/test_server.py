@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cluster import HeadConnection
+from gputui.client import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
+from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 from gputui.protocol import VERSION
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
 from gputui.protocol.codec import decode, encode
@@ -22,7 +23,6 @@ from gputui.protocol.frontend import (
     Stopped,
 )
 from gputui.protocol.shared import LogLines
-from gputui.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 
 ATTACHED = Attached(VERSION, "test", "id", 1, "", "", "", "", 0.0)
 

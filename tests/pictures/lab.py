@@ -13,19 +13,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from gputui.protocol.frontend import (
-    Done,
-    EventHappened,
-    Previewed,
-    Reply,
-    Request,
-    Scale,
-    SnapshotTaken,
-    ToFrontend,
-)
-from gputui.protocol.shared import LogLines
-from gputui.readings import DeviceProcess, DeviceReading, HostReading, Owner
-from gputui.snapshot import (
+from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
+from gputui.model.snapshot import (
     ClusterState,
     Event,
     HostState,
@@ -41,6 +30,17 @@ from gputui.snapshot import (
     WorkerState,
     WorkerStatus,
 )
+from gputui.protocol.frontend import (
+    Done,
+    EventHappened,
+    Previewed,
+    Reply,
+    Request,
+    Scale,
+    SnapshotTaken,
+    ToFrontend,
+)
+from gputui.protocol.shared import LogLines
 from tests.tui.still import StillLink
 
 START = 1_773_324_300.0

@@ -7,7 +7,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from gputui import presets
-from gputui.run import execution
+from gputui.runs import execution
 
 
 @pytest.fixture(scope="package")

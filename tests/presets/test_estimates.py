@@ -14,7 +14,7 @@ from distributed import Client, LocalCluster
 
 from gputui import presets
 from gputui.presets import Machine, compare, random_sum
-from gputui.run import execution
+from gputui.runs import execution
 
 BOUND_S = 20.0
 ROOM = 2**30

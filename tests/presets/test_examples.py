@@ -13,7 +13,7 @@ from distributed import Client
 from gputui import presets
 from gputui.presets import examples
 from gputui.presets.examples import kmeans
-from gputui.run import execution
+from gputui.runs import execution
 
 FOLDER = Path(examples.__file__).parent
 FILES = sorted(path.name for path in FOLDER.glob("[!_]*.py"))

@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from gputui import presets
-from gputui.run import execution
+from gputui.runs import execution
 
 SMALL: dict[str, dict[str, Any]] = {
     "smoke": {},

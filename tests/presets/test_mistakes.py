@@ -8,7 +8,7 @@ from distributed import Client
 
 from gputui import presets
 from gputui.errors import PresetError, RunError
-from gputui.run import execution
+from gputui.runs import execution
 
 RIGHT = """\
 from gputui.presets import Memory, Outcome, Parameter, Preset

@@ -11,7 +11,7 @@ from gputui import presets
 from gputui.cli import run_command
 from gputui.errors import HeadError, PresetError
 from gputui.presets import Machine
-from gputui.run import execution
+from gputui.runs import execution
 from gputui.tui.commands.run_commands import parse_run
 from gputui.tui.dialogs.form import Form
 

@@ -7,7 +7,7 @@ from distributed import Client
 
 from gputui import presets
 from gputui.errors import PresetError, RunError
-from gputui.run import execution
+from gputui.runs import execution
 
 
 def test_every_listed_preset_is_there_under_its_name() -> None:

@@ -52,7 +52,7 @@ class Clock(selectors.EpollSelector):
 
 async def agent_by_hour(hours: int) -> None:
     """Print the resident bytes of agent and forkserver after as many readings as an hour has."""
-    from gputui.tls import security  # a head has no Dask
+    from gputui.engine.tls import security  # a head has no Dask
     from tests.agent.driving import Driver, Scheduler, start_worker
 
     made = make_certificate()

@@ -15,9 +15,9 @@ from pathlib import Path
 import dask
 import pytest
 
+from gputui.client.remote_head import RemoteHead, RemoteName
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
-from gputui.remote.remote_head import RemoteHead, RemoteName
 from tests.processes import processes_of
 from tests.sshd import AsyncsshServer, Namespaces, SshHosts
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.cluster import HeadConnection, find_cluster
+from gputui.client import HeadConnection, find_cluster
 from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until

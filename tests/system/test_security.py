@@ -13,8 +13,8 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from gputui import tls
-from gputui.cluster import HeadConnection
+from gputui.client import HeadConnection
+from gputui.engine import tls
 from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces

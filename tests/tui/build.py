@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from gputui.readings import DeviceReading
-from gputui.snapshot import (
+from gputui.model.readings import DeviceReading
+from gputui.model.snapshot import (
     ClusterState,
     HostState,
     HostStatus,

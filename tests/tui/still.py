@@ -8,6 +8,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from gputui.errors import HeadError
+from gputui.model.snapshot import Event, Severity, Snapshot
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import (
     Attached,
@@ -20,7 +21,6 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines, Refused
-from gputui.snapshot import Event, Severity, Snapshot
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH
 

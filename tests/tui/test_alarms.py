@@ -2,10 +2,10 @@
 
 import pytest
 
-from gputui.alarms import AlarmKind, Alarms
-from gputui.readings import DeviceProcess, Owner
-from gputui.slots import slots_of
-from gputui.snapshot import HostState, Snapshot
+from gputui.model.alarms import AlarmKind, Alarms
+from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.slots import slots_of
+from gputui.model.snapshot import HostState, Snapshot
 from gputui.tui.rendering.frame import status_line
 from gputui.tui.rendering.lines import whole_fields
 from gputui.tui.watched import Watched

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gputui.model.snapshot import HostState, Snapshot
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -16,7 +17,6 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
 )
-from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands.targets import at_stake
 from gputui.tui.dialogs.questions import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.slots import slots_of
+from gputui.model.slots import slots_of
 from gputui.tui.filter import FilterError, parse
 from gputui.tui.preferences import Remembered
 from gputui.tui.views.fleet.selection import SLOT_FIELDS

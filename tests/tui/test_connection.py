@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from gputui.errors import HeadError
+from gputui.model.snapshot import Snapshot
 from gputui.protocol.frontend import SnapshotTaken, SubscribeLogs, ToFrontend
-from gputui.snapshot import Snapshot
 from gputui.tui import app, attachment
 from gputui.tui.app import ScreenApp
 from tests.tui.build import EPOCH, device, host, snapshot

@@ -7,11 +7,11 @@ import pytest
 from rich.cells import cell_len
 
 from gputui import presets
+from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot
 from gputui.presets import Preset
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.shared import Refused
-from gputui.readings import DeviceProcess, Owner
-from gputui.snapshot import HostState, RunState, RunStatus, Snapshot
 from gputui.tui.dialogs.run import RunDialog
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.readings import DeviceProcess, HostReading, Owner
-from gputui.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
+from gputui.model.readings import DeviceProcess, HostReading, Owner
+from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save

@@ -9,11 +9,11 @@ from itertools import chain
 import pytest
 
 from gputui.errors import ProtocolError
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.series import of_device, of_host, of_worker, pack
+from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
-from gputui.readings import DeviceReading, HostReading
-from gputui.series import of_device, of_host, of_worker, pack
-from gputui.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
 from gputui.tui.watched import Watched
 from tests.tui.build import EPOCH, device, host, snapshot

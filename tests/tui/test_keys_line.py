@@ -3,7 +3,7 @@
 import pytest
 from textual.pilot import Pilot
 
-from gputui.snapshot import HostState, Snapshot
+from gputui.model.snapshot import HostState, Snapshot
 from gputui.tui.widgets.bars import Keys
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not

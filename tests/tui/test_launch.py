@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from gputui.model.snapshot import HostState, HostStatus, Snapshot
 from gputui.protocol.frontend import RetryHosts, SnapshotTaken
-from gputui.snapshot import HostState, HostStatus, Snapshot
 from tests.tui.build import device, host, snapshot
 from tests.tui.still import Still, seen, sees, sees_not, until
 

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
+from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.snapshot import RunState, RunStatus, Snapshot, WorkerState
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
-from gputui.readings import DeviceProcess, Owner
-from gputui.snapshot import RunState, RunStatus, Snapshot, WorkerState
 from gputui.tui.dialogs.questions import Dialog
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.rendering.results import RunRow, run_lines

@@ -9,10 +9,10 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.errors import RunError
+from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
-from gputui.run import Recording, new_record, recorded
-from gputui.run.text import text
-from gputui.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
+from gputui.runs import Recording, new_record, recorded
+from gputui.runs.text import text
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered

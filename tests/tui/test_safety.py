@@ -6,6 +6,7 @@ from dataclasses import replace
 from textual.events import Key
 from textual.pilot import Pilot
 
+from gputui.model.snapshot import Event, RunState, RunStatus, Session, Severity, Snapshot
 from gputui.protocol.frontend import (
     EventHappened,
     Previewed,
@@ -18,7 +19,6 @@ from gputui.protocol.frontend import (
     Stop,
     Stopped,
 )
-from gputui.snapshot import Event, RunState, RunStatus, Session, Severity, Snapshot
 from gputui.tui.dialogs.modal import Modal
 from gputui.tui.dialogs.questions import Dialog, ScaleDialog
 from tests.tui.build import EPOCH, device, host, snapshot, worker

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from gputui.model.snapshot import Snapshot, TaskGroupStatus, TaskSpan
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.snapshot import Snapshot, TaskGroupStatus, TaskSpan
 from gputui.tui.totals import Throughput
 from gputui.tui.views.tasks_view import progress_lines
 from tests.tui.build import EPOCH, device, host, snapshot, worker

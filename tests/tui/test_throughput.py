@@ -1,6 +1,6 @@
 """How fast a group goes on is told from its counts."""
 
-from gputui.snapshot import TaskGroupStatus
+from gputui.model.snapshot import TaskGroupStatus
 from gputui.tui.totals import Throughput
 
 

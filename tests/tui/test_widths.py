@@ -5,8 +5,8 @@ import weakref
 import pytest
 from rich.style import Style
 
-from gputui.slots import slots_of
-from gputui.snapshot import RunState, RunStatus, TaskGroupStatus
+from gputui.model.slots import slots_of
+from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette

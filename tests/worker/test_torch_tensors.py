@@ -50,7 +50,7 @@ sys.modules["torch"] = torch
 
 PROGRAM = """
 from distributed.protocol.serialize import deserialize, serialize
-from gputui import torch_tensors
+from gputui.engine import torch_tensors
 
 torch_tensors.register()
 array = np.arange(6.0)

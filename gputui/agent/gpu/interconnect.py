@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.agent.gpu.processes import UNSEEN
 from gputui.errors import DevicesError
-from gputui.readings import Interconnect
+from gputui.model.readings import Interconnect
 
 if TYPE_CHECKING:
     from gputui.agent.gpu.nvml import Nvml

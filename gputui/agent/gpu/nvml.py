@@ -15,7 +15,7 @@ from typing import Any
 from gputui.agent.gpu.interconnect import NvlinkMeter, interconnect
 from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
-from gputui.readings import DeviceProcess, DeviceReading
+from gputui.model.readings import DeviceProcess, DeviceReading
 
 REMEDIES = {
     "NVMLError_LibraryNotFound": "no NVIDIA driver here (libnvidia-ml.so.1 was not found): "

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from gputui.model.readings import Owner
 from gputui.process import procfs
-from gputui.readings import Owner
 
 COMMAND_CHARACTERS = 160
 GENERATIONS = 64

@@ -13,10 +13,10 @@ from pathlib import Path
 from gputui.agent.facts import disk_free
 from gputui.agent.gpu.sampler import Sampler
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.model.readings import HostReading
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol.agent import Telemetry, WorkerReading
-from gputui.readings import HostReading
 
 DISK_INTERVAL_S = 10.0
 

@@ -15,7 +15,7 @@ from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
 from gputui.agent.gpu.sampler import Sampler
 from gputui.errors import DevicesError
-from gputui.readings import DeviceReading
+from gputui.model.readings import DeviceReading
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""

@@ -18,7 +18,7 @@ from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
 
 BOUND_S = 1800.0
 """CuPy with the CUDA libraries is 2 GB to fetch."""

@@ -24,11 +24,11 @@ from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
-from gputui.hosts import Host
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState
+from gputui.process.background import Shared
 from gputui.process.search_path import own_python
 from gputui.protocol.agent import MARKER
-from gputui.snapshot import HostState
-from gputui.tasks import Shared
 
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connection import SshConnection

@@ -22,8 +22,20 @@ import gputui
 from gputui.errors import FolderError
 from gputui.folders import cache_folders, own_folder, read_own_file, write_whole
 
-LEFT_OUT = frozenset({"__main__", "cli", "demo", "fleet", "head", "remote", "tui"})
-"""What stays at home: the rest is the agent, and what tasks import (presets, run, cluster)."""
+LEFT_OUT = tuple(
+    f"gputui/{name}"
+    for name in (
+        "__main__.py",
+        "cli/",
+        "client/remote_head.py",
+        "client/there.py",
+        "demo/",
+        "fleet/",
+        "head/",
+        "tui/",
+    )
+)
+"""What stays at home: the rest is the agent, and what tasks import (presets, runs, client)."""
 
 UNCHECKED_HASH = (1).to_bytes(4, "little")
 """The flags of a .pyc that is not compared with its source. Source: PEP 552."""
@@ -91,12 +103,12 @@ def _sources() -> Iterator[tuple[str, Path]]:
 
 
 def _modules(
-    root: Path, package: str, left_out: frozenset[str] = frozenset()
+    root: Path, package: str, left_out: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, Path]]:
     for path in sorted(root.rglob("*.py")):
-        parts = path.relative_to(root).parts
-        if parts[0].removesuffix(".py") not in left_out:
-            yield "/".join((package, *parts)), path
+        name = f"{package}/{path.relative_to(root).as_posix()}"
+        if not name.startswith(left_out):
+            yield name, path
 
 
 def _fingerprint(sources: tuple[tuple[str, Path], ...]) -> str:

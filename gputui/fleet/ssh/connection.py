@@ -9,7 +9,7 @@ import asyncssh
 
 from gputui.fleet.agent_channel import READ_BYTES, STDERR_LINES
 from gputui.fleet.ssh.sockets import Proxy
-from gputui.tasks import Tasks, words
+from gputui.process.background import Background, words
 
 CLOSE_S = 2.0
 LOOPBACK = "127.0.0.1"
@@ -99,7 +99,7 @@ class SshStream:
         self._process = process
         self._connection = connection
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
-        self._tasks = Tasks(self._stderr_lost)
+        self._tasks = Background(self._stderr_lost)
         self._stderr_reader = self._tasks.start(self._read_stderr(), "reading stderr")
 
     @property

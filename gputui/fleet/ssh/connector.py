@@ -33,9 +33,9 @@ from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.options import options_for
 from gputui.fleet.ssh.sockets import Proxy, open_socket
 from gputui.fleet.stages import Question, Stages
-from gputui.hosts import Host
-from gputui.snapshot import HostState
-from gputui.tasks import Shared
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState
+from gputui.process.background import Shared
 
 EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""

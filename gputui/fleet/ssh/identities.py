@@ -18,7 +18,7 @@ import asyncssh
 
 from gputui.fleet.ssh.configuration import Authentication
 from gputui.fleet.stages import Question, Stages
-from gputui.tasks import Shared
+from gputui.process.background import Shared
 
 OPENSSH_KEY = re.compile(
     rb"-----BEGIN OPENSSH PRIVATE KEY-----\s(.*)-----END OPENSSH PRIVATE KEY-----", re.DOTALL

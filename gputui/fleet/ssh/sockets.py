@@ -14,8 +14,8 @@ from typing import Any
 from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.stages import Stages
+from gputui.model.snapshot import HostState
 from gputui.process.child import Child
-from gputui.snapshot import HostState
 
 NEXT_ADDRESS_S = 2.0
 """How long an address is waited for before the next one of a name is tried as well."""

@@ -11,7 +11,7 @@ import os
 import resource
 from typing import TYPE_CHECKING
 
-from gputui import dask_settings
+from gputui.engine import dask_settings
 from gputui.process.lifetime import die_with
 from gputui.process.search_path import add_task_path
 
@@ -32,7 +32,7 @@ async def _run(output_descriptor: int) -> None:
     # Imported late: it takes most of the start, and the death signal comes before it.
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
-    from gputui import tls
+    from gputui.engine import tls
     from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler

@@ -11,12 +11,12 @@ from distributed.protocol.serialize import ToPickle
 from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
-from gputui import tls
+from gputui.engine import tls
+from gputui.engine.sent_task import SentTask
 from gputui.errors import UsageError
 from gputui.head.scheduler import dashboard
+from gputui.model.snapshot import TaskSpan
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler, RetiredByClient
-from gputui.sent_task import SentTask
-from gputui.snapshot import TaskSpan
 
 MAX_SPANS = 1_000
 """Between two reports; shared out evenly among the workers."""

@@ -5,8 +5,8 @@ import time
 from distributed.scheduler import TaskGroup, WorkerState, heartbeat_interval
 
 from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.model.snapshot import TaskGroupStatus
 from gputui.protocol.scheduler import Counts, WorkerCounts
-from gputui.snapshot import TaskGroupStatus
 
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.head.scheduler.counts import count
+from gputui.process.background import Background
 from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     Aim,
@@ -23,7 +24,6 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
-from gputui.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Reporter:
         self._scheduler = scheduler
         self._channel = channel
         scheduler.tell_head = channel.send
-        self._tasks = Tasks(self._failed)
+        self._tasks = Background(self._failed)
         self._stopped = asyncio.Event()
 
     async def report(self, interval_s: float) -> None:

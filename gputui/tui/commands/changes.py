@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputui.errors import HeadError
+from gputui.model.snapshot import HostState, Snapshot
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
@@ -20,7 +21,6 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
 )
-from gputui.snapshot import HostState, Snapshot
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.commands.targets import (
     at_stake,

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from gputui.model.slots import Slot
+from gputui.model.snapshot import Snapshot
 from gputui.protocol.frontend import Previewed
-from gputui.slots import Slot
-from gputui.snapshot import Snapshot
 from gputui.tui.rendering import format as fmt
 
 HOSTS_NAMED = 12

@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cached_property
 
 from gputui.errors import PresetError
+from gputui.model.snapshot import Snapshot
 from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset, Value, parse
-from gputui.snapshot import Snapshot
 
 DEVICE_SHARE = 0.9
 """Of a device's memory, what a task may take next to the CUDA context."""

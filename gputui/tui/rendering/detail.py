@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from gputui.readings import DeviceProcess, DeviceReading, Owner
-from gputui.slots import Slot, wrong_device
-from gputui.snapshot import HostStatus, WorkerStatus
+from gputui.model.readings import DeviceProcess, DeviceReading, Owner
+from gputui.model.slots import Slot, wrong_device
+from gputui.model.snapshot import HostStatus, WorkerStatus
 from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import graph
@@ -241,7 +241,7 @@ def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Lin
 def interconnect_line(device: DeviceReading) -> Line:
     """Describe a GPU's links to the others and to its host; empty if NVML does not report them.
 
-    >>> from gputui.readings import Interconnect
+    >>> from gputui.model.readings import Interconnect
     >>> links = Interconnect(18, 4, 480e9, ("1", "2"), pcie_generation=5, pcie_width=16)
     >>> read = DeviceReading("GPU-1", "0", "H200", interconnect=links, nvlink_bytes_per_s=12e9)
     >>> "".join(text for text, _ in interconnect_line(read))

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from gputui.plain_text import safe as safe
+from gputui.model.plain_text import safe as safe
 
 MISSING = "–"
 EIGHTHS = " ▁▂▃▄▅▆▇█"

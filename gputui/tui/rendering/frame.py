@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from gputui.snapshot import ClusterState, HostState, SchedulerState, Snapshot
+from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import spark

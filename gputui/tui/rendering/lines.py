@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
 
-from gputui.plain_text import safe
+from gputui.model.plain_text import safe
 
 Part = tuple[str, str]
 """A text and the role it is written in; "" is plain text."""

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from gputui.slots import Slot, SlotState, state_of_worker
-from gputui.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
+from gputui.model.slots import Slot, SlotState, state_of_worker
+from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import format as fmt
 
 

@@ -3,8 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from gputui.run.text import text as result_text
-from gputui.snapshot import RunState, RunStatus
+from gputui.model.snapshot import RunState, RunStatus
+from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, wrapped

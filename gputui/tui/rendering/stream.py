@@ -6,7 +6,7 @@ A lane keeps its columns by time modulo `KEPT`: a second wipes one column and mo
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from gputui.snapshot import TaskSpan
+from gputui.model.snapshot import TaskSpan
 
 KEPT = 256
 """Columns (of `column_s` each) that are kept of every lane: more than any screen is wide."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from gputui.readings import DeviceProcess, Owner
-from gputui.slots import Slot
+from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import DEVICE_COMMANDS
 from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt

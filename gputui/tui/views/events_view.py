@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-from gputui.snapshot import Event, Severity
+from gputui.model.snapshot import Event, Severity
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt

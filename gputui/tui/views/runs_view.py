@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from textual import work
 
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
-from gputui.snapshot import RunState, RunStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.commands.run_commands import edit_run, start_run
 from gputui.tui.dialogs.form import headless_command

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.snapshot import HostState, HostStatus
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt

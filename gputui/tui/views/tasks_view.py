@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from gputui.snapshot import TaskGroupStatus, WorkerStatus
+from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt

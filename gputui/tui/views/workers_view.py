@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
-from gputui.slots import PLACES, state_of_worker, wrong_device
-from gputui.snapshot import WorkerState, WorkerStatus
+from gputui.model.slots import PLACES, state_of_worker, wrong_device
+from gputui.model.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.history import Span

@@ -23,7 +23,7 @@ from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
 from distributed.protocol.serialize import Serialize
 from tornado.ioloop import PeriodicCallback
 
-from gputui.tasks import Tasks
+from gputui.process.background import Background
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.allocations import Reader, allocations
 from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
@@ -310,7 +310,7 @@ def serve_readers(worker: Any) -> None:
     worker.periodic_callbacks["gputui-trim"] = PeriodicCallback(trim, 1000 * KEPT_S / 2)
     limit = worker.memory_manager.memory_limit
     mapped_files.most_bytes = limit // KEPT_SHARE if limit else KEPT_BYTES
-    asking = Tasks(lambda what, error: None)  # the memory stays mapped until the worker ends
+    asking = Background(lambda what, error: None)  # the memory stays mapped until the worker ends
 
     async def close(pid: int, page_file: int, buffer_id: int) -> None:
         await asyncio.wrap_future(_threads.submit(mappings.close, pid, page_file, buffer_id))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gputui.cupy_arrays import on_device, on_host
+from gputui.engine.cupy_arrays import on_device, on_host
 from gputui.worker.cuda import driver
 from gputui.worker.cudf_frames import buffer_on_host
 from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings

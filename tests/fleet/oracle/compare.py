@@ -17,7 +17,7 @@ from pathlib import Path
 from gputui.errors import HostError
 from gputui.fleet.ssh.connector import Connector
 from gputui.fleet.stages import Question, Stages
-from gputui.hosts import Host, parse_hosts
+from gputui.model.hosts import Host, parse_hosts
 from tests.fleet.oracle.rows import ROWS, Row
 from tests.fleet.oracle.world import World, environment
 

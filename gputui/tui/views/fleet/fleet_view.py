@@ -9,7 +9,7 @@ from functools import partial
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from gputui.slots import Slot
+from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
 from gputui.tui.history import Span
 from gputui.tui.order import Order

@@ -7,7 +7,7 @@ have those that say something of them. Pure: values in, parts out.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from gputui.slots import PLACES, Slot
+from gputui.model.slots import PLACES, Slot
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Cell, Column, SortValue
 from gputui.tui.rendering.gauges import gauge

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from gputui.readings import Owner
-from gputui.slots import Slot
+from gputui.model.readings import Owner
+from gputui.model.slots import Slot
 from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Cell, Column, fitting, row

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gputui.alarms import SERIOUS, AlarmKind
-from gputui.slots import PLACES, Slot, SlotState
-from gputui.snapshot import HostState, HostStatus
+from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.slots import PLACES, Slot, SlotState
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.format import HEATS
 from gputui.tui.rendering.lines import Line, Part

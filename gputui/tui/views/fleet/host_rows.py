@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gputui.slots import Slot
-from gputui.snapshot import HostState, HostStatus
+from gputui.model.slots import Slot
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import (

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from gputui.alarms import SERIOUS, AlarmKind
-from gputui.slots import Slot, SlotState
+from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.slots import Slot, SlotState
 from gputui.tui.history import History, Metric
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line

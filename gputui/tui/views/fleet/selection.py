@@ -8,9 +8,9 @@ from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 
-from gputui.alarms import SERIOUS, AlarmKind
-from gputui.slots import Slot, SlotState, on_gpus
-from gputui.snapshot import HostState, HostStatus
+from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.slots import Slot, SlotState, on_gpus
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt

@@ -1,0 +1,160 @@
+"""`GPUCluster`: a cluster from Python, started with it and ended with it; and `connect`."""
+
+import asyncio
+import logging
+import re
+import weakref
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import Status
+
+from gputui.client.keywords import translate, whole_number
+from gputui.client.running import RunningCluster, seconds
+from gputui.client.sources import default_name, read_hosts
+from gputui.client.start import HeadProcess, check_enough, failures, spawn_head
+from gputui.engine.dask_settings import given_json
+from gputui.errors import ClusterTimeoutError, HeadError
+from gputui.model.hosts import parse_hosts
+from gputui.model.snapshot import HostStatus
+from gputui.protocol import VERSION
+from gputui.protocol.connection_file import find_cluster, running_clusters
+from gputui.protocol.frontend import AwaitWorkers, Settled
+from gputui.protocol.starter import ConfigureHead
+from gputui.settings import load_settings
+
+if TYPE_CHECKING:
+    from tornado.ioloop import IOLoop
+
+logger = logging.getLogger("gputui")
+
+
+class GPUCluster(RunningCluster):
+    """Workers on the GPUs of these hosts, one each, for `dask.distributed.Client(cluster)`.
+
+    `hosts` is the path of a hosts file, the text of one, or its lines; None is this machine, its
+    GPUs or, where it has none, its CPUs. The constructor (with `asynchronous=True`: awaiting it)
+    returns when `workers` (or `n_workers`) are up or no more will come. Other `keywords` are those
+    of `LocalCluster` and `LocalCUDACluster` that mean something here, and fields of
+    `protocol.starter.ConfigureHead`: `lease_s`, `busy`, `scheduler_port` and so on.
+
+    Raises HostsError for a bad line, UsageError for a keyword that means nothing here,
+    ClusterError with every host's reason when fewer than `min_workers` come up; one that is a
+    TimeoutError when they are not up after `timeout`, in seconds or as "15s".
+    """
+
+    def __init__(
+        self,
+        hosts: str | Path | Iterable[str] | None = None,
+        workers: int | None = None,
+        *,
+        n_workers: int | None = None,
+        name: str | None = None,
+        min_workers: int = 1,
+        timeout: float | str | None = None,
+        asynchronous: bool = False,
+        loop: "IOLoop | None" = None,
+        **keywords: Any,
+    ) -> None:
+        self.status = Status.closed  # until there is something to close
+        text, source = read_hosts(hosts)
+        parse_hosts(text, source or "hosts")
+        workers = whole_number("workers", workers)
+        n_workers = whole_number("n_workers", n_workers)
+        min_workers = whole_number("min_workers", min_workers) or 0
+        seconds(timeout)  # it can be read
+        meant = translate(keywords)
+        parse_hosts(meant.hosts(text), source or "hosts")
+        known = {
+            name: value
+            for name, value in asdict(load_settings()).items()
+            if name in ConfigureHead.__dataclass_fields__
+        }
+        settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
+        self.failed_hosts: tuple[HostStatus, ...] = ()
+        """Hosts that could not be used, with their reasons."""
+        self._workers = workers if n_workers is None else n_workers
+        self._min_workers = (
+            min_workers if self._workers is None else min(min_workers, self._workers)
+        )
+        self._timeout = timeout
+        self._process = spawn_head(
+            ConfigureHead(
+                version=VERSION,
+                name=name or default_name(source),
+                numbered=name is None,
+                hosts_text=meant.hosts(text),
+                hosts_source=source,
+                workers=self._workers,
+                dask_config_json=meant.dask_json(given_json()),
+                **settings,
+            )
+        )
+        self._finalizer = weakref.finalize(self, HeadProcess.end, self._process)
+        try:
+            super().__init__("", asynchronous=asynchronous, loop=loop)
+        except BaseException:
+            self._finalizer()
+            raise
+
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Stop the cluster, and wait until nothing is left of it."""
+        return super().close(timeout)
+
+    async def _start(self) -> None:
+        try:
+            async with asyncio.timeout(seconds(self._timeout)):
+                await self._bring_up()
+        except TimeoutError:
+            await self._close()
+            raise ClusterTimeoutError(f"the cluster was not up after {self._timeout}") from None
+        except BaseException:
+            await self._close()
+            raise
+
+    async def _bring_up(self) -> None:
+        await self._attach(await asyncio.to_thread(self._process.opened))
+        settled = await self._head.request(AwaitWorkers(0, self._workers))
+        assert isinstance(settled, Settled)
+        check_enough(settled, self._min_workers)
+        await self._refresh()
+        self.failed_hosts = settled.failed_hosts
+        for line in failures(settled):
+            self._log(line)
+            logger.warning("%s", line)
+
+    async def _let_go(self) -> None:
+        await super()._let_go()
+        await asyncio.to_thread(self._finalizer)
+
+    async def _shutdown(self) -> None:
+        await self._close()
+
+
+def connect(
+    name: str | None = None, *, asynchronous: bool = False, loop: "IOLoop | None" = None
+) -> RunningCluster:
+    """Take hold of a cluster that runs on this machine; of the only one without a name.
+
+    `user@login:NAME` is one on another machine, reached over SSH with the keys that need no
+    question. Raises HeadError when no cluster has that name.
+    """
+    if name is not None and re.search("[@:]", name) and not find_cluster(name):
+        from gputui.client.remote_head import RemoteHead, RemoteName, nobody
+
+        remote = RemoteName.parse(name)
+        if remote is not None:
+            head = RemoteHead(remote, nobody)
+            return RunningCluster(head, asynchronous=asynchronous, loop=loop)
+    if name is None:
+        names = [connection_file.name for connection_file in running_clusters()]
+        if len(names) != 1:
+            running = f"these run: {', '.join(names)}" if names else "no cluster runs here"
+            raise HeadError(f"which cluster? {running}")
+        name = names[0]
+    connection_file = find_cluster(name)
+    if connection_file is None:
+        raise HeadError(f"no cluster named {name!r} runs here")
+    return RunningCluster(connection_file.socket, asynchronous=asynchronous, loop=loop)

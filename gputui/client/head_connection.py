@@ -1,0 +1,276 @@
+"""A frontend's connection to a head: requests and their answers, and what the head sends unasked.
+
+A channel over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
+holds no truth of its own.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import pwd
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+from gputui.errors import HeadError, OtherVersionError, ProtocolError
+from gputui.process.background import Background, words
+from gputui.protocol import VERSION
+from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
+from gputui.protocol.codec import learn
+from gputui.protocol.frontend import (
+    Attach,
+    Attached,
+    FromFrontend,
+    Reply,
+    Request,
+    SchedulerReady,
+    SnapshotTaken,
+    Stopped,
+    ToFrontend,
+)
+from gputui.protocol.shared import Refused
+from gputui.protocol.streams import ByteStream, SocketStream
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+GONE = "the cluster's head is gone"
+OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
+
+HeadChannel = Channel[FromFrontend, ToFrontend]
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedHead:
+    """A way to a head on another machine."""
+
+    socket: str
+    where: str
+    """The machine."""
+    forward: Callable[[str], str]
+    """Returns the address here that leads to one there."""
+    hint: str = ""
+    """What to do where the head turns this frontend away."""
+
+
+class Elsewhere(Protocol):
+    """A head on another machine."""
+
+    async def reach(self) -> ReachedHead:
+        """Return how it is reached now."""
+
+    async def close(self) -> None:
+        """Close the connection to it."""
+
+
+class HeadConnection:
+    """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
+
+    def __init__(self, channel: HeadChannel, attached: Attached) -> None:
+        self.socket = ""
+        """The path of the head's socket, as seen from here."""
+        self.where = ""
+        """The machine of the head; "" for this one."""
+        self._elsewhere: Elsewhere | None = None
+        self._forward: Callable[[str], str] = str
+        self.attached = attached
+        self.address = attached.address
+        """`tls://host:port` of the scheduler; "" until it listens."""
+        self.dashboard = attached.dashboard
+        self._channel = channel
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._unasked: deque[ToFrontend] = deque()
+        self._arrived = asyncio.Event()
+        self._ended = False
+        self._why_gone = GONE
+        self._tasks = Background(self._reading_failed)
+        self._tasks.start(self._read(), name="reading what the head sends")
+
+    @classmethod
+    async def open(
+        cls, head: "str | Path | Elsewhere", *, frontend: str, snapshots: bool = False
+    ) -> "HeadConnection":
+        """Attach to the head behind a socket, or elsewhere.
+
+        `frontend` is screen, run, python or command. Raises HeadError when there is no head, or one
+        of another version.
+        """
+        if not isinstance(head, str | Path):
+            return await cls._open_elsewhere(head, frontend, snapshots)
+        socket_path = str(head)
+        try:
+            stream = await SocketStream.connect(socket_path)
+        except OSError as error:
+            raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
+        connection = await cls.over(stream, frontend=frontend, snapshots=snapshots)
+        connection.socket = socket_path
+        return connection
+
+    @classmethod
+    async def over(cls, stream: ByteStream, *, frontend: str, snapshots: bool) -> Self:
+        """Attach to the head at the other end of a stream; raises HeadError."""
+        channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
+        try:
+            channel.send(_attach(frontend, snapshots))
+            if snapshots:
+                await channel.flush()
+                learn(SnapshotTaken)  # while the head makes its first one
+            answer = await channel.receive()
+            if isinstance(answer, Attached) and answer.version == VERSION:
+                return cls(channel, answer)
+            if answer is None:
+                raise HeadError(GONE)
+            raise OtherVersionError(_why_turned_away(answer))
+        except ProtocolError as error:
+            await channel.close()
+            raise OtherVersionError(f"{error}: {OTHER_VERSION}") from error
+        except BaseException:
+            await channel.close()
+            raise
+
+    @classmethod
+    async def _open_elsewhere(
+        cls, head: Elsewhere, frontend: str, snapshots: bool
+    ) -> "HeadConnection":
+        """Attach to a head on another machine."""
+        reached = await head.reach()
+        try:
+            connection = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
+        except HeadError as error:
+            await head.close()
+            raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
+        connection.where, connection._elsewhere, connection._forward = (
+            reached.where,
+            head,
+            reached.forward,
+        )
+        connection.address = reached.forward(connection.attached.address)
+        connection.dashboard = reached.forward(connection.attached.dashboard)
+        connection.attached = replace(
+            connection.attached, address=connection.address, dashboard=connection.dashboard
+        )
+        return connection
+
+    async def request(self, message: Request) -> Reply:
+        """Have a request carried out, and return the answer.
+
+        The request's number is filled in here. Raises HeadError with the reason when the head
+        refuses, and when it is gone.
+        """
+        if self._ended:
+            raise HeadError(self._why_gone)
+        number = next(self._numbers)
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
+        try:
+            numbered = replace(message, request=number)
+            await self.send(numbered)
+            return await reply
+        finally:
+            self._waiting.pop(number, None)
+
+    async def send(self, message: FromFrontend) -> None:
+        """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
+        self._channel.send(message)
+
+    async def messages(self) -> AsyncIterator[ToFrontend]:
+        """Yield what comes unasked, of snapshots the newest only, until the head is gone."""
+        while True:
+            while self._unasked:
+                yield self._unasked.popleft()
+            if self._ended:
+                return
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def close(self) -> None:
+        """Detach from the cluster; `messages` ends."""
+        await self._channel.flush()
+        await self._tasks.close()
+        await self._channel.close()
+        if self._elsewhere is not None:
+            await self._elsewhere.close()
+
+    async def _read(self) -> None:
+        reason = ""
+        try:
+            async for message in self._channel:
+                self._take(message)
+                if isinstance(message, Stopped):
+                    await self._channel.close()
+        except ProtocolError as error:
+            reason = str(error)
+        finally:
+            self._end(HeadError(reason or self._why_gone))
+
+    def _reading_failed(self, name: str, error: Exception) -> None:
+        """Fail everything that waits; `_read` ended with it."""
+        self._why_gone = f"{name} failed: {words(error)}"
+
+    def _take(self, message: ToFrontend) -> None:
+        if not isinstance(message, Reply | Refused):
+            self._keep(message)
+            return
+        reply = self._waiting.get(message.request)
+        if reply is None or reply.done():
+            return
+        if isinstance(message, Refused):
+            reply.set_exception(HeadError(message.reason))
+        else:
+            reply.set_result(message)
+
+    def _keep(self, message: ToFrontend) -> None:
+        """Queue a message; a snapshot takes the place of one that is still unread."""
+        if isinstance(message, SchedulerReady):
+            message = SchedulerReady(
+                self._forward(message.address), self._forward(message.dashboard)
+            )
+            self.address, self.dashboard = message.address, message.dashboard
+        if isinstance(message, Stopped):
+            self._why_gone = f"the cluster was stopped: {message.reason}"
+        if isinstance(message, SnapshotTaken):
+            self._unasked = deque(
+                one for one in self._unasked if not isinstance(one, SnapshotTaken)
+            )
+        self._unasked.append(message)
+        self._arrived.set()
+
+    def _end(self, error: HeadError) -> None:
+        self._ended = True
+        for reply in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(error)
+        self._arrived.set()
+
+
+def _attach(frontend: str, snapshots: bool) -> Attach:
+    """Return the first message: who this is, and where."""
+    terminal = ""
+    for descriptor in (0, 1, 2):
+        with contextlib.suppress(OSError):
+            terminal = terminal or os.ttyname(descriptor).removeprefix("/dev/")
+    user = str(os.getuid())
+    with contextlib.suppress(KeyError):
+        user = pwd.getpwuid(os.getuid()).pw_name
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    return Attach(VERSION, frontend, snapshots, os.getpid(), user, terminal, client)
+
+
+def _why_turned_away(answer: ToFrontend | None) -> str:
+    """Return why a head did not let a frontend in."""
+    if isinstance(answer, Refused):
+        return answer.reason
+    if isinstance(answer, Attached):
+        return f"the head speaks version {answer.version} of the protocol, this gputui {VERSION}"
+    return "the head ended the connection"
+
+
+def security(connection: HeadConnection) -> "Security":
+    """Return the cluster's TLS for a Dask client; imports distributed."""
+    from gputui.engine import tls
+
+    return tls.security(connection.attached.certificate_pem, connection.attached.key_pem)

@@ -1,0 +1,294 @@
+"""The head of a cluster on another machine, reached over one SSH connection.
+
+The connection has an event loop in a thread of its own, so that frontends of any loop use it. It
+forwards a Unix socket here to the head's there, and a port of the loopback address to the
+scheduler's: nothing but SSH's port is needed. One that was lost (the laptop slept, or moved) is
+made again when the head is next looked for; the head there sees a frontend that left, no more.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+from gputui import __version__
+from gputui.client.head_connection import ReachedHead
+from gputui.errors import HeadError, HostError, UsageError
+from gputui.fleet.deploy import remote
+from gputui.fleet.deploy.opening import interpreters_for
+from gputui.fleet.stages import Ask, Question, Stages
+from gputui.folders import runtime_folder
+from gputui.model.hosts import Host, parse_hosts
+from gputui.process.procfs import process_stat
+from gputui.protocol.connection_file import ConnectionFile, parse
+from gputui.protocol.frontend import Asked
+from gputui.settings import load_settings
+
+if TYPE_CHECKING:
+    from gputui.fleet.ssh.connection import SshConnection
+    from gputui.fleet.ssh.connector import Connector
+
+Result = TypeVar("Result")
+
+GREETING = b"gputui-there-1"
+MOST_BYTES = 2**20
+"""That the other machine may say before it answers."""
+KEEPALIVE_S = 5
+SCREENS_KEEPALIVE_S = 1
+"""A screen loses nothing with a connection: it makes another one as soon as that is possible."""
+KEEPALIVES = 3
+"""Unanswered ones after which a connection is lost."""
+ANSWER_S = 20.0
+"""How long a machine that was reached before may take once it is logged in to."""
+FORWARD_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteName:
+    """A cluster on another machine, as it is written: `user@login:NAME`."""
+
+    login: str
+    name: str
+    """"" is the only one there."""
+
+    @classmethod
+    def parse(cls, given: str) -> "RemoteName | None":
+        """Parse `LOGIN:NAME`; return None for the name of a cluster on this machine.
+
+        >>> RemoteName.parse("me@login:lab"), RemoteName.parse("me@[::1]").login
+        (RemoteName(login='me@login', name='lab'), 'me@[::1]')
+        >>> RemoteName.parse("login:").login, RemoteName.parse("lab")
+        ('login', None)
+        """
+        found = re.fullmatch(r"((?:[^@:/\s]+@)?(?:\[[^]\s]+\]|[^@:/\s]+))(:.*)?", given)
+        if found is None or not ("@" in found[1] or found[2]):
+            return None
+        return cls(found[1], (found[2] or ":")[1:])
+
+    @property
+    def host(self) -> Host:
+        """The machine; raises UsageError where it cannot be one."""
+        (host, *more) = parse_hosts(self.login, self.login)
+        if more or host.is_local:
+            raise UsageError(f"{self.login}: name one machine to log in to, such as user@login")
+        return host
+
+
+class RemoteHead:
+    """A cluster's head on another machine; may be used from any event loop, again and again.
+
+    `ask` answers SSH's questions, until a screen does.
+    """
+
+    def __init__(self, remote: RemoteName, ask: Ask) -> None:
+        self.name = remote.name
+        """The cluster's; "" is the only one there."""
+        self.login = remote.login
+        """The machine, as it was named."""
+        self._screen = False
+        self._remote = remote
+        self._host = remote.host
+        self._settings = load_settings()
+        self._ask = ask
+        self._connector: Connector | None = None
+        """Kept, since it knows the passphrases that were given."""
+        self._connection: SshConnection | None = None
+        self._sockets: dict[str, str] = {}
+        self._addresses: dict[str, str] = {}
+        self._met = False
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
+
+    async def reach(self) -> ReachedHead:
+        """Return where the head is reached from here.
+
+        Raises HostError where the machine cannot be logged in to, UsageError where it is not clear
+        which cluster is meant, HeadError where the way to its head is closed.
+        """
+        return await asyncio.wrap_future(self._in_thread(self._reach()))
+
+    async def clusters(self) -> tuple[ConnectionFile, ...]:
+        """Return the clusters that run there, each with a socket here that leads to its head.
+
+        Raises as `reach` does.
+        """
+        return await asyncio.wrap_future(self._in_thread(self._clusters()))
+
+    def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
+        """Have a screen answer SSH's questions, and notice a silent network soon for it.
+
+        To be called in the screen's event loop.
+        """
+        screen = asyncio.get_running_loop()
+
+        async def asked(question: Question) -> str | None:
+            shown = Asked(0, self._host.name, question.kind, question.text, question.secret)
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(shown), screen))
+
+        self._ask = asked
+        self._screen = True
+        self._loop.call_soon_threadsafe(self._keep_alive)
+
+    async def start(self, arguments: Sequence[str], hosts_text: str) -> Mapping[str, Any]:
+        """Run `gputui up` there; it ends where the connection is closed before.
+
+        The answer has status, said and warned; `missing` where that machine has no gputui.
+        """
+        order = {"do": "up", "arguments": [*arguments], "hosts": hosts_text}
+        return await asyncio.wrap_future(self._in_thread(self._ordered(order)))
+
+    async def close(self) -> None:
+        """Close the connection; `reach` makes another one."""
+        await asyncio.wrap_future(self._in_thread(self._close()))
+
+    def _in_thread(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _reach(self) -> ReachedHead:
+        try:
+            await self._connected()  # has bounds of its own, which wait for a person
+            async with asyncio.timeout(ANSWER_S if self._met else None):
+                cluster = self._chosen(await self._found())
+            socket = await self._forwarded_socket(cluster.socket)
+        except (OSError, TimeoutError) as error:
+            raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
+        except HostError as error:
+            if not self._met:
+                raise
+            # It was reached before: worth another try.
+            raise HeadError(str(error)) from error
+        self._met = True
+        return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
+
+    async def _clusters(self) -> tuple[ConnectionFile, ...]:
+        try:
+            return tuple(
+                [
+                    replace(cluster, socket=await self._forwarded_socket(cluster.socket))
+                    for cluster in await self._found()
+                ]
+            )
+        except OSError as error:
+            raise HeadError(f"{self._host.name}: {error}") from error
+
+    async def _found(self) -> list[ConnectionFile]:
+        answer = await self._ordered({"do": "find"})
+        return [each for row in answer["clusters"] if (each := parse(row)) is not None]
+
+    async def _connected(self) -> "SshConnection":
+        if self._connection is not None and not self._connection.is_lost:
+            return self._connection
+        from gputui.fleet.ssh.connector import Connector
+
+        await self._close()
+        timeout_s = self._settings.stage_timeout_s
+        stages = Stages(
+            self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._ask
+        )
+        self._connector = self._connector or Connector(self._settings.ssh_config)
+        self._connection = await self._connector.connect(self._host, stages)
+        self._keep_alive()
+        return self._connection
+
+    def _keep_alive(self) -> None:
+        if self._connection is not None:
+            interval_s = SCREENS_KEEPALIVE_S if self._screen else KEEPALIVE_S
+            self._connection.keep_alive(interval_s, KEEPALIVES)
+
+    async def _close(self) -> None:
+        self._addresses.clear()
+        for path in self._sockets.values():
+            Path(path).unlink(missing_ok=True)
+        self._sockets.clear()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+        if self._connector is not None:
+            await self._connector.close()
+
+    async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Have a script there carry out an order, and return its answer; raises HeadError."""
+        connection = await self._connected()
+        stream = await connection.run(remote.COMMAND)
+        script = Path(__file__).with_name("there.py").read_text(encoding="utf-8")
+        stream.write(remote.opening(interpreters_for(self._host), script, order))
+        said = b""
+        while len(said) < MOST_BYTES and (data := await stream.read()):
+            said += data
+            if found := re.search(GREETING + rb" (.*)\n", said):
+                answer: Mapping[str, Any] = json.loads(found[1])
+                return answer
+        last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
+        problem = ": ".join(["no Python there answered", *last])
+        raise HeadError(f"{self._host.name}: {problem}")
+
+    def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
+        """Return the cluster that is meant; raises UsageError."""
+        running = {cluster.name: cluster for cluster in found}
+        where, name = self._host.name, self._remote.name
+        if name in running:
+            return running[name]
+        if not running:
+            raise UsageError(f"no cluster of yours runs on {where}")
+        listed = ", ".join(running)
+        if name:
+            raise UsageError(f"no cluster is called {name!r} on {where}; running there: {listed}")
+        if len(running) > 1:
+            raise UsageError(f"say which cluster, {self.login}:NAME; running: {listed}")
+        return next(iter(running.values()))
+
+    async def _forwarded_socket(self, there: str) -> str:
+        """Return the path here that leads to a socket there; raises OSError."""
+        if there not in self._sockets:
+            folder = runtime_folder()
+            _sweep(folder)
+            path = str(folder / f"remote-{os.getpid()}-{secrets.token_hex(4)}.sock")
+            connection = await self._connected()
+            await connection.forward_socket(path, there)
+            self._sockets[there] = path
+        return self._sockets[there]
+
+    def _forward(self, address: str) -> str:
+        """Return the address here that leads to one there, such as `tls://host:port`."""
+        if address and address not in self._addresses:
+            made = self._in_thread(self._forwarded_address(address))
+            self._addresses[address] = made.result(FORWARD_S)
+        return self._addresses.get(address, "")
+
+    async def _forwarded_address(self, address: str) -> str:
+        parts = urlsplit(address)
+        assert parts.hostname and parts.port
+        connection = await self._connected()
+        port = await connection.forward_port(parts.hostname, parts.port)
+        return urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
+
+    def _hint(self, cluster: ConnectionFile) -> str:
+        """Return the hint for a head of another version; "" if the versions are the same."""
+        if cluster.version == __version__:
+            return ""
+        return (
+            f"{self._host.name} has gputui {cluster.version}, and this machine {__version__}: "
+            f"pip install gputui=={cluster.version} here, or start the cluster again with "
+            f"{__version__} there"
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of frontends that were killed."""
+    for path in folder.glob("remote-*-*.sock"):
+        pid = path.name.split("-")[1]
+        if pid.isdigit() and process_stat(int(pid)) is None:
+            path.unlink(missing_ok=True)
+
+
+async def nobody(question: Question) -> str | None:
+    """Answer no question: no user is there to ask."""
+    return None

@@ -1,0 +1,446 @@
+"""A running cluster as Python code holds it: a `distributed.deploy.Cluster` over a head.
+
+A subclass rather than the same methods once more: code that takes clusters asks for the class, its
+widget and its tables for its attributes. What a head does is asked of the head; what a scheduler
+knows comes from the scheduler, over the connection that the base class keeps. Importing this
+module imports distributed.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import functools
+import logging
+import math
+import os
+import weakref
+from collections.abc import Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Self
+
+from dask.utils import parse_bytes, parse_timedelta
+from distributed.client import Client, default_client
+from distributed.core import Status, rpc
+from distributed.deploy.cluster import Cluster
+from distributed.objects import SchedulerInfo
+from distributed.utils import Log, Logs
+
+from gputui.client.adaptive import Adaptive
+from gputui.client.head_connection import GONE, Elsewhere, HeadConnection, security
+from gputui.client.start import check_enough
+from gputui.engine import cupy_arrays
+from gputui.engine.dask_settings import devices_preferred
+from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
+from gputui.process.background import Background, Shared
+from gputui.protocol.frontend import (
+    AwaitWorkers,
+    EventHappened,
+    Reply,
+    Request,
+    Scale,
+    SchedulerReady,
+    Settled,
+)
+from gputui.protocol.frontend import Stop as StopCluster
+from gputui.protocol.frontend import Stopped as ClusterStopped
+
+logger = logging.getLogger("gputui")
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+    from tornado.ioloop import IOLoop
+
+LOOK_S = 0.1
+"""How often the scheduler is asked for its workers, while a caller waits for them."""
+
+ANSWER_S = 5.0
+"""How long a cluster that is closed waits for answers to what was asked before."""
+
+CLOSE_S = 20.0
+"""How long a cluster left open may delay the end of the interpreter."""
+
+
+class RunningCluster(Cluster):  # type: ignore[misc]
+    """A hold on a running cluster, from `gputui.connect`; closing it leaves the cluster running.
+
+    Works with and without a running event loop, as Dask's own clusters do: with
+    `asynchronous=True` its methods return awaitables.
+    """
+
+    def __init__(
+        self, head: str | Elsewhere, *, asynchronous: bool = False, loop: "IOLoop | None" = None
+    ):
+        super().__init__(asynchronous=asynchronous, loop=loop, quiet=True, name="not started")
+        self.security: Security | None = None
+        """The cluster's TLS, for `Client`; known once it was started or awaited."""
+        self._asynchronous = asynchronous
+        self._where = head
+        self._connection: HeadConnection | None = None
+        self._requested: frozenset[str] = frozenset()
+        self._worker_size = (0, 0)
+        """Threads and bytes of a worker, of one that was seen."""
+        self._started = Shared[None]()
+        self._closed = Shared[None]()
+        unanswered = functools.partial(_unanswered, weakref.ref(self))
+        self._tasks = Background(unanswered, logged=False)
+        self._asked = Background(unanswered, logged=False)
+        """What nobody may be waiting for, and is carried out all the same."""
+        self._watching: asyncio.Task[None] | None = None
+        self._dropped: weakref.finalize[Any, Any] | None = None
+        """Disconnects a cluster that was left open."""
+        self._while_open = contextlib.ExitStack()
+        """What holds in this process until the cluster is closed."""
+        self._ended_because = ""
+        self._pid = os.getpid()
+        if not asynchronous:
+            self._loop_runner.start()
+            try:
+                self.sync(self._awaited)
+            except BaseException:
+                self.status = Status.closed
+                self._loop_runner.stop()
+                raise
+        _open.add(self)
+
+    # What Dask's clusters have
+
+    @property
+    def scheduler_address(self) -> str:
+        """`tls://host:port`; "" before it was started."""
+        return self._connection.address if self._connection else ""
+
+    @property
+    def dashboard_link(self) -> str:
+        """The URL of Dask's dashboard, "" where none is served."""
+        return self._connection.dashboard if self._connection else ""
+
+    @property
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Every worker that is wanted, by name: what the scheduler knows of it, {} before."""
+        known = {info["name"]: info for info in self.scheduler_info["workers"].values()}
+        return {name: known.get(name, {}) for name in sorted(self._requested)}
+
+    def scale(
+        self,
+        n: int | None = None,
+        memory: str | int | None = None,
+        cores: int | None = None,
+        jobs: int | None = None,
+    ) -> Any:
+        """Want this many workers, or so many that they have this memory and these threads.
+
+        A job is a worker, as in dask-jobqueue. Without any of them: as many as the hosts give.
+        Nothing that a worker holds is lost.
+        """
+        wanted = [number for number in (n, jobs) if number is not None]
+        threads, limit = self._worker_size
+        size = None if memory is None else parse_bytes(memory)
+        for amount, of_one in ((cores, threads), (size, limit)):
+            if amount is not None and not of_one:
+                raise ClusterError("no worker was up yet: write how many workers are wanted")
+            if amount is not None:
+                wanted.append(math.ceil(amount / of_one))
+        return self._ask(Scale(0, max(wanted, default=None)))
+
+    def adapt(self, Adaptive: type = Adaptive, **options: Any) -> Any:  # noqa: N803 - Dask's word
+        """Let the number of workers follow the work.
+
+        `options` are those of `distributed.deploy.Adaptive`; the head does what it would do, so
+        that the number goes on following when this process ends.
+        """
+        self._adaptive = Adaptive(self, **options)
+        return self._adaptive
+
+    def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
+        """Wait until so many workers are up.
+
+        Raises ClusterError, with every reason, when no more will come, or after `timeout`, in
+        seconds or as "15s". With a timeout it is a TimeoutError, as Dask's is.
+        """
+        return super().wait_for_workers(n_workers, timeout)
+
+    def close(self, timeout: float | str | None = None) -> Any:
+        """Detach from the cluster, which goes on."""
+        closing = super().close(timeout)
+        if not self.asynchronous:
+            self._loop_runner.stop()
+        return closing
+
+    def shutdown(self) -> Any:
+        """Stop the cluster, and wait until nothing is left of it."""
+        return self.sync(self._shutdown)
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._awaited().__await__()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both hold the same cluster."""
+        if self is other:
+            return True
+        if not isinstance(other, RunningCluster) or not self._connection or not other._connection:
+            return False
+        return self.cluster_id == other.cluster_id
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        if self._connection is None:
+            return f"{type(self).__name__}({self.name})"
+        text: str = super().__repr__()
+        return text
+
+    def _repr_html_(self, cluster_status: str | None = None) -> str:
+        workers = self.scheduler_info["workers"].values()
+        gpus = sum(bool(info.get("resources", {}).get("GPU")) for info in workers)
+        hosts = len({info["name"].rpartition(":")[0] for info in workers})
+        cells = (f"<strong>GPU workers:</strong> {gpus}", f"<strong>Hosts:</strong> {hosts}")
+        row = "".join(f'<td style="text-align: left;">{cell}</td>' for cell in cells)
+        html: str = super()._repr_html_(f"{cluster_status or ''}<tr>{row}</tr>")
+        return html
+
+    # What else one does with it
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, which all its processes have in their environment as GPUTUI_CLUSTER."""
+        return self._head.attached.cluster_id
+
+    # How
+
+    @property
+    def _head(self) -> HeadConnection:
+        if self._connection is None:
+            raise HeadError(self._ended_because or "this cluster was not started: await it first")
+        return self._connection
+
+    async def _awaited(self) -> Self:
+        await self._started.get(self._start)
+        return self
+
+    async def _start(self) -> None:
+        await self._attach(self._where)
+        await self._refresh()
+
+    async def _attach(self, head: str | Elsewhere) -> None:
+        """Take hold of the head, and of its scheduler once that listens."""
+        self._connection = connection = await HeadConnection.open(head, frontend="python")
+        self.security = security(connection)
+        cupy_arrays.register()
+        self._while_open.enter_context(devices_preferred())
+        listens = asyncio.Event()
+        watching = _watch_head(weakref.ref(self), connection, listens)
+        self._watching = self._tasks.start(watching, "watching the cluster")
+        if not connection.address:
+            await listens.wait()
+        if not connection.address:
+            raise HeadError(self._ended_because)
+        arguments = self.security.get_connection_args("client")
+        self.scheduler_comm = rpc(connection.address, connection_args=arguments)
+        self._dropped = weakref.finalize(self, _hang_up, self.loop, connection, self.scheduler_comm)
+        self._dropped.atexit = False
+        await super()._start()
+        self.name = connection.attached.name
+        self._see(self.scheduler_info["workers"])
+
+    def _watch_worker_status(self, comm: Any) -> Coroutine[Any, Any, None]:
+        """Follow the workers that come and go, without keeping this object alive for it."""
+        return _watch_workers(weakref.ref(self), comm)
+
+    async def _sync_cluster_info(self) -> None:
+        """Send the scheduler the cluster's name, once: it never changes."""
+        with contextlib.suppress(OSError):
+            info = self._cluster_info | {"name": self._head.attached.name}
+            await self.scheduler_comm.set_metadata(keys=["cluster-manager-info"], value=info)
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        super()._update_worker_status(op, msg)
+        self._see(self.scheduler_info["workers"])
+        self._later(self._refresh())
+
+    def _see(self, workers: dict[str, Any]) -> None:
+        for info in workers.values():
+            self._worker_size = (info["nthreads"], info["memory_limit"])
+            return
+
+    async def _refresh(self) -> None:
+        """Learn which workers are wanted."""
+        with contextlib.suppress(HeadError):
+            settled = await self._head.request(AwaitWorkers(0, 0))
+            assert isinstance(settled, Settled)
+            self._requested = frozenset(settled.wanted)
+
+    def _ask(self, request: Request) -> Any:
+        """Send a request to the head at once, also when the result is not awaited."""
+        if self.asynchronous:
+            return self._later(self._request(request))
+        return self.sync(self._request, request)
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        return self._asked.start(work, "a request")
+
+    async def _request(self, message: Request) -> Reply:
+        reply = await self._head.request(message)
+        await self._refresh()
+        return reply
+
+    async def _wait_for_workers(
+        self, n_workers: int = 1, timeout: float | str | None = None
+    ) -> None:
+        try:
+            async with asyncio.timeout(seconds(timeout)):
+                await self._until_up(n_workers)
+                await self._refresh()
+        except TimeoutError:
+            up = len(_up(self.scheduler_info))
+            raise ClusterTimeoutError(
+                f"{up} of {n_workers} workers were up after {timeout}"
+            ) from None
+        except ClusterError as error:
+            if timeout is None or isinstance(error, HeadError):
+                raise
+            raise ClusterTimeoutError(str(error)) from None
+
+    async def _until_up(self, n_workers: int) -> None:
+        """Return when the scheduler has so many that stay; the head knows which, and what comes."""
+        while True:
+            settled = await self._head.request(AwaitWorkers(0, n_workers))
+            assert isinstance(settled, Settled)
+            with contextlib.suppress(OSError):
+                self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
+                if len(_up(self.scheduler_info) & {*settled.workers}) >= n_workers:
+                    return
+            check_enough(settled, n_workers)
+            await asyncio.sleep(LOOK_S)
+
+    async def _get_logs(
+        self, cluster: Any = True, scheduler: Any = True, workers: Any = True
+    ) -> Logs:
+        logs: Logs = await super()._get_logs(False, scheduler, workers)
+        said = [line for _, line in self._cluster_manager_logs]
+        return Logs({"Cluster": Log("\n".join(said)), **logs} if cluster else logs)
+
+    async def _close(self) -> None:
+        """Close once, however many ask for it."""
+        await self._closed.get(self._close_once)
+
+    async def _close_once(self) -> None:
+        self._adaptive = None  # its loop is the head's
+        self._end_senders()
+        try:
+            await super()._close()
+        finally:
+            self._while_open.close()
+            self.status = Status.closing
+            try:
+                await self._let_go()
+            finally:
+                self.status = Status.closed
+
+    def _end_senders(self) -> None:
+        """End what clients that are closed have left to send with.
+
+        A client whose scheduler hung up first leaves it waiting for 10 ms (distributed 2026.8). A
+        loop that ends just then drops its timeout, which asyncio writes about to stderr.
+        """
+        for client in list(Client._instances):
+            ours = client.cluster is self and client.status == "closed"
+            if ours and client.scheduler_comm is not None and client.loop is self.loop:
+                client.scheduler_comm.abort()
+
+    async def _let_go(self) -> None:
+        if self._dropped is not None:
+            self._dropped.detach()
+        await self._asked.finish(ANSWER_S)
+        if self._connection is not None:
+            await self._connection.close()
+        await self._tasks.close()
+
+    async def _shutdown(self) -> None:
+        await self._head.request(StopCluster(0))
+        if self._watching is not None:
+            await self._watching
+        await self._close()
+
+
+def seconds(text: float | str | None) -> float | None:
+    """Return a time given as Dask takes it: seconds, "15s"; None is none. Raises UsageError."""
+    try:
+        return None if text is None else float(parse_timedelta(text, default="s"))
+    except (KeyError, ValueError, TypeError, AttributeError):
+        raise UsageError(f"timeout={text!r}: write seconds, or a time such as '15s'") from None
+
+
+def _up(info: dict[str, Any]) -> set[str]:
+    """Return the workers that the scheduler gives tasks."""
+    return {each["name"] for each in info["workers"].values() if each["status"] == "running"}
+
+
+def _unanswered(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:
+    """Warn: nobody may be waiting for it."""
+    if (held := cluster()) is not None and held.status is Status.running:
+        logger.warning("%s", error)
+
+
+async def _watch_head(
+    cluster: "weakref.ref[RunningCluster]", connection: HeadConnection, listens: asyncio.Event
+) -> None:
+    """Follow where the scheduler is, who scales the cluster, and why it ended."""
+    because = GONE
+    async for message in connection.messages():
+        match message:
+            case SchedulerReady():
+                listens.set()
+            case EventHappened(event) if event.kind == "scaled":
+                if (held := cluster()) is not None:
+                    held._later(held._refresh())
+                del held
+            case ClusterStopped(reason):
+                because = reason
+    if (held := cluster()) is not None:
+        held._ended_because = because
+    listens.set()
+
+
+async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> None:
+    """Handle the scheduler's messages about workers that come and go."""
+    with contextlib.suppress(OSError):
+        while True:
+            messages = await comm.read()
+            if (held := cluster()) is None:
+                break
+            for op, message in messages:
+                held._update_worker_status(op, message)
+            del held
+    await comm.close()
+
+
+def _hang_up(loop: "IOLoop", connection: HeadConnection, scheduler: Any) -> None:
+    """Disconnect a cluster that was dropped, in the event loop of its connections."""
+    for close in (connection.close, scheduler.close_rpc):
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.add_callback(close)
+
+
+_open: "weakref.WeakSet[RunningCluster]" = weakref.WeakSet()
+"""Those that this process may have to close at its end."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close clusters left open, before the interpreter ends their event loops."""
+    for cluster in list(_open):
+        ours = cluster._pid == os.getpid() and not cluster._asynchronous
+        if ours and cluster.status is not Status.closed:
+            for close in (functools.partial(_close_clients, cluster), cluster.close):
+                with contextlib.suppress(TimeoutError):
+                    close(timeout=CLOSE_S)
+
+
+def _close_clients(cluster: RunningCluster, timeout: float) -> None:
+    """Close the default clients of a cluster that still runs.
+
+    One that loses its scheduler leaves what it was sending behind (distributed 2026.8): the loop
+    ends under it, and asyncio writes about that to stderr.
+    """
+    with contextlib.suppress(ValueError):  # no client is left
+        while (client := default_client()).cluster is cluster and not client.asynchronous:
+            client.close(timeout=timeout)

@@ -1,0 +1,175 @@
+"""Start a head, and wait for its cluster to come up: for `--run`, the screen, `up` and Python.
+
+Nothing here imports distributed: a frontend does that while its head starts. A head is a Popen and
+no `Child`, which belongs to an event loop: it is started before any loop runs, by callers that
+block, and may outlive them.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+from gputui.client.head_connection import HeadConnection
+from gputui.errors import ClusterError, HeadError, ProtocolError
+from gputui.process.child import signal_name
+from gputui.process.search_path import own_environment, own_python
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.connection_file import ConnectionFile, find_cluster
+from gputui.protocol.frontend import Settled
+from gputui.protocol.shared import Refused
+from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
+
+END_S = 20.0
+"""How long a head may take to end everything."""
+LAST_LINES = 5
+"""Of what was said on a failed host."""
+
+
+class HeadProcess:
+    """A head that was started here; it ends with this process, unless it is kept."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self.kept = False
+        """Whether it outlives this process."""
+
+    @property
+    def pid(self) -> int:
+        """The head's process."""
+        return self._process.pid
+
+    def opened(self) -> str:
+        """Return the socket of its server, as soon as it is open; raises HeadError when it refuses.
+
+        Blocks, about a tenth of a second.
+        """
+        assert self._process.stdout and self._process.stderr
+        line = self._process.stdout.readline()
+        if not line:
+            last_log_lines = self._process.stderr.read().decode("utf-8", "replace").strip()
+            status = self._process.wait()
+            how = signal_name(-status) if status < 0 else f"exit status {status}"
+            raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
+        self._process.stdout.close()
+        self._process.stderr.close()
+        return _socket(line)
+
+    def keep(self) -> None:
+        """Let the cluster outlive this process."""
+        self.kept = True
+        self._say(encode(Keep()))
+        self._hang_up()
+
+    def end(self) -> None:
+        """Have the head stop its cluster, and wait until it has; kill it if it does not."""
+        if self.kept:
+            self._process.terminate()
+        self._hang_up()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _say(self, line: bytes) -> None:
+        """Send a line; one that ended says so on its stdout."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def _hang_up(self) -> None:
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+
+def spawn_head(config: ConfigureHead) -> HeadProcess:
+    """Start a head in a session of its own; it begins to reach its hosts at once."""
+    config = replace(config, cluster_id=secrets.token_hex(8), starter_pid=os.getpid())
+    head = HeadProcess(
+        subprocess.Popen(
+            own_python("gputui.head"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
+            start_new_session=True,
+        )
+    )
+    head._say(encode(config))
+    return head
+
+
+@contextlib.asynccontextmanager
+async def started(
+    config: ConfigureHead, *, frontend: str, snapshots: bool = False
+) -> AsyncIterator[tuple[HeadProcess, HeadConnection]]:
+    """Hold a cluster that ends with this hold on it, unless it is kept."""
+    head = spawn_head(config)
+    try:
+        socket = await asyncio.to_thread(head.opened)
+        connection = await HeadConnection.open(socket, frontend=frontend, snapshots=snapshots)
+        try:
+            yield head, connection
+        finally:
+            await connection.close()
+    finally:
+        if not head.kept:
+            await asyncio.shield(asyncio.to_thread(head.end))
+
+
+async def stop_by_signal(cluster: ConnectionFile) -> None:
+    """Stop a cluster whose head speaks another version, and wait until it is gone.
+
+    Every version's head ends in order by SIGTERM. Raises HeadError where it does not.
+    """
+    mark = f"GPUTUI_CLUSTER={cluster.cluster_id}".encode()
+    with contextlib.suppress(OSError):  # it ends just now
+        if mark in Path(f"/proc/{cluster.pid}/environ").read_bytes().split(b"\0"):
+            os.kill(cluster.pid, signal.SIGTERM)
+    end = time.monotonic() + END_S
+    while find_cluster(cluster.name) == cluster:
+        if time.monotonic() > end:
+            raise HeadError(
+                f"{cluster.name}: its head, process {cluster.pid} of gputui {cluster.version}, "
+                f"did not stop within {END_S:g} s; use that version, or end the process"
+            )
+        await asyncio.sleep(0.05)
+
+
+def check_enough(settled: Settled, min_workers: int) -> None:
+    """Raise ClusterError, with every reason, when fewer workers are up."""
+    if len(settled.workers) >= min_workers:
+        return
+    found = f"{len(settled.workers)} of at least {min_workers} workers came up"
+    raise ClusterError("\n".join([found, *failures(settled)]))
+
+
+def failures(settled: Settled) -> list[str]:
+    """List the failed hosts and workers: the reason, the hint, the last lines there."""
+    lines = []
+    for host in settled.failed_hosts:
+        lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")
+        lines += [f"  {host.hint}"] if host.hint else []
+        said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
+        lines += [f"  | {line}" for line in [*said][-LAST_LINES:]]
+    return lines + [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]
+
+
+def _socket(line: bytes) -> str:
+    """Read the socket's path from a head's first message; raises HeadError."""
+    try:
+        message: ToStarter = decode(line, ToStarter)
+    except ProtocolError as error:
+        raise HeadError(str(error)) from error
+    if isinstance(message, Refused):
+        raise HeadError(message.reason)
+    return message.socket

@@ -1,0 +1,162 @@
+"""Alarms: conditions on slots and hosts → alarms, with hysteresis. Pure.
+
+A condition is an alarm once it has held for a while, and no longer once it has not held for a
+while, so that a reading on the edge does not blink. High utilisation is what people want and no
+alarm.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.model.readings import Owner
+from gputui.model.slots import Slot, SlotState
+from gputui.model.snapshot import AWAY, Snapshot
+
+OTHER, IDLE = Owner.OTHER, SlotState.IDLE
+MEMORY_FULL = 0.95
+MEMORY_RELIEVED = 0.92
+CLEARED_AFTER_S = 5.0
+
+
+class AlarmKind(StrEnum):
+    """The kinds of alarms."""
+
+    LOST = "GPU lost"
+    SILENT = "host silent"
+    WORKER_SILENT = "worker silent"
+    WRONG_DEVICE = "wrong GPU"
+    CRASH_LOOP = "crash loop"
+    ECC = "ECC errors"
+    THROTTLED = "throttled"
+    MEMORY = "memory full"
+    FOREIGN = "used by others"
+    IDLE = "idle while tasks wait"
+
+
+RAISED_AFTER_S = {
+    AlarmKind.THROTTLED: 5.0,
+    AlarmKind.MEMORY: 3.0,
+    AlarmKind.FOREIGN: 3.0,
+    AlarmKind.IDLE: 10.0,
+}
+"""How long a condition holds before it is an alarm; at once where it is not named."""
+SERIOUS = frozenset(
+    {
+        AlarmKind.LOST,
+        AlarmKind.WORKER_SILENT,
+        AlarmKind.WRONG_DEVICE,
+        AlarmKind.CRASH_LOOP,
+        AlarmKind.ECC,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A condition that needs attention."""
+
+    subject: str
+    """A slot's key or a host's name."""
+    kind: AlarmKind
+    since: float
+
+    @property
+    def serious(self) -> bool:
+        """Whether something is broken, rather than worth a look."""
+        return self.kind in SERIOUS
+
+
+@dataclass(slots=True)
+class _Condition:
+    began_at: float
+    seen_at: float
+    raised: bool = False
+
+
+class Alarms:
+    """The conditions of the last moments."""
+
+    def __init__(self) -> None:
+        self._conditions: dict[tuple[str, AlarmKind], _Condition] = {}
+
+    def look(self, snapshot: Snapshot, slots: Iterable[Slot]) -> None:
+        """Take in what holds in a snapshot."""
+        at = snapshot.taken_at
+        for key in _conditions(snapshot, slots, self._full):
+            condition = self._conditions.get(key)
+            if condition is None:
+                condition = self._conditions[key] = _Condition(at, at)
+            condition.seen_at = at
+            held_s = at - condition.began_at
+            condition.raised = condition.raised or held_s >= RAISED_AFTER_S.get(key[1], 0.0)
+        for key, condition in list(self._conditions.items()):
+            gone_s = at - condition.seen_at
+            if gone_s > (CLEARED_AFTER_S if condition.raised else 0.0):
+                del self._conditions[key]
+
+    @property
+    def _full(self) -> frozenset[str]:
+        return frozenset(
+            subject
+            for (subject, kind), condition in self._conditions.items()
+            if kind is AlarmKind.MEMORY and condition.raised
+        )
+
+    def __iter__(self) -> Iterator[Alarm]:
+        """Give the alarms, the serious ones first, then the oldest."""
+        raised = [
+            Alarm(subject, kind, condition.began_at)
+            for (subject, kind), condition in self._conditions.items()
+            if condition.raised
+        ]
+        return iter(sorted(raised, key=lambda alarm: (not alarm.serious, alarm.since)))
+
+    def by_subject(self) -> dict[str, list[AlarmKind]]:
+        """Group the kinds of alarms by slot or host, serious ones first."""
+        found: dict[str, list[AlarmKind]] = {}
+        for alarm in self:
+            found.setdefault(alarm.subject, []).append(alarm.kind)
+        return found
+
+
+def _conditions(
+    snapshot: Snapshot, slots: Iterable[Slot], full: frozenset[str]
+) -> Iterator[tuple[str, AlarmKind]]:
+    silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
+    for name in silent:
+        yield name, AlarmKind.SILENT
+    queued = snapshot.scheduler.queued > 0
+    for slot in slots:
+        if slot.host.name in silent:
+            continue
+        if slot.state in _OF_STATE:
+            yield slot.key, _OF_STATE[slot.state]
+        elif queued and slot.state is IDLE and slot.device is not None:
+            yield slot.key, AlarmKind.IDLE
+        if slot.device is not None:
+            yield from _of_device(slot, slot.key in full)
+
+
+_OF_STATE = {
+    SlotState.LOST: AlarmKind.LOST,
+    SlotState.SILENT: AlarmKind.WORKER_SILENT,
+    SlotState.WRONG_DEVICE: AlarmKind.WRONG_DEVICE,
+    SlotState.CRASH_LOOP: AlarmKind.CRASH_LOOP,
+}
+
+
+def _of_device(slot: Slot, was_full: bool) -> Iterator[tuple[str, AlarmKind]]:
+    device = slot.device
+    assert device is not None
+    if device.throttle_reasons:
+        yield slot.key, AlarmKind.THROTTLED
+    if device.ecc_errors:
+        yield slot.key, AlarmKind.ECC
+    used, total = device.memory_used_bytes, device.memory_total_bytes
+    if used and total and used / total > (MEMORY_RELIEVED if was_full else MEMORY_FULL):
+        yield slot.key, AlarmKind.MEMORY
+    for process in device.processes:
+        if process.owner is OTHER:
+            yield slot.key, AlarmKind.FOREIGN
+            break

@@ -1,0 +1,327 @@
+"""A cluster at one moment: frozen values, joined by worker name.
+
+The head builds a `Snapshot` from the agents' telemetry and the scheduler's counts, once a
+second; the screen, `ls --json` and the metrics only read it. A reading that is missing is
+`None`, never 0. Times are seconds since the epoch (UTC); rates are per second.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from gputui.model.readings import UNREAD, DeviceReading, HostReading
+
+
+class HostState(StrEnum):
+    """The states of a host; the first six in this order."""
+
+    RESOLVING = "resolving"
+    CONNECTING = "connecting"
+    AUTHENTICATING = "authenticating"
+    PROBING = "probing"
+    CHECKING = "checking"
+    READY = "ready"
+    SILENT = "silent"
+    RECONNECTING = "reconnecting"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        """Whether the host has come to an end of its start: up, or given up."""
+        return self in (HostState.READY, HostState.FAILED)
+
+
+AWAY = (HostState.SILENT, HostState.RECONNECTING)
+"""The states of a host that does not answer. A constant: to look up a member of an enumeration
+takes Python 3.11 longer than all else that is done with it for each of thousands of GPUs."""
+
+
+class WorkerState(StrEnum):
+    """A worker's life: wanted → starting → registered → busy/idle → retiring.
+
+    One that does not answer is silent, whatever it was before.
+    """
+
+    WANTED = "wanted"
+    STARTING = "starting"
+    REGISTERED = "registered"
+    BUSY = "busy"
+    IDLE = "idle"
+    PAUSED = "paused"
+    SILENT = "silent"
+    RETIRING = "retiring"
+    CRASHED = "crashed"
+    CRASH_LOOP = "crash-loop"
+
+    @property
+    def up(self) -> bool:
+        """Whether the scheduler can give this worker tasks."""
+        return self in UP
+
+
+UP = (WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED, WorkerState.REGISTERED)
+
+
+class ClusterState(StrEnum):
+    """The cluster as a whole."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FAILED = "failed"
+
+
+class SchedulerState(StrEnum):
+    """The scheduler process: `BUSY` is a loop that has not answered for over 2 s."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    BUSY = "busy"
+    LOST = "lost"
+
+
+class RunState(StrEnum):
+    """A run from the moment the head knows of it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self not in (RunState.STARTING, RunState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """One host: its state, the reason, and what its agent reads."""
+
+    name: str
+    state: HostState
+    state_since: float
+    reason: str = ""
+    """Why it is silent or failed, or what it is waiting for; "" when all is well."""
+    hint: str = ""
+    failed_stage: str = ""
+    """For a failed host, the `HostState` it failed in."""
+    stderr_tail: tuple[str, ...] = ()
+    address: str = ""
+    reading: HostReading = UNREAD
+    read_at: float | None = None
+    """When the agent's last telemetry came; its age is shown for a silent host."""
+    devices: tuple[DeviceReading, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker: what the agent and the scheduler know of it, joined by name."""
+
+    name: str
+    host: str
+    state: WorkerState
+    device_uuid: str | None = None
+    """The GPU or MIG instance it was pinned to; None for a CPU worker."""
+    seen_device_uuid: str | None = None
+    """The device its CUDA context is on, by UUID; differs only when the pinning failed."""
+    pid: int | None = None
+    address: str | None = None
+    reason: str = ""
+    cpu_percent: float | None = None
+    """Of one CPU: 250 is two and a half CPUs."""
+    rss_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    open_files: int | None = None
+    executing: int | None = None
+    ready: int | None = None
+    in_memory: int | None = None
+    managed_bytes: int | None = None
+    device_managed_bytes: int | None = None
+    """Bytes of results on the device."""
+    spilled_bytes: int | None = None
+    restarts: int = 0
+    nthreads: int = 1
+    current_task: str | None = None
+    """The prefix of a task it executes now."""
+    silent_for_s: float = 0.0
+    """How long its heartbeats to the scheduler have been missing; 0 while they come."""
+    stopped: bool = False
+    """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
+
+    @property
+    def threads_percent(self) -> float | None:
+        """Its CPU as a share of what its threads can use."""
+        return None if self.cpu_percent is None else self.cpu_percent / self.nthreads
+
+    @property
+    def tasks(self) -> int | None:
+        """Tasks that it runs, or that are ready to run on it."""
+        return None if self.executing is None else self.executing + (self.ready or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroupStatus:
+    """A group of tasks of one kind, as the scheduler counts them."""
+
+    name: str
+    prefix: str
+    waiting: int = 0
+    queued: int = 0
+    no_worker: int = 0
+    processing: int = 0
+    memory: int = 0
+    released: int = 0
+    erred: int = 0
+    forgotten: int = 0
+    compute_s: float = 0.0
+    """Seconds of computing on all workers so far."""
+    transfer_s: float = 0.0
+    nbytes: int = 0
+
+    @property
+    def total(self) -> int:
+        """All tasks that were ever in it."""
+        return self.waiting + self.queued + self.no_worker + self.processing + self.finished
+
+    @property
+    def finished(self) -> int:
+        """Tasks that need no more work, well or badly ended."""
+        return self.memory + self.released + self.erred + self.forgotten
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStatus:
+    """The scheduler process and what it counts."""
+
+    state: SchedulerState
+    address: str = ""
+    pid: int | None = None
+    busy_s: float = 0.0
+    """How long its loop has not answered, 0 when it does."""
+    tasks: int = 0
+    queued: int = 0
+    """Tasks that wait for a worker that is free."""
+    clients: int = 0
+    cpu_percent: float | None = None
+    rss_bytes: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """A run that the head knows, from its start to its end."""
+
+    id: str
+    preset: str
+    parameters: tuple[tuple[str, str], ...]
+    state: RunState
+    started_at: float
+    ended_at: float | None = None
+    done: int = 0
+    total: int = 0
+    """Tasks; 0 as long as it is not known."""
+    stage: str = ""
+    """What it does now, in a word or two: building, computing, checking."""
+    summary: str = ""
+    """The result in a line, or the error."""
+    result_json: str = ""
+    """The `--json` object of an ended run."""
+    restarts: int = 0
+    """Workers restarted while it ran."""
+    error_type: str = ""
+
+
+class Severity(StrEnum):
+    """How serious an event is."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, kept by the head for those who attach later."""
+
+    sequence: int
+    at: float
+    severity: Severity
+    subject: str
+    """A host, a worker, a run, or "scheduler" / "cluster"."""
+    kind: str
+    """A past participle or a state: connected, crashed, retired, scaled, alarm."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An attached frontend, and where it is, for other users to see."""
+
+    frontend: str
+    """screen, run, python or command."""
+    pid: int = 0
+    user: str = ""
+    terminal: str = ""
+    """`pts/3`; "" without one."""
+    client: str = ""
+    """The address that its SSH connection comes from; "" on this machine itself."""
+    attached_at: float = 0.0
+
+    def __str__(self) -> str:
+        """Describe who this is.
+
+        >>> str(Session("screen", 7, "alice", "pts/3", "10.0.0.9"))
+        'alice on pts/3 (ssh from 10.0.0.9)'
+        >>> str(Session("python", 7, "alice")), str(Session("run"))
+        ('alice (python)', 'run')
+        """
+        where = f" on {self.terminal}" if self.terminal else ""
+        ssh = f"ssh from {self.client}" if self.client else ""
+        kind = "" if self.frontend == "screen" and self.user else self.frontend
+        how = ", ".join(word for word in (kind if self.user else "", ssh) if word)
+        return f"{self.user or self.frontend}{where}" + (f" ({how})" if how else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpan:
+    """One task that ran on a worker, for the task stream."""
+
+    worker: str
+    prefix: str
+    started_at: float
+    duration_s: float
+    erred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole cluster at `taken_at`; `sequence` grows by one with each."""
+
+    sequence: int
+    taken_at: float
+    name: str
+    state: ClusterState
+    started_at: float
+    scheduler: SchedulerStatus
+    hosts: tuple[HostStatus, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    groups: tuple[TaskGroupStatus, ...] = ()
+    runs: tuple[RunStatus, ...] = ()
+    spans: tuple[TaskSpan, ...] = ()
+    """Tasks that ended since the last snapshot (a bounded sample)."""
+    wanted_workers: int | None = None
+    """None is: as many as the hosts give."""
+    adaptive: tuple[int, int] | None = None
+    """The bounds, when the number of workers follows the work."""
+    sessions: tuple[Session, ...] = ()
+    """Who is attached, the first to come first."""
+    reason: str = ""
+    simulated: bool = False
+
+    @property
+    def workers_up(self) -> int:
+        """Workers that the scheduler can give tasks."""
+        return sum([worker.state in UP for worker in self.workers])

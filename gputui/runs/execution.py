@@ -1,0 +1,279 @@
+"""A preset and its parameters → progress → a `RunResult`, on the workers of a Dask client.
+
+`execute` is called by `--run` and by Python; it blocks, and builds and sends graphs in the
+calling thread, off every event loop. It finds out what the workers are and have, says what is
+missing or too large before anything starts, and turns every way in which a run can fail into
+one error that says what to change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from gputui import __version__
+from gputui.errors import ClusterError, RunError
+from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
+from gputui.presets.faults import explained, sized
+from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
+from gputui.presets.plain import plain, strangers
+from gputui.presets.run_workers import (
+    ask,
+    choose,
+    described,
+    have_gpu,
+    known_workers,
+    refuse_missing,
+    refuse_without_gpu,
+    resolve_backend,
+    versions,
+)
+from gputui.runs.files import open_over
+
+if TYPE_CHECKING:
+    import distributed
+
+__all__ = ["RunCancelledError", "RunProgress", "RunResult", "RunWorker", "execute"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """A run's result; holds its arrays on the workers as long as it lives."""
+
+    preset: str
+    parameters: Mapping[str, Value]
+    backend: str
+    workers: tuple[RunWorker, ...]
+    elapsed_s: float
+    result: Mapping[str, Any]
+    units: Mapping[str, str]
+    figure: Figure | None
+    versions: Mapping[str, str]
+    """Of the libraries on the workers; "a, b" where they differ."""
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+    """Dask or NumPy arrays by name."""
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    """Where tasks on them may run: keywords of `Client.compute`."""
+    report_error: str = ""
+    """Why the performance report was not written, where it was asked for."""
+
+    def to_json(
+        self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0
+    ) -> dict[str, Any]:
+        """Return the object that `--json` prints."""
+        return {
+            "preset": self.preset,
+            "parameters": dict(self.parameters),
+            "backend": self.backend,
+            "workers": [
+                {"name": w.name, "host": w.host, "device": w.device, "uuid": w.uuid}
+                for w in self.workers
+            ],
+            "failed_hosts": [dict(each) for each in failed_hosts],
+            "elapsed_s": self.elapsed_s,
+            "result": dict(self.result),
+            "restarts": restarts,
+            "version": __version__,
+        }
+
+    def extras(self) -> dict[str, Any]:
+        """Return the record's additions to the `--json` object: figure, units and versions."""
+        return {
+            "units": dict(self.units),
+            "figure": plain(asdict(self.figure)) if self.figure else None,
+            "versions": dict(self.versions),
+        }
+
+
+def execute(
+    client: distributed.Client,
+    preset: Preset,
+    parameters: Mapping[str, object] | ParsedParameters,
+    *,
+    backend: str = "auto",
+    workers: Collection[str] | None = None,
+    report: Callable[[RunProgress], None] = lambda progress: None,
+    cancel: Event | None = None,
+    keep_arrays: bool = False,
+    report_file: Path | None = None,
+) -> RunResult:
+    """Run a preset and return its result.
+
+    `client` is a synchronous one. `parameters` are the given ones, as texts,
+    as values or parsed; the others get the backend's defaults. `workers` are names, None
+    for all that fit the backend. Setting `cancel` from another thread, like Ctrl-C in this one,
+    cancels the tasks.
+
+    Raises:
+        PresetError: parameters are wrong or do not go together.
+        ClusterError: no worker fits, or a GPU or a library is missing on one.
+        RunError: the computation failed; RunCancelledError where it was cancelled.
+    """
+    with explained(preset.name):
+        known = known_workers(client)
+    backend = resolve_backend(backend, known)
+    chosen = choose(known, workers, backend)
+    job = Job(
+        client=client,
+        backend=backend,
+        workers=(),
+        parameters=parse(preset, parameters).complete(backend),
+        resources={"GPU": 1} if backend == "cupy" and have_gpu(chosen) else {},
+        restricted=len(chosen) < len(known),
+        report=report,
+        cancel=cancel or Event(),
+        keep_arrays=keep_arrays,
+    )
+    with explained(preset.name):
+        _send_modules(client, preset)
+        facts = ask(preset, job, chosen)
+    chosen = {address: chosen[address] for address in facts}
+    refuse_without_gpu(preset, chosen, facts)
+    refuse_missing(preset, chosen, facts)
+    ready = replace(job, workers=described(chosen, facts))
+    return _reported(client, report_file, lambda: _run(preset, ready, versions(facts)))
+
+
+def _run(preset: Preset, job: Job, found: Mapping[str, str]) -> RunResult:
+    _refuse_too_large(preset, job)
+    started = time.perf_counter()
+    hints = {"memory": lambda: _change(preset, job)}
+    with explained(preset.name, hints, folder=preset.folder), _found_by_dask(job.client):
+        outcome = preset.compute(job)
+    if not isinstance(outcome, Outcome) or not isinstance(outcome.result, Mapping):
+        made = outcome.result if isinstance(outcome, Outcome) else outcome
+        raise RunError(
+            f"{preset.name} returned a {type(made).__name__}; compute returns Outcome({{…}}), "
+            "with a dict of what --json prints"
+        )
+    if problems := strangers(outcome.result):
+        raise RunError("\n".join(f"{preset.name}: {problem}" for problem in problems))
+    if job.keep_arrays and (lacking := sorted({*preset.arrays} - {*outcome.arrays})):
+        raise RunError(
+            f"{preset.name} declares arrays=… and returned no {', '.join(lacking)}"
+            f"{_place(preset, preset.compute)}",
+            hint=f"write Outcome(…, arrays={{{lacking[0]!r}: …}}), or take it out of Preset.arrays",
+        )
+    return RunResult(
+        preset=preset.name,
+        parameters=job.parameters,
+        backend=job.backend,
+        workers=job.workers,
+        elapsed_s=time.perf_counter() - started,
+        result=plain(outcome.result),
+        units=preset.units,
+        figure=outcome.figure,
+        versions=found,
+        arrays=outcome.arrays,
+        placement=job.placement(),
+    )
+
+
+@contextlib.contextmanager
+def _found_by_dask(client: distributed.Client) -> Iterator[None]:
+    """Have `x.compute()`, `dask.persist` and `Client()` of a preset run on the cluster."""
+    import dask
+
+    _loaded[client.scheduler.address] = client.security
+    settings = {
+        "scheduler": "dask.distributed",
+        "scheduler-address": client.scheduler.address,
+        "distributed.client.security-loader": "gputui.runs.execution.security_of",
+    }
+    try:
+        with client.as_current(), dask.config.set(settings):
+            yield
+    finally:
+        del _loaded[client.scheduler.address]
+
+
+_loaded: dict[str, Any] = {}
+"""The TLS of the clusters that presets run on now, by address."""
+
+
+def security_of(info: Mapping[str, Any]) -> Any:
+    """Return the TLS for a scheduler's address, as Dask asks for it; None is no run's cluster."""
+    return _loaded.get(info["address"])
+
+
+def _send_modules(client: distributed.Client, preset: Preset) -> None:
+    """Let the cluster import the modules next to a preset's file."""
+    if preset.folder:
+        from gputui.runs.script.sending import send_modules
+
+        send_modules(client, preset.folder)
+
+
+def _reported(
+    client: distributed.Client, path: Path | None, run: Callable[[], RunResult]
+) -> RunResult:
+    """Return the result of a run, of which Dask's performance report is written to the path."""
+    if path is None:
+        return run()
+    if importlib.util.find_spec("bokeh") is None:
+        raise ClusterError("a performance report needs bokeh: pip install 'gputui[report]'")
+    from distributed import performance_report
+
+    result = None
+    try:
+        with tempfile.TemporaryDirectory(prefix="gputui-") as folder:
+            draft = Path(folder) / path.name
+            with client.as_current(), performance_report(filename=str(draft)):
+                result = run()
+            with open_over(path) as file:
+                file.write(draft.read_bytes())
+    except OSError as error:
+        if result is None:
+            raise
+        return replace(result, report_error=error.strerror or str(error))
+    return result
+
+
+def _refuse_too_large(preset: Preset, job: Job) -> None:
+    """Raise RunError where the preset's own estimate says that it will not fit."""
+    if preset.estimate is None:
+        return
+    memory, room = _memory(preset, job, job.machine), job.machine.smallest_bytes
+    if memory.peak_bytes > room:
+        where = "device" if job.backend == "cupy" else "worker's share of memory"
+        raise RunError(
+            f"{preset.name} would take {sized(memory.peak_bytes)} on each worker, and the "
+            f"smallest {where} has {sized(room)} to give",
+            hint=memory.change,
+        )
+
+
+def _change(preset: Preset, job: Job) -> str:
+    """Return the hint for when memory ran out: parameters that take half as much."""
+    if preset.estimate is None:
+        return ""
+    peak_bytes = _memory(preset, job, job.machine).peak_bytes
+    return _memory(preset, job, replace(job.machine, smallest_bytes=peak_bytes // 2)).change
+
+
+def _memory(preset: Preset, job: Job, machine: Machine) -> Memory:
+    """Call a preset's own estimate; raises RunError that names its line."""
+    assert preset.estimate is not None
+    with explained(f"the estimate of {preset.name}", folder=preset.folder):
+        memory = preset.estimate(job.parameters, machine)
+    if not isinstance(memory, Memory):
+        raise RunError(
+            f"the estimate of {preset.name} returned {memory!r}{_place(preset, preset.estimate)}",
+            hint="write return Memory(peak_bytes, change)",
+        )
+    return memory
+
+
+def _place(preset: Preset, function: Callable[..., Any]) -> str:
+    """Return where a function of a preset's file begins; "" for one that comes from no file."""
+    code = getattr(function, "__code__", None)
+    if not preset.folder or code is None:
+        return ""
+    return f" ({Path(code.co_filename).name}:{code.co_firstlineno}, {code.co_name})"

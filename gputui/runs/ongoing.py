@@ -1,0 +1,253 @@
+"""A run in progress: the events of its cluster, and how far it is.
+
+How far it is goes to the head, so that every frontend sees the run and any of them may cancel it,
+to the terminal and to the log. From the head come crashed workers, restarts, and its own end.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from gputui.client import HeadConnection, failures
+from gputui.errors import GputuiError, HeadError, RunError, StoppedError
+from gputui.model.snapshot import Event, RunState, Snapshot
+from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
+from gputui.process.background import Background
+from gputui.protocol.frontend import (
+    AwaitWorkers,
+    Cancelled,
+    EventHappened,
+    ReportRun,
+    SchedulerReady,
+    Settled,
+    SnapshotTaken,
+    Stopped,
+    Stopping,
+    ToFrontend,
+)
+from gputui.protocol.shared import LogLines
+from gputui.runs.progress import Progress, Silence
+from gputui.runs.recording import Recording
+from gputui.runs.request import RunRequest
+
+REPORT_EVERY_S = 0.5
+"""How often the run reports its progress to the head."""
+
+CAUSE_S = 5.0
+"""How long the head may take to say why a run lost its tasks, or how a worker ended."""
+
+MOST_REPORTED = 2**16
+"""Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class RunStage:
+    """A run's progress; a `total` of 0 is not known."""
+
+    name: str
+    done: int = 0
+    total: int = 0
+
+
+@dataclass(slots=True)
+class RunEvents:
+    """Counts what happened in the cluster during a run."""
+
+    restarts: int = 0
+    crashes: list[str] = field(default_factory=list)
+    """How workers ended that should not have."""
+    snapshot: Snapshot | None = None
+    """The newest."""
+
+
+class OngoingRun:
+    """A run that goes on, on the cluster behind `connection`."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        connection: HeadConnection,
+        settled: Settled,
+        recording: Recording,
+        bars: Progress,
+    ) -> None:
+        self.request = request
+        self.connection = connection
+        self.settled = settled
+        self.recording = recording
+        self.events = RunEvents()
+        self.looked: Callable[[Snapshot], None] = lambda snapshot: None
+        """Called with each snapshot."""
+        self._bars = bars
+        self._joined = connection.attached.started_at < recording.record.started_at
+        """Whether the cluster was there before: what its workers printed then is not this run's."""
+        self._stage = RunStage("")
+        self._reported_at = 0.0
+        self._tasks = Background(lambda what, error: None)  # the next report says more
+        self._crashed = asyncio.Event()
+        self._fewer = asyncio.Event()
+
+    async def attend(self, work: Awaitable[Result]) -> Result:
+        """Return the result of `work`, and handle the cluster's messages until then.
+
+        Raises RunCancelledError where a frontend cancels the run, StoppedError where somebody stops
+        the cluster, HeadError where it is lost, RunError where its scheduler is lost or no worker
+        is left; `work` goes on then. It also goes on when this is cancelled.
+        """
+        task = asyncio.ensure_future(work)
+        listening = asyncio.create_task(self._listen())
+        counting = asyncio.create_task(self._count_workers())
+        try:
+            await asyncio.wait({task, listening, counting}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (listening, counting):
+                if ended.done() and not task.done():
+                    ended.result()
+            try:
+                return await task
+            except RunError as error:
+                await _raise_cause(listening, error)
+                await self._until_its_end_is_known(error.lost_worker)
+                raise
+        finally:
+            listening.cancel()
+            counting.cancel()
+
+    def progressed(self, stage: RunStage) -> None:
+        """Show how far the run is."""
+        self._bars.show(stage.name, stage.done, stage.total)
+        if stage.name != self._stage.name:
+            self.recording.stage(stage.name)
+        self._stage = stage
+        if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
+            self._reported_at = time.monotonic()
+            self._tasks.start(self.report(RunState.RUNNING), "reporting progress")
+
+    def quieten(self) -> None:
+        """Leave the terminal to another writer from now on."""
+        self._bars.stop()
+        self._bars = Silence()
+
+    async def report(self, state: RunState, summary: str = "") -> None:
+        """Report to the head how the run is, and how it ended where that is recorded already."""
+        record = self.recording.record
+        await self.connection.send(
+            ReportRun(
+                id=record.id,
+                preset=self.request.name,
+                parameters=self.request.given,
+                state=state.value,
+                started_at=record.started_at,
+                stage=self._stage.name,
+                done=self._stage.done,
+                total=self._stage.total,
+                summary=summary,
+                result_json=reported(record.result),
+                error_type=record.error_type,
+            )
+        )
+
+    async def end(
+        self,
+        state: RunState,
+        summary: str = "",
+        *,
+        result: Mapping[str, Any] | None = None,
+        error: GputuiError | None = None,
+        saved: tuple[str, ...] = (),
+    ) -> None:
+        """Record how the run ended, then report it to the head."""
+        self.recording.end(
+            state,
+            result=result,
+            error=error,
+            restarts=self.events.restarts,
+            workers=self.settled.workers,
+            saved=saved,
+            summary="" if error else summary,
+        )
+        await self.report(state, summary or str(error or ""))
+
+    async def _until_its_end_is_known(self, worker: str) -> None:
+        """Wait until the cluster has said how a worker ended; "" is none."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CAUSE_S):
+                while worker and not any(c.startswith(f"{worker} ") for c in self.events.crashes):
+                    self._crashed.clear()
+                    await self._crashed.wait()
+
+    async def _listen(self) -> None:
+        """Return never: raise when the run is cancelled, or has no cluster any more."""
+        started = bool(self.connection.attached.address)
+        async for message in self.connection.messages():
+            if isinstance(message, SchedulerReady):
+                if started:
+                    raise RunError("the scheduler was lost, and with it what it had computed")
+                started = True
+            self._take(message)
+        raise HeadError("the cluster's head is gone")
+
+    async def _count_workers(self) -> None:
+        """Return never: raise when no worker is left, and none will come."""
+        while True:
+            await self._fewer.wait()
+            self._fewer.clear()
+            settled = await self.connection.request(AwaitWorkers(0, 1))
+            assert isinstance(settled, Settled)
+            if not settled.workers:
+                raise RunError("\n  ".join(["no worker is left", *failures(settled)]))
+
+    def _take(self, message: ToFrontend) -> None:
+        match message:
+            case EventHappened(event):
+                self._take_event(event)
+            case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
+                self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
+            case SnapshotTaken(snapshot):
+                self.events.snapshot = snapshot
+                self.looked(snapshot)
+            case Cancelled(id=id_) if id_ == self.recording.record.id:
+                raise RunCancelledError("cancelled from a screen")
+            case Stopping(reason, failed) | Stopped(reason, failed):
+                if failed:
+                    raise HeadError(f"the cluster failed: {reason}")
+                raise StoppedError(f"the cluster was stopped: {reason}")
+
+    def _take_event(self, event: Event) -> None:
+        if event.subject.startswith("run ") or event.at < self.recording.record.started_at:
+            return
+        self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
+        if event.kind == "restarted" and event.subject != "cluster":
+            self.events.restarts += 1
+        if event.kind in ("crashed", "crash loop", "given up", "lost"):
+            self.events.crashes.append(f"{event.subject} {event.kind}: {event.text}")
+            self._crashed.set()
+        if event.kind in ("crash loop", "given up", "lost", "failed"):
+            self._fewer.set()
+
+
+def reported(result: Mapping[str, Any]) -> str:
+    """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
+
+    >>> reported({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
+    '{"result": {"sum": 3}}'
+    """
+    without_figure = {key: value for key, value in result.items() if key != "figure"}
+    for each in (result, without_figure):
+        text = json_text(each)
+        if len(text) <= MOST_REPORTED:
+            return text if each else ""
+    return ""
+
+
+async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None:
+    """Raise what the cluster says of tasks that were lost; return where it has nothing to say."""
+    if error.lost:
+        await asyncio.wait({listening}, timeout=CAUSE_S)
+        if listening.done():
+            listening.result()

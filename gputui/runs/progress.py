@@ -1,0 +1,175 @@
+"""Show a run's progress on stderr: bars on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from gputui.model.snapshot import Snapshot, TaskGroupStatus
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+LINE_EVERY_S = 5.0
+"""How often a running stage is reported without a terminal."""
+
+
+class Progress(Protocol):
+    """Something that shows how far a run is."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
+
+    def stop(self) -> None:
+        """Show nothing from now on."""
+
+
+def progress(quiet: bool) -> Progress:
+    """Choose how progress is shown: bars on a terminal, lines, or silence."""
+    if quiet:
+        return Silence()
+    return Bars() if sys.stderr.isatty() else ProgressLines()
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        return
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Show nothing."""
+
+    def stop(self) -> None:
+        """There is nothing to stop."""
+
+
+class ProgressLines(Silence):
+    """A line when a stage begins, every few seconds while it lasts, and when it ends."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._line = ""
+        self._told_at = 0.0
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Print a line where there is something new to say."""
+        now = time.monotonic()
+        line = f"{stage} {done:,}/{total:,}" if total else stage
+        news = stage != self._stage or (total and done == total and line != self._line)
+        if not news and now - self._told_at < LINE_EVERY_S:
+            return
+        self._stage, self._line, self._told_at = stage, line, now
+        print(line, file=sys.stderr, flush=True)
+
+
+class Bars:
+    """A bar for each stage; the one that is under way is the last."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bars = RichProgress(
+            TextColumn("{task.description:<20}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]:<11}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            redirect_stdout=False,
+        )
+        self._stage = ""
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bars as they are."""
+        self._end_stage()
+        self._bars.stop()
+
+    def show(self, stage: str, done: int, total: int) -> None:
+        """Move the stage's bar; the one before it is at its end."""
+        if stage != self._stage:
+            self._end_stage()
+            self._stage = stage
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=None, count="")
+        count = f"{done:,}/{total:,}" if total else ""
+        self._bars.update(self._tasks[stage], completed=done, total=total or None, count=count)
+
+    def _end_stage(self) -> None:
+        """Let the bar of a stage whose length was never known stand still."""
+        task = self._tasks.get(self._stage)
+        if task is not None and self._bars.tasks[task].total is None:
+            self._bars.update(task, completed=1, total=1)
+
+
+class TaskCounts:
+    """Counts a stage by the scheduler's tasks, if nothing else tells its progress.
+
+    A script's computation is unknown, and a Dask collection is one future for its client.
+    Snapshots count all tasks on the cluster; those of the stage are in groups that are new.
+    """
+
+    def __init__(self) -> None:
+        self._before: frozenset[str] | None = None
+        """Names of the groups that were there; None until the first snapshot."""
+        self._there: Mapping[str, TaskGroupStatus] = {}
+        self._totals: dict[str, int] = {}
+        """Of each new group, also of one that the scheduler has forgotten since."""
+
+    def begin(self) -> None:
+        """Count from here on."""
+        if self._before is not None:
+            self._before = frozenset(self._there)
+        self._totals = {}
+
+    def looked(self, snapshot: Snapshot) -> None:
+        """Take the counts of a snapshot."""
+        self._there = {group.name: group for group in snapshot.groups}
+        if self._before is None:
+            self._before = frozenset(self._there)
+        for name, group in self._there.items():
+            if name not in self._before:
+                self._totals[name] = group.total
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Tasks that are done, and all; (0, 0) as long as none is known."""
+        left = sum(
+            self._there[name].total - self._there[name].finished
+            for name in self._totals
+            if name in self._there
+        )
+        total = sum(self._totals.values())
+        return total - left, total

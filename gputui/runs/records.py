@@ -1,0 +1,350 @@
+"""Every run, recorded under the user's state directory: one 0700 folder with a `run.json` each.
+
+A record is written when its run starts and again when it ends, each time as a whole, so that a
+reader never sees half of one. A run whose process is gone without an end is shown as lost; of one
+in another machine or container, which shares this home, that is not known here, and it counts as
+lost when it has written nothing for a week.
+"""
+
+import contextlib
+import difflib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from gputui.errors import UsageError
+from gputui.folders import write_whole
+from gputui.model.snapshot import RunState
+from gputui.presets.plain import json_text
+from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
+
+FILE = "run.json"
+LOG = "log.txt"
+ROOM = "room"
+"""In the folder of a run that goes on: what its end may take, should the disk be full by then."""
+ROOM_BYTES = 2**16
+
+MOST_LISTED = 10
+"""Of the runs that an id might mean."""
+
+CLOCKS_DIFFER_S = 60.0
+"""How far the time of day may have been set while a run went on."""
+
+SILENT_ELSEWHERE_S = 7 * 86_400.0
+"""A run of another machine that has written nothing for so long counts as lost."""
+
+RESULT_PARTS = {
+    "result": Mapping[str, Any],
+    "units": Mapping[str, str],
+    "versions": Mapping[str, str],
+    "figure": Mapping[str, Any] | None,
+    "backend": str,
+    "failed_hosts": tuple[Mapping[str, str], ...],
+}
+"""What is shown of the `result` of a record, where it is there."""
+
+RUN_VARIABLE = "GPUTUI_RUN"
+"""In the environment of a run that a head started: the id that the head knows it by, and when it
+was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run, as far as it went."""
+
+    id: str
+    preset: str
+    parameters: Mapping[str, Any]
+    backend: str
+    hosts: str
+    """The hosts as they were given: a path, "-" or inline text; "" is this machine."""
+    state: RunState
+    started_at: float
+    pid: int
+    version: str
+    machine: str = ""
+    """Where its process is, as `Place` has it, with `boot` and `pids`; "" in earlier releases'."""
+    boot: str = ""
+    pids: str = ""
+    ended_at: float | None = None
+    workers: tuple[str, ...] = ()
+    """Their names, once they are up."""
+    timings: Mapping[str, float] = field(default_factory=dict)
+    """Stage → seconds, in their order."""
+    restarts: int = 0
+    """Of workers, during it."""
+    saved: tuple[str, ...] = ()
+    """Files that were written at its end."""
+    summary: str = ""
+    """Its result in a few words."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """The `--json` object of an ended run, with plus `figure`, `units` and `versions`."""
+    error_type: str = ""
+    error: str = ""
+
+    @property
+    def elapsed_s(self) -> float | None:
+        """Its whole duration; None while it runs."""
+        return None if self.ended_at is None else self.ended_at - self.started_at
+
+    @property
+    def elsewhere(self) -> str:
+        """The other machine, or container, whose process this run is; "" for this one."""
+        own = own_place()
+        return "" if (self.boot, self.pids) in (("", ""), (own.boot, own.pids)) else self.machine
+
+    @property
+    def words(self) -> str:
+        """The run in a line: its error, its result in a few words, or the machine where it runs."""
+        goes_on = not self.state.ended and self.elsewhere
+        return f"on {self.elsewhere}" if goes_on else self.error or self.summary
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its record, log and saved arrays."""
+        return runs_dir() / self.id
+
+    @property
+    def log(self) -> Path:
+        """The lines of its log."""
+        return self.folder / LOG
+
+
+def runs_dir() -> Path:
+    """Return the folder of all records: $XDG_STATE_HOME/gputui/runs."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "gputui" / "runs"
+
+
+def new_id(preset: str) -> str:
+    """Return the id of a run that starts now: its time, its preset, four random digits."""
+    name = Path(preset.partition(":")[0]).stem
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
+
+
+def new_record(
+    preset: str,
+    parameters: Mapping[str, Any],
+    *,
+    backend: str,
+    hosts: str,
+    version: str,
+    id: str = "",
+    started_at: float | None = None,
+) -> RunRecord:
+    """Return the record of a run that starts, in this process: now, with a new id, unless given."""
+    return RunRecord(
+        id=id or new_id(preset),
+        preset=preset,
+        parameters=dict(parameters),
+        backend=backend,
+        hosts=hosts,
+        state=RunState.RUNNING,
+        started_at=time.time() if started_at is None else started_at,
+        pid=os.getpid(),
+        version=version,
+        **asdict(own_place()),
+    )
+
+
+def ended(
+    record: RunRecord,
+    state: RunState,
+    *,
+    result: Mapping[str, Any] | None = None,
+    error: BaseException | None = None,
+    **more: Any,
+) -> RunRecord:
+    """Return the record with how the run ended: its `--json` object, or what went wrong.
+
+    `more` are other fields: restarts, workers, timings, saved, summary.
+    """
+    return replace(
+        record,
+        state=state,
+        ended_at=time.time(),
+        result=dict(record.result if result is None else result),
+        error_type=type(error).__name__ if error else "",
+        error=str(error) if error else "",
+        **more,
+    )
+
+
+def write(record: RunRecord) -> None:
+    """Write a record as a whole, into a folder of its own; raises OSError."""
+    record.folder.parent.mkdir(parents=True, exist_ok=True)
+    record.folder.mkdir(mode=0o700, exist_ok=True)
+    write_whole(record.folder / FILE, json_text(asdict(record), indent=1).encode())
+
+
+def reserve(record: RunRecord) -> None:
+    """Take room on the disk for the end of a run that begins; raises OSError."""
+    descriptor = os.open(record.folder / ROOM, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, ROOM_BYTES)
+    finally:
+        os.close(descriptor)
+
+
+def write_last(record: RunRecord) -> None:
+    """Write how a run ended, in the room that was taken where the disk is full; raises OSError.
+
+    Where that is too little for its result, the record goes without.
+    """
+    (record.folder / ROOM).unlink(missing_ok=True)
+    try:
+        write(record)
+    except OSError as error:
+        summary = f"{record.summary} (no room for its result: {error.strerror})".lstrip()
+        write(replace(record, result={}, summary=summary))
+        raise
+
+
+def prune(kept: int) -> None:
+    """Remove the records beyond so many that were written first; a run that goes on stays.
+
+    Only those that may go are read. Raises OSError.
+    """
+    paths = list(runs_dir().glob(f"*/{FILE}"))
+    if len(paths) > kept:
+        paths.sort(key=_written_at, reverse=True)
+        for record in map(_read, paths[kept:]):
+            if record is not None and record.state.ended:
+                shutil.rmtree(record.folder, ignore_errors=True)
+
+
+def _written_at(path: Path) -> tuple[float, str]:
+    """Return when a record was written, and its id, which is by the clock of a time zone."""
+    try:
+        return path.stat().st_mtime, path.parent.name
+    except FileNotFoundError:  # another run removes it
+        return 0.0, ""
+
+
+def recorded() -> tuple[RunRecord, ...]:
+    """Return all records, the newest first; a folder without a readable one is passed over."""
+    found = [_read(path) for path in runs_dir().glob(f"*/{FILE}")]
+    return tuple(sorted((r for r in found if r), key=lambda r: r.started_at, reverse=True))
+
+
+def find(id_: str) -> RunRecord:
+    """Return the run of this id, of the only one that begins or ends so, or "last".
+
+    Raises:
+        UsageError: no record is found, or more than one.
+    """
+    every = recorded()
+    if id_ == "last" and every:
+        return every[0]
+    found = [r for r in every if r.id == id_] or [
+        r for r in every if id_ and (r.id.startswith(id_) or r.id.endswith(id_))
+    ]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        listed = "\n  ".join(record.id for record in found[:MOST_LISTED])
+        more = "\n  …" if len(found) > MOST_LISTED else ""
+        raise UsageError(f"'{id_}' names {len(found):,} runs:\n  {listed}{more}")
+    raise UsageError(f"no run is called '{id_}'{_nearest(id_, every)}")
+
+
+def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
+    """Return the ids, or the presets of ids, that were perhaps meant."""
+    if not every:
+        return ": none is recorded yet"
+    close = difflib.get_close_matches(id_, [record.id for record in every], n=3, cutoff=0.5)
+    of_preset = [record.id for record in every if id_ and id_ in record.id]
+    meant = close or of_preset[:3]
+    return f" (did you mean {' or '.join(meant)}?)" if meant else "; `gputui runs` lists them"
+
+
+def _read(path: Path) -> RunRecord | None:
+    try:
+        fields = json.loads(path.read_text())
+        # Raises for numbers that are not finite, and for half of a surrogate pair.
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+        record = RunRecord(**fields)
+        record = replace(record, state=RunState(record.state))
+        _check(record, path.parent.name)
+    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+        return None
+    if not record.state.ended and not _lives(record):
+        return replace(record, state=RunState.LOST)
+    return record
+
+
+def _check(record: RunRecord, id_: str) -> None:
+    """Raise TypeError, ValueError or OverflowError for what no run writes."""
+    for name, hint in _hints().items():
+        _check_type(name, getattr(record, name), hint)
+    for name, hint in RESULT_PARTS.items():
+        if name in record.result:
+            _check_type(name, record.result[name], hint)
+    for moment in (record.started_at, record.ended_at or 0.0):
+        time.localtime(moment)
+    if record.id != id_:
+        raise ValueError(f"the record of {record.id} in the folder of {id_}")
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    return get_type_hints(RunRecord)
+
+
+def _check_type(name: str, value: object, hint: Any) -> None:
+    """Raise TypeError for a value of another type."""
+    if not _fits(value, hint):
+        raise TypeError(f"{name} is {type(value).__name__}")
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Return whether a value that JSON held is of a type; of a tuple and a mapping each item is.
+
+    >>> _fits({"h": "1"}, Mapping[str, str] | None), _fits({"h": 1}, Mapping[str, str] | None)
+    (True, False)
+    """
+    if hint is Any:
+        return True
+    if isinstance(hint, UnionType):
+        return any(_fits(value, kind) for kind in get_args(hint))
+    parts = get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, list | tuple) and all(_fits(item, parts[0]) for item in value)
+    if get_origin(hint) is Mapping:
+        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (float, int) if hint is float else hint)
+
+
+def _lives(record: RunRecord) -> bool:
+    """Whether a run goes on: its process is there, and no later one that was given its number."""
+    if record.elsewhere:
+        return not _restarted(record) and time.time() - _last_written(record) < SILENT_ELSEWHERE_S
+    process = process_stat(record.pid)
+    if process is None:
+        return False
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / TICKS_PER_S
+    return time.time() - age_s < record.started_at + CLOCKS_DIFFER_S
+
+
+def _restarted(record: RunRecord) -> bool:
+    """Whether this machine was started again since it began that run."""
+    own = own_place()
+    return record.machine == own.machine and record.boot != own.boot
+
+
+def _last_written(record: RunRecord) -> float:
+    """Return when the process of a run last wrote anything, by the clock of the file system."""
+    with contextlib.suppress(FileNotFoundError):  # it is being removed
+        files = (path for path in (record.folder / FILE, record.log) if path.exists())
+        return max((path.stat().st_mtime for path in files), default=0.0)
+    return 0.0

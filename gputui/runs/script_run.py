@@ -1,0 +1,220 @@
+"""`--run SCRIPT.py`: a cluster, the user's own Python file on it, and nothing left behind.
+
+The script is a process of its own (see `gputui.runs.script`) on this terminal: what it prints,
+reads and exits with is what it would be with `python`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gputui import __version__
+from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
+from gputui.model.snapshot import RunState, Snapshot
+from gputui.presets.job import RunCancelledError
+from gputui.presets.plain import json_text
+from gputui.presets.run_workers import device_label
+from gputui.process.child import Child, signal_name
+from gputui.process.search_path import own_python
+from gputui.runs.lifecycle import (
+    OpenCluster,
+    RunEnd,
+    failed_hosts,
+    print_failure,
+    print_out,
+    run_recorded,
+)
+from gputui.runs.ongoing import OngoingRun, RunStage
+from gputui.runs.progress import TaskCounts
+from gputui.runs.request import RunRequest
+from gputui.runs.script import Handover
+
+RUNNING = "running"
+"""The only stage of a script: what it does is unknown."""
+
+GRACE_S = 5.0
+"""How long a script may go on after Ctrl-C."""
+
+MOST_SAID = 2**16
+"""Of the traceback of a script that fails."""
+
+LOST_S = 0.5
+"""How long a script may go on once its cluster is lost: nothing can compute for it any more."""
+
+
+async def run_script(
+    path: Path, arguments: tuple[str, ...], request: RunRequest, open_cluster: OpenCluster
+) -> int:
+    """Run a script on a cluster; returns its exit code, raises GputuiError without one."""
+    return await run_recorded(request, open_cluster, partial(_run, path, arguments))
+
+
+async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> RunEnd:
+    ongoing.progressed(RunStage(RUNNING))
+    ongoing.quieten()
+    tasks = TaskCounts()
+
+    def looked(snapshot: Snapshot) -> None:
+        tasks.looked(snapshot)
+        ongoing.progressed(RunStage(RUNNING, *tasks.counts))
+
+    ongoing.looked = looked
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as last_words:
+        script = _start(path, arguments, ongoing, last_words.fileno())
+        try:
+            status = await _attended(ongoing, script)
+        finally:
+            await script.end(0, None)
+        last_words.seek(0)
+        said = last_words.read(MOST_SAID).decode(errors="replace").splitlines()
+    ongoing.recording.note(*(f"traceback | {line}" for line in said))
+    return _outcome(ongoing, path, status, time.monotonic() - started, said)
+
+
+def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_words: int) -> Child:
+    """Start the script's process, and hand the cluster over to it."""
+    reads, writes = os.pipe()
+    try:
+        script = Child(
+            [*own_python("gputui.runs.script"), str(reads), str(path), *arguments],
+            pass_fds=(reads, last_words),
+            stdin=None,
+            stdout=sys.stderr.buffer if ongoing.request.as_json else None,
+            stderr=None,
+        )
+    finally:
+        os.close(reads)
+    attached = ongoing.connection.attached
+    Handover(
+        socket=ongoing.connection.socket,
+        address=ongoing.connection.address,
+        certificate_pem=attached.certificate_pem,
+        key_pem=attached.key_pem,
+        dask_config_json=attached.dask_config_json,
+        folder=str(path.resolve().parent),
+        parent=os.getpid(),
+        last_words=last_words,
+    ).write(writes)
+    return script
+
+
+async def _attended(ongoing: OngoingRun, script: Child) -> int:
+    """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
+    try:
+        return await _status(ongoing, script)
+    except asyncio.CancelledError as interrupted:
+        knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
+        await script.end(GRACE_S, None if knows else signal.SIGINT)
+        raise
+    except RunCancelledError:
+        await script.end(GRACE_S, signal.SIGINT)
+        raise
+    except HeadError:
+        await script.end(LOST_S, signal.SIGINT)
+        raise
+
+
+async def _status(ongoing: OngoingRun, script: Child) -> int:
+    """Return a script's exit status.
+
+    Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
+    said, and the script's own affair: it may have done so itself, and draw its pictures now.
+    """
+    while True:
+        try:
+            return await ongoing.attend(_ended(script))
+        except RunCancelledError:
+            raise
+        except RunError as error:
+            _say(error)
+        except StoppedError as error:
+            _say(error)
+            return await _ended(script)
+
+
+async def _ended(script: Child) -> int:
+    status = await script.wait()
+    assert status is not None
+    return status
+
+
+def _has_terminal() -> bool:
+    """Whether a Ctrl-C of the terminal has reached the script, too."""
+    for descriptor in (0, 1, 2):  # some of them may be redirected
+        with contextlib.suppress(OSError):
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False
+
+
+def _outcome(
+    ongoing: OngoingRun, path: Path, status: int, elapsed_s: float, said: Sequence[str] = ()
+) -> RunEnd:
+    """Describe the end of a script that ended by itself, and print it as JSON if asked."""
+    code = status if status >= 0 else 128 - status
+    printed: dict[str, Any] = {
+        "preset": ongoing.request.name,
+        "parameters": dict(ongoing.request.parameters),
+        "backend": ongoing.request.backend,
+        "workers": _workers(ongoing),
+        "failed_hosts": list(failed_hosts(ongoing.settled)),
+        "elapsed_s": elapsed_s,
+        "result": {"exit_code": code},
+        "restarts": ongoing.events.restarts,
+        "version": __version__,
+    }
+    why = f": {said[-1]}" if said else ""
+    error = RunError(f"{path.name} {_words(status)}{why}") if code else None
+    if error and status < 0:
+        _say(error)
+    if ongoing.request.as_json and error:
+        print_failure(ongoing.request, error)
+    elif ongoing.request.as_json:
+        print_out(json_text(printed))
+    interrupted = code == ExitCode.INTERRUPTED
+    failed = RunState.CANCELLED if interrupted else RunState.FAILED
+    return RunEnd(
+        kept=printed,
+        summary=f"{_words(status)}{why}" if code else f"{elapsed_s:.2f} s",
+        exit_code=code,
+        state=failed if code else RunState.DONE,
+        error=error,
+    )
+
+
+def _words(status: int) -> str:
+    """Return how a process ended.
+
+    >>> _words(3), _words(-11)
+    ('ended with exit code 3', 'was ended by SIGSEGV')
+    """
+    if status >= 0:
+        return f"ended with exit code {status}"
+    return f"was ended by {signal_name(-status)}"
+
+
+def _say(error: GputuiError) -> None:
+    print(f"gputui: {error}", file=sys.stderr, flush=True)
+
+
+def _workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
+    """Return the workers that were up at the start, as `--json` prints them."""
+    snapshot = ongoing.events.snapshot
+    known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
+    return [
+        {
+            "name": name,
+            "host": name.rpartition(":")[0],
+            "device": device_label(name),
+            "uuid": known[name].device_uuid if name in known else None,
+        }
+        for name in ongoing.settled.workers
+    ]
