@@ -102,6 +102,7 @@ class Working:
             memory_limit_bytes=self.worker.memory_limit_bytes,
             device_managed_bytes=self.managed_bytes,
             current_task=self.run.counts[self.stage].stage.prefix if self.run else None,
+            task_since=self.task_started_at if self.run else None,
         )
 
 

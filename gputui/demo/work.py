@@ -150,6 +150,7 @@ class SimulatedRun:
             waiting=count.tasks - count.started - ready,
             queued=ready,
             processing=running,
+            executing=running,
             memory=in_memory,
             released=count.used,
             erred=count.erred,

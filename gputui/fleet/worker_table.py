@@ -18,7 +18,7 @@ from gputui.protocol.scheduler import Counts, WorkerCounts
 
 BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 UnfrozenStatus = unfrozen(WorkerStatus)
-UNKNOWN: list[Any] = [None] * 13
+UNKNOWN: list[Any] = [None] * 14
 NOT_COUNTED = WorkerCounts(*[*UNKNOWN, 0.0])
 """In place of counts and of a reading that there are not: no status has to ask for each field."""
 NOT_READ = WorkerReading("", None, None, None)
@@ -34,6 +34,8 @@ class WorkerRecord:
     pid: int | None = None
     address: str | None = None
     restarts: int = 0
+    deaths: int = 0
+    """Of its processes, also where the next one is not started yet."""
     reason: str = ""
     seen_device_uuid: str | None = None
     stopped: bool = False
@@ -194,6 +196,7 @@ class WorkerTable:
         for name, found in running.items():
             if (worker := self._workers.get(name)) is not None:
                 worker.pid, worker.restarts = found.pid, found.restarts
+                worker.deaths = max(worker.deaths, found.restarts)
                 if worker.pid is None and worker.state.up:
                     worker.address = None
                     self._become(worker, WorkerState.CRASHED)
@@ -238,6 +241,7 @@ class WorkerTable:
         if worker.state is WorkerState.CRASH_LOOP and message.kind == "stopped":
             return
         worker.reason = message.reason
+        worker.deaths += message.kind != "stopped"
         if message.crash_loop:
             self._become(worker, WorkerState.CRASH_LOOP)
         elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:
@@ -317,9 +321,10 @@ def _status(
         counts.managed_bytes,
         counts.device_managed_bytes,
         counts.spilled_bytes,
-        worker.restarts,
+        worker.deaths,
         spec.nthreads,
         counts.current_task,
+        counts.task_since,
         silent_s,
         stopped,
     )

@@ -143,9 +143,12 @@ class WorkerStatus:
     """Bytes of results on the device."""
     spilled_bytes: int | None = None
     restarts: int = 0
+    """How often its process died; each time it is started again, unless in a crash loop."""
     nthreads: int = 1
     current_task: str | None = None
     """The prefix of a task it executes now."""
+    task_since: float | None = None
+    """When that task began; None until the worker has reported it."""
     silent_for_s: float = 0.0
     """How long its heartbeats to the scheduler have been missing; 0 while they come."""
     stopped: bool = False
@@ -172,6 +175,11 @@ class TaskGroupStatus:
     queued: int = 0
     no_worker: int = 0
     processing: int = 0
+    """Tasks that workers have: those that run, and those that wait for one of its threads."""
+    executing: int = 0
+    """Tasks that run."""
+    needs: tuple[str, ...] = ()
+    """What the tasks in `no_worker` ask for: a resource, a host, the address of a worker."""
     memory: int = 0
     released: int = 0
     erred: int = 0

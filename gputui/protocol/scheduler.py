@@ -84,6 +84,7 @@ class WorkerCounts:
     device_managed_bytes: int | None = None
     device_uuid: str | None = None
     current_task: str | None = None
+    task_since: float | None = None
     silent_s: float = 0.0
     """How long its heartbeats have been missing; 0 while they come."""
 

@@ -37,8 +37,6 @@ class Watched:
     """What each GPU and CPU worker did in the last hour."""
     totals: Totals = field(default_factory=Totals)
     """What all GPUs together did in the last minutes."""
-    task_since: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """The task group that each worker runs, and since when, as far as was seen."""
     last_task_at: dict[str, float] = field(default_factory=dict)
     """When each worker was last seen to run a task."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
@@ -66,14 +64,7 @@ class Watched:
         return True
 
     def _remember(self, snapshot: Snapshot) -> None:
-        before, at = self.task_since, snapshot.taken_at
-        self.task_since = {
-            worker.name: known
-            if (known := before.get(worker.name)) and known[0] == worker.current_task
-            else (worker.current_task, at)
-            for worker in snapshot.workers
-            if worker.current_task
-        }
+        at = snapshot.taken_at
         self.stream.keep(worker.name for worker in snapshot.workers)
         self.last_task_at = {
             worker.name: at if worker.current_task or worker.executing else seen_at
@@ -128,7 +119,7 @@ class Watched:
         self.questions.clear()
         self.history = History()
         self.totals = Totals()
-        self.task_since, self.last_task_at = {}, {}
+        self.last_task_at = {}
         self.slots = []
         self.alarms = Alarms()
         self.logs = LogBook(safe)

@@ -76,6 +76,11 @@ def test_a_crashed_worker_is_coming_until_it_is_parked(worker_table: WorkerTable
     assert state(worker_table) is WorkerState.CRASH_LOOP and not worker_table.coming
 
 
+def test_a_death_is_counted_before_the_next_process_is_started(worker_table: WorkerTable) -> None:
+    worker_table.exited(exited(restart_in_s=60.0))
+    assert worker_table.statuses({})[0].restarts == 1
+
+
 def test_a_restart_is_noticed(worker_table: WorkerTable) -> None:
     worker_table.exited(exited(restart_in_s=0.5))
     assert worker_table.started(WorkerStarted("a:gpu0", 8, 1))

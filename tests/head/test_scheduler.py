@@ -1,7 +1,8 @@
 """What gputui's scheduler does other than Dask's, with workers that come and go."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from distributed import Client, Worker, get_worker
 from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
 from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.reporter import Reporter
 from gputui.protocol import VERSION
 from gputui.protocol.channel import memory_pair
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
+    Counts,
     FromScheduler,
     Remove,
     Retire,
@@ -98,3 +101,30 @@ async def test_an_order_that_fails_is_not_the_end_of_the_scheduler(
     await asyncio.wait_for(obeying, 10)
     await to_scheduler.close()
     await to_head.close()
+
+
+async def counted(cluster: Cluster, holds: Callable[[Counts], bool]) -> Counts:
+    """Return the counts as soon as they are as they should be."""
+    async with asyncio.timeout(30):
+        while not holds(counts := count(cluster.scheduler)):
+            await asyncio.sleep(0.02)
+    return counts
+
+
+async def test_what_runs_is_counted_by_group_apart_from_what_waits(cluster: Cluster) -> None:
+    async with cluster.worker():
+        tasks = [cluster.client.submit(time.sleep, 3, pure=False) for _ in range(3)]
+        counts = await counted(cluster, lambda c: c.workers[0].task_since is not None)
+        (group,), (worker,) = counts.groups, counts.workers
+        assert (group.processing + group.queued, group.executing) == (3, 1)
+        assert (worker.executing, worker.ready) == (1, group.processing - 1)
+        assert worker.task_since == pytest.approx(time.time() - 1, abs=2.5)
+        await cluster.client.cancel(tasks)
+
+
+async def test_a_group_says_what_its_tasks_ask_for_that_nobody_offers(cluster: Cluster) -> None:
+    async with cluster.worker():
+        asking = cluster.client.submit(where, resources={"FOO": 1})
+        counts = await counted(cluster, lambda c: any(group.no_worker for group in c.groups))
+        assert counts.groups[0].needs == ("FOO",)
+        await cluster.client.cancel([asking])

@@ -1,8 +1,10 @@
 """Count a scheduler's workers and tasks: O(workers + groups), and nothing for each task."""
 
 import time
+from collections import Counter
+from itertools import chain, islice
 
-from distributed.scheduler import TaskGroup, WorkerState, heartbeat_interval
+from distributed.scheduler import TaskGroup, TaskState, WorkerState, heartbeat_interval
 
 from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
 from gputui.model.snapshot import TaskGroupStatus
@@ -10,6 +12,8 @@ from gputui.protocol.scheduler import Counts, WorkerCounts
 
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""
+MAX_UNRUNNABLE = 2_000
+"""Tasks without a worker that are looked at for what they ask for."""
 SILENT_AFTER_S = 6.0
 SILENT_AFTER_HEARTBEATS = 3
 """Workers of large clusters send few heartbeats: 200 in a second, all workers together."""
@@ -22,14 +26,19 @@ def count(scheduler: ClusterScheduler, listening_since: float = 0.0) -> Counts:
     is no worker's silence.
     """
     now, states = time.time(), scheduler.workers.values()
+    running = {state.address: _running(state) for state in states}
     bound_s = max(SILENT_AFTER_S, SILENT_AFTER_HEARTBEATS * heartbeat_interval(len(states)))
     return Counts(
         at=now,
         workers=tuple(
-            _worker(state, silence_s(now - max(state.last_seen, listening_since), bound_s))
+            _worker(
+                state,
+                running[state.address],
+                silence_s(now - max(state.last_seen, listening_since), bound_s),
+            )
             for state in states
         ),
-        groups=_groups(scheduler),
+        groups=_groups(scheduler, Counter(task.group for task in chain(*running.values()))),
         tasks=len(scheduler.tasks),
         queued=len(scheduler.queued),
         clients=len(scheduler.clients) - ("fire-and-forget" in scheduler.clients),
@@ -47,39 +56,59 @@ def silence_s(quiet_s: float, bound_s: float) -> float:
     return quiet_s if quiet_s >= bound_s else 0.0
 
 
-def _worker(state: WorkerState, silent_s: float) -> WorkerCounts:
+def _running(state: WorkerState) -> list[TaskState]:
+    """Return the tasks that a worker runs: those that it reported, then the first it was given."""
+    reported = [task for task in state.executing if task in state.processing]
+    others = (task for task in state.processing if task not in state.executing)
+    return list(islice(chain(reported, others), state.nthreads))
+
+
+def _worker(state: WorkerState, running: list[TaskState], silent_s: float) -> WorkerCounts:
     metrics = state.metrics
     device = metrics.get("gputui", {})
-    processing = len(state.processing)
-    executing = min(processing, state.nthreads)
-    at_work = next(iter(state.executing or state.processing), None)
+    first = running[0] if running else None
+    ran_s = state.executing.get(first) if first is not None else None
     return WorkerCounts(
         name=str(state.name),
         address=state.address,
         status=state.status.name,
         nthreads=state.nthreads,
-        executing=executing,
-        ready=processing - executing,
+        executing=len(running),
+        ready=len(state.processing) - len(running),
         in_memory=len(state.has_what),
         managed_bytes=state.nbytes,
         spilled_bytes=metrics.get("spilled_bytes", {}).get("disk", 0),
         memory_limit_bytes=state.memory_limit,
         device_managed_bytes=device.get("device_managed_bytes"),
         device_uuid=device.get("device_uuid"),
-        current_task=at_work.prefix.name if at_work is not None else None,
+        current_task=first.prefix.name if first is not None else None,
+        task_since=None if ran_s is None else round(state.last_seen - ran_s, 1),
         silent_s=silent_s,
     )
 
 
-def _groups(scheduler: ClusterScheduler) -> tuple[TaskGroupStatus, ...]:
+def _groups(
+    scheduler: ClusterScheduler, executing: Counter[TaskGroup]
+) -> tuple[TaskGroupStatus, ...]:
     groups = list(scheduler.task_groups.values())
     if len(groups) > MAX_GROUPS:
         newest_first = reversed(groups)
         groups = sorted(newest_first, key=lambda group: group.done)[:MAX_GROUPS]
-    return tuple(_group(group) for group in groups)
+    needs = _needs(scheduler)
+    return tuple(_group(group, executing[group], needs.get(group, ())) for group in groups)
 
 
-def _group(group: TaskGroup) -> TaskGroupStatus:
+def _needs(scheduler: ClusterScheduler) -> dict[TaskGroup, tuple[str, ...]]:
+    """Return what the tasks ask for that no worker may run, by group."""
+    needs: dict[TaskGroup, tuple[str, ...]] = {}
+    for task in islice(scheduler.unrunnable, MAX_UNRUNNABLE):
+        if task.group not in needs:
+            asked = (task.resource_restrictions, task.worker_restrictions, task.host_restrictions)
+            needs[task.group] = tuple(sorted(name for each in asked for name in each or ()))
+    return needs
+
+
+def _group(group: TaskGroup, executing: int, needs: tuple[str, ...]) -> TaskGroupStatus:
     states, seconds = group.states, group.all_durations
     return TaskGroupStatus(
         name=str(group.name),
@@ -88,6 +117,8 @@ def _group(group: TaskGroup) -> TaskGroupStatus:
         queued=states["queued"],
         no_worker=states["no-worker"],
         processing=states["processing"],
+        executing=executing,
+        needs=needs,
         memory=states["memory"],
         released=states["released"],
         erred=states["erred"],

@@ -201,19 +201,20 @@ def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:
     return [("! ", "warn"), (fmt.safe(" · ".join(found)), "warn")] if found else []
 
 
-def worker_lines(worker: WorkerStatus, since_s: float | None = None) -> list[Line]:
-    """Describe a worker; `since_s` is how long its task group has run."""
+def worker_lines(worker: WorkerStatus, now: float) -> list[Line]:
+    """Describe a worker, and for how long its task has run."""
     state, role = worker_state(worker)
     rss = fmt.memory(worker.rss_bytes, worker.memory_limit_bytes)
     task = fmt.safe(worker.current_task) if worker.current_task else fmt.MISSING
-    how_long = "" if since_s is None else f" for {fmt.elapsed(since_s)}"
+    since = worker.task_since
+    how_long = "" if since is None else f" for {fmt.elapsed(now - since)}"
     lines: list[Line] = [
         [
             ("worker ", "dim"),
             (fmt.safe(worker.name), "title"),
             (f"  {state}", role),
             (f"  pid {fmt.number(worker.pid)}", "dim"),
-            (f"  restarts {worker.restarts}", "warn" if worker.restarts else "dim"),
+            (f"  died {worker.restarts}×", "warn" if worker.restarts else "dim"),
         ],
         [
             ("task   ", "dim"),
@@ -282,7 +283,6 @@ class Detail:
     span: Span
     now: float
     alarms: Sequence[str] = ()
-    since_s: float | None = None
     log: Sequence[tuple[float, str]] = ()
     """The end of its worker's log: when, and what."""
 
@@ -306,7 +306,7 @@ def facts(detail: Detail) -> list[Line]:
     trouble = trouble_line(slot, detail.alarms)
     lines = [trouble] if trouble else []
     for worker in slot.workers:
-        lines += worker_lines(worker, detail.since_s)
+        lines += worker_lines(worker, detail.now)
     if not slot.workers:
         lines.append([("no worker", "dim")])
     if slot.device is not None:

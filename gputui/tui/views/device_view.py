@@ -58,10 +58,8 @@ def detail_of(watched: Watched, slot: Slot, span: Span, worker: str = "") -> Det
     now = watched.snapshot.taken_at
     kinds: Sequence[str] = watched.alarms.by_subject().get(slot.key, ())
     worker = worker or (slot.workers[0].name if slot.workers else "")
-    since = watched.task_since.get(worker)
     log = [(line.at, line.text) for line in watched.logs.last(worker, LOG_LINES)] if worker else []
-    since_s = None if since is None else now - since[1]
-    return Detail(slot, watched.history, span, now, kinds, since_s, log)
+    return Detail(slot, watched.history, span, now, kinds, log)
 
 
 MOST_PROCESSES = 6
@@ -121,7 +119,11 @@ class DevicePanel(Vertical):
             return
         _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
         self._show_processes(slot)
-        lines = [line for worker in slot.workers for line in worker_lines(worker)]
+        lines = [
+            line
+            for worker in slot.workers
+            for line in worker_lines(worker, watched.snapshot.taken_at)
+        ]
         links = interconnect_line(slot.device) if slot.device else []
         _put(self._worker, [*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
         self._show_log(watched, slot, key)

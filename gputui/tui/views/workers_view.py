@@ -121,12 +121,13 @@ class WorkersView(Listing[WorkerStatus]):
 
     def about(self, value: WorkerStatus, width: int, height: int) -> list[Line]:
         """Return the worker whole, and what its GPU did and it printed where room is left."""
-        lines = worker_lines(value)
+        watched = self.screen_app.watched
+        assert watched.snapshot is not None
+        lines = worker_lines(value, watched.snapshot.taken_at)
         if value.reason:
             return [*lines[:-1], *wrapped(value.reason, width, "bad")]
         free = self.size.height - HEADING - len(self._values) - 1
         room = height if self.has_class("wide") else free
-        watched = self.screen_app.watched
         slot = next((slot for slot in watched.slots if value in slot.workers), None)
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
@@ -134,8 +135,7 @@ class WorkersView(Listing[WorkerStatus]):
         detail = detail_of(watched, slot, Span.MINUTES_2, value.name)
         left = room - len(lines) - LOG_LINES
         graphs = graph_lines(slot, watched.history, detail.span, width, left)
-        below = worker_lines(value, detail.since_s)
-        return [*graphs, *beneath(below, detail.log, width, room - len(graphs))]
+        return [*graphs, *beneath(lines, detail.log, width, room - len(graphs))]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the device of the worker that was chosen."""
