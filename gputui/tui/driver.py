@@ -17,6 +17,7 @@ import os
 import re
 import selectors
 import signal
+import threading
 import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
@@ -44,6 +45,10 @@ look like its end, and what comes with it was not typed by hand."""
 LOST_S = 10.0
 """A paste whose end does not come is over after so much silence."""
 LOOK_S = 0.1
+HANG_UP_S = 3.0
+"""For how long a screen may take to end in order once its terminal is gone."""
+WITHOUT_SIZE = (80, 24)
+"""The size of a terminal that does not say."""
 LONE = re.compile(r"\x1b(?=[^\[\]OPX^_]|\Z)")
 """An escape key: not what begins a sequence, nor may begin one, which `Input` waits for."""
 
@@ -124,23 +129,53 @@ def _begun(text: str, mark: str) -> str:
 
 
 class KeyboardDriver(LinuxDriver):
-    """A driver that takes pastes out of what is typed."""
+    """A driver that takes pastes out of what is typed, and ends with its terminal."""
+
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """Return the size of the terminal that is drawn to.
+
+        Textual 8.2 believes COLUMNS and LINES, which a shell may export and readline sets.
+        """
+        try:
+            columns, lines = os.get_terminal_size(self._file.fileno())
+        except OSError:
+            return WITHOUT_SIZE
+        return columns or WITHOUT_SIZE[0], lines or WITHOUT_SIZE[1]
 
     def run_input_thread(self) -> None:
-        """Read what the terminal sends until the screen ends."""
+        """Read what the terminal sends until the screen or the terminal ends."""
         arriving, decoder = Input(), getincrementaldecoder("utf-8")(errors="replace")
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 messages: list[Message] = []
                 if selector.select(arriving.waits_s):
-                    data = os.read(self.fileno, READ_BYTES)
+                    data = self._read()
+                    if not data:
+                        hang_up()
+                        return
                     messages += arriving.feed(decoder.decode(data), time.monotonic())
-                    if not data:  # the terminal is gone; SIGHUP says so
-                        self.exit_event.wait(LOOK_S)
                 messages += arriving.tick(time.monotonic())
                 for message in messages:
                     self.process_message(message)
+
+    def _read(self) -> bytes:
+        """Return what was typed; nothing where the terminal is gone."""
+        try:
+            return os.read(self.fileno, READ_BYTES)
+        except OSError:
+            return b""
+
+
+def hang_up() -> None:
+    """End this process as SIGHUP does, which not every terminal sends as it goes away.
+
+    What writes to a terminal that is gone may block for ever: the process ends all the same.
+    """
+    last = threading.Timer(HANG_UP_S, os._exit, (128 + signal.SIGHUP,))
+    last.daemon = True
+    last.start()
+    os.kill(os.getpid(), signal.SIGHUP)
 
 
 SYNC_START, SYNC_END = "\x1b[?2026h", "\x1b[?2026l"
