@@ -139,7 +139,7 @@ class OngoingRun:
         await self.connection.send(
             ReportRun(
                 id=record.id,
-                preset=self.request.name,
+                preset=self.request.located,
                 parameters=self.request.given,
                 state=state.value,
                 started_at=record.started_at,

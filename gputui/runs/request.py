@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from gputui.presets.registry import located
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,19 @@ class RunRequest:
     min_workers: int
     as_json: bool = False
     quiet: bool = False
+
+    @property
+    def located(self) -> str:
+        """The name by which the same is found from every working directory."""
+        if is_script(self.name):
+            return str(Path(self.name).expanduser().resolve())
+        return located(self.name)
+
+
+def is_script(name: str) -> bool:
+    """Return whether a run's name is a script's; a preset in a file has its name behind a colon.
+
+    >>> is_script("train.py"), is_script("mine.py:PRESET"), is_script("svd")
+    (True, False, False)
+    """
+    return name.endswith(".py")

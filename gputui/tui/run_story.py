@@ -6,6 +6,7 @@ Reading takes a disk's time: it is for a thread.
 import contextlib
 import json
 import os
+import shlex
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -64,7 +65,9 @@ def status_of(record: RunRecord) -> RunStatus:
     return RunStatus(
         id=record.id,
         preset=record.preset,
-        parameters=tuple((name, _typed(value)) for name, value in record.parameters.items()),
+        parameters=tuple(
+            (name, _typed(value)) for name, value in record.parameters.items() if value != []
+        ),
         state=record.state,
         started_at=record.started_at,
         ended_at=record.ended_at,
@@ -76,6 +79,9 @@ def status_of(record: RunRecord) -> RunStatus:
 
 
 def _typed(value: object) -> str:
+    """Return a recorded parameter as it was typed; a script's arguments as a shell takes them."""
+    if isinstance(value, list):
+        return shlex.join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

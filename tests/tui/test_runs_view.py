@@ -68,6 +68,49 @@ async def test_one_key_opens_a_runs_form_filled_in() -> None:
         await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", SVD)])
 
 
+async def test_what_is_typed_into_an_opened_form_is_what_runs() -> None:
+    on = Still(cluster(run()))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        await pilot.press("e", *"70000", "ctrl+r")
+        changed = (("rows", "70000"), ("cols", "10"))
+        await until(pilot, lambda: on.link.asked == [StartRun(0, "svd", changed)])
+
+
+async def test_a_digit_among_the_presets_says_where_it_belongs() -> None:
+    on = Still(cluster())
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("c", "7")
+        await sees(pilot, "enter or tab goes to the parameters")
+
+
+SCRIPT = replace(run(0), preset="/home/me/train.py", parameters=(("arguments", "20 --fast"),))
+
+
+async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_be_repeated() -> (
+    None
+):
+    on = Still(cluster(SCRIPT))
+    async with on.app.run_test(size=(160, 40)) as pilot:
+        await on_runs(on, pilot)
+        for key in "re":
+            await pilot.press(key)
+            await sees(pilot, "a script runs in a terminal of its own: y copies its command")
+        await pilot.press("y")
+        await sees(pilot, "gputui --attach lab --run /home/me/train.py -- 20 --fast")
+    assert not on.link.asked
+
+
+async def test_a_runs_page_shows_its_parameters_and_defaults_and_its_name_whole() -> None:
+    on = Still(cluster(SCRIPT, run()))
+    async with on.app.run_test(size=(100, 30)) as pilot:
+        await on_runs(on, pilot)
+        await sees(pilot, "PARAMETERS", " train.py ", "rows=20000 cols=10")
+        await pilot.press("g")
+        await sees(pilot, "by default: chunk_rows=auto", "seed=0")
+
+
 async def test_a_form_remembers_what_its_preset_was_run_with_over_sessions(tmp_path: Path) -> None:
     file = tmp_path / "screen.json"
     on = Still(cluster(), remembered=Remembered(file))

@@ -12,7 +12,8 @@ from functools import cached_property
 
 from gputui.errors import PresetError
 from gputui.model.snapshot import Snapshot
-from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset, Value, parse
+from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset, Value, get, parse
+from gputui.runs.request import is_script
 
 DEVICE_SHARE = 0.9
 """Of a device's memory, what a task may take next to the CUDA context."""
@@ -103,6 +104,22 @@ def written(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def defaults(
+    preset: str, given: tuple[tuple[str, str], ...], backend: str
+) -> list[tuple[str, str]]:
+    """Return the parameters of a preset that were not given; nothing for one that is not known.
+
+    >>> defaults("svd", (("rows", "20000"),), "numpy")[0], defaults("no-such", (), "numpy")
+    (('cols', '1000'), [])
+    """
+    known = dict(given)
+    try:
+        parameters = () if is_script(preset) else get(preset).parameters
+    except (PresetError, ImportError):
+        return []
+    return [(p.name, written(p.default_for(backend))) for p in parameters if p.name not in known]
+
+
 def headless_command(
     cluster: str, preset: str, parameters: tuple[tuple[str, str], ...], backend: str = "auto"
 ) -> str:
@@ -110,8 +127,13 @@ def headless_command(
 
     >>> headless_command("lab", "svd", (("rows", "1000000"),))
     'gputui --attach lab --run svd -p rows=1000000'
+    >>> headless_command("lab", "/home/me/train.py", (("arguments", "20 'a b'"),))
+    "gputui --attach lab --run /home/me/train.py -- 20 'a b'"
     """
     words = ["gputui", "--attach", cluster, "--run", preset]
+    if is_script(preset):
+        arguments = dict(parameters).get("arguments", "")
+        return f"{shlex.join(words)} -- {arguments}" if arguments else shlex.join(words)
     for name, text in parameters:
         words += ["-p", f"{name}={text}"]
     if backend != "auto":
@@ -119,8 +141,10 @@ def headless_command(
     return shlex.join(words)
 
 
-def machine_of(snapshot: Snapshot) -> Machine | None:
+def machine_of(snapshot: Snapshot | None) -> Machine | None:
     """Describe the workers that are up, for an estimate of memory."""
+    if snapshot is None:
+        return None
     up = [worker for worker in snapshot.workers if worker.state.up]
     memory = {
         device.uuid: device.memory_total_bytes

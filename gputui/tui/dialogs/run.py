@@ -98,6 +98,7 @@ class RunDialog(Modal[StartRun | None]):
         self._names = presets.names()
         if preset and preset not in self._names and ":" in preset:
             self._names = (preset, *self._names)  # one of a file, that a run is repeated of
+        self._to_parameters = bool(preset)
         self._first = preset if preset in self._names else self._names[0]
         self._shown = self._first
         """The preset whose form is shown, or about to be."""
@@ -122,8 +123,10 @@ class RunDialog(Modal[StartRun | None]):
         self.query_one("#presets", OptionList).focus()
 
     async def fill(self) -> None:
-        """Show the form of the first preset."""
+        """Show the form of the first preset; one that was asked for has the cursor."""
         await self._show_form(self._first)
+        if self._to_parameters:
+            self._focus_parameters()
 
     @on(OptionList.OptionHighlighted)
     async def _preset_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -134,7 +137,7 @@ class RunDialog(Modal[StartRun | None]):
             await self._show_form(name)
 
     @on(OptionList.OptionSelected)
-    def _preset_selected(self) -> None:
+    def _focus_parameters(self) -> None:
         for widget in self.query("ParameterRow Input, ParameterRow Select"):
             widget.focus()
             return
@@ -142,7 +145,11 @@ class RunDialog(Modal[StartRun | None]):
     def on_key(self, event: events.Key) -> None:
         """Go to the next preset that begins with the letter typed into their list."""
         options, letter = self.query_one("#presets", OptionList), event.character or ""
-        if not (options.has_focus and letter.isalpha()):
+        if not options.has_focus or not event.is_printable:
+            return
+        if not letter.isalpha():
+            self._hint = "enter or tab goes to the parameters"
+            self._show_outcome()
             return
         here = options.highlighted or 0
         after = [*range(here + 1, len(self._names)), *range(here)]

@@ -43,15 +43,23 @@ class RunRow:
         return MARKS[self.run.state][1]
 
     @property
+    def name(self) -> str:
+        """Its preset or script, without the folder."""
+        return fmt.safe(self.run.preset.rpartition("/")[2])
+
+    @property
     def parameters(self) -> str:
         """Its parameters in a line."""
         return fmt.safe(" ".join(f"{name}={value}" for name, value in self.run.parameters))
 
 
-def run_lines(row: RunRow, width: int, story: Story | None = None, command: str = "") -> list[Line]:
+def run_lines(
+    row: RunRow, width: int, story: Story | None = None, command: str = "", defaults: str = ""
+) -> list[Line]:
     """Describe a run, in lines that are no wider.
 
-    `command` is what runs the same in a shell, "" for none that is worth a line.
+    `command` is what runs the same in a shell, "" for none that is worth a line; `defaults` are
+    the parameters that were not given.
     """
     run, story, took = row.run, story or Story(), fmt.elapsed(row.took_s)
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
@@ -65,7 +73,8 @@ def run_lines(row: RunRow, width: int, story: Story | None = None, command: str 
     fits = sum(len(text) for text, _ in (*title, *id)) <= width
     lines: list[Line] = [
         *([[*title, *id]] if fits else [title, id]),
-        *wrapped(row.parameters, width, "dim"),
+        *wrapped(row.parameters, width),
+        *wrapped(f"by default: {defaults}" if defaults else "", width, "dim"),
         *wrapped(stages, width, "dim"),
         *_progress(row, width),
     ]

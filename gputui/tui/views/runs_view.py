@@ -8,9 +8,10 @@ from textual import work
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
+from gputui.runs.request import is_script
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.commands.run_commands import edit_run, start_run
-from gputui.tui.dialogs.form import headless_command
+from gputui.tui.dialogs.form import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
@@ -53,17 +54,17 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
         "STATE", 11, 0, lambda r: f"{MARKS[r.run.state][0]} {r.run.state.value}",
         lambda r: r.role, lambda r: r.run.state.value,
     ),
-    text_column("PRESET", 12, 0, lambda r: fmt.safe(r.run.preset), sort=lambda r: r.run.preset),
+    text_column("PRESET", 12, 0, lambda r: r.name, sort=lambda r: r.name),
     Column("progress", "PROGRESS", BAR_CELLS, 1, _progress, right=False, most=20),
     text_column(
         "TOOK", 8, 1, lambda r: fmt.elapsed(r.took_s), sort=lambda r: r.took_s, right=True
     ),
     text_column(
-        "RST", 3, 3, lambda r: str(r.run.restarts),
+        "RST", 3, 4, lambda r: str(r.run.restarts),
         lambda r: "warn" if r.run.restarts else "dim", right=True,
     ),
-    text_column("BEGAN", 12, 4, lambda r: r.began, lambda r: "dim"),
-    text_column("PARAMETERS", 24, 5, lambda r: r.parameters, lambda r: "dim"),
+    text_column("BEGAN", 12, 5, lambda r: r.began, lambda r: "dim"),
+    text_column("PARAMETERS", 20, 3, lambda r: r.parameters, lambda r: "dim"),
     text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else "", rest=14),
 )  # fmt: skip
 
@@ -138,7 +139,7 @@ class RunsView(Listing[RunRow]):
         """Return the run's page: progress, result and figure, or why it failed and what to do."""
         run = value.run
         command = self._command(run) if run.error_type else ""
-        lines = run_lines(value, width, self._story(run), command)
+        lines = run_lines(value, width, self._story(run), command, self._defaults(run))
         gpus = self._gpus(value, width)
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
         watched = self.screen_app.watched
@@ -148,6 +149,12 @@ class RunsView(Listing[RunRow]):
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
         return [*lines, (), *gpus] if gpus else lines
+
+    def _defaults(self, run: RunStatus) -> str:
+        """Return the parameters that a run was not given, as its preset has them."""
+        machine = machine_of(self.screen_app.watched.snapshot)
+        backend = machine.backend if machine else "cupy"
+        return " ".join(f"{n}={t}" for n, t in defaults(run.preset, run.parameters, backend))
 
     def _gpus(self, value: RunRow, width: int) -> list[Line]:
         """Draw the GPUs during a run; of a run that has ended, once."""
@@ -219,6 +226,8 @@ class RunsView(Listing[RunRow]):
         """Return why the run under the cursor cannot be run again."""
         if self.current is None:
             return "no run is selected"
+        if is_script(self.current.run.preset):
+            return "a script runs in a terminal of its own: y copies its command"
         snapshot = self.screen_app.watched.snapshot
         return "" if snapshot and snapshot.workers_up else "no worker is up yet"
 
