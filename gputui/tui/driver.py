@@ -22,7 +22,7 @@ import time
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 from textual import constants
 from textual._xterm_parser import BRACKETED_PASTE_END as END
@@ -137,7 +137,7 @@ class KeyboardDriver(LinuxDriver):
         Textual 8.2 believes COLUMNS and LINES, which a shell may export and readline sets.
         """
         try:
-            columns, lines = os.get_terminal_size(self._file.fileno())
+            columns, lines = os.get_terminal_size(cast("TextIO", self._file).fileno())
         except OSError:
             return WITHOUT_SIZE
         return columns or WITHOUT_SIZE[0], lines or WITHOUT_SIZE[1]

@@ -93,7 +93,9 @@ async def test_a_scripts_run_is_copied_as_it_can_be_run_and_says_why_it_cannot_b
 ):
     on = Still(cluster(SCRIPT))
     async with on.app.run_test(size=(160, 40)) as pilot:
-        await on_runs(on, pilot)
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "train.py")
         for key in "re":
             await pilot.press(key)
             await sees(pilot, "a script runs in a terminal of its own: y copies its command")
