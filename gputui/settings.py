@@ -83,7 +83,8 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     >>> parse_settings({"leese": 30})
     Traceback (most recent call last):
     gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
-idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
+idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept, transfers, \
+transfers-check, device-memory-limit, rmm-pool-size, rmm-async
     """
     values: dict[str, Any] = {}
     problems = []
@@ -94,7 +95,8 @@ idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept
                 problems.append(f"setting gputui.{key}: {value!r} is not {allowed}")
             continue
         if key not in KEYS:
-            problems.append(f"setting gputui.{key}: unknown; settings are {', '.join(KEYS)}")
+            known = ", ".join((*KEYS, *WORKER_KEYS))
+            problems.append(f"setting gputui.{key}: unknown; settings are {known}")
             continue
         field, kind = KEYS[key]
         allowed, fits = BOUNDS.get(field, (kind.__name__, lambda value: True))

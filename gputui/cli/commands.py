@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gputui import __version__
+from gputui.cli import completion
+from gputui.cli.completion import of_unnamed, words
 from gputui.errors import UsageError
 
 MEANT = {
@@ -16,7 +19,6 @@ MEANT = {
     "ps": "gputui ls",
     "status": "gputui ls",
     "demo": "gputui --demo 125x8",
-    "help": "gputui --help",
     "version": "gputui --version",
 }
 """Common guesses → the right command; else they would be taken for hosts."""
@@ -28,6 +30,8 @@ class CommandOrHosts(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `open` before what names no command."""
         first = args[0] if args else ""
+        if ctx.resilient_parsing and not args:  # the word to complete is the first one
+            return super().parse_args(ctx, args)
         if first in MEANT and not Path(first).exists():
             raise UsageError(
                 f"no command '{first}'; did you mean {MEANT[first]}? "
@@ -40,6 +44,11 @@ class CommandOrHosts(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which they are declared."""
         return list(self.commands)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the name of a command; else what the unnamed command takes."""
+        found = super().shell_complete(ctx, incomplete)
+        return found or of_unnamed(self.commands["open"], ctx, incomplete)
 
 
 HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
@@ -113,6 +122,7 @@ def starting_options(command: Any) -> Any:
     "--run",
     "preset",
     metavar="PRESET",
+    shell_complete=words(completion.presets, files=True),
     help="Compute without a screen, and stop: a name, FILE.py:THING, or SCRIPT.py [-- ARG…].",
 )
 @click.option(
@@ -121,6 +131,7 @@ def starting_options(command: Any) -> Any:
     "parameters",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=words(completion.parameters),
     help="A parameter of the preset; may be given again.",
 )
 @starting_options
@@ -142,6 +153,7 @@ def starting_options(command: Any) -> Any:
 @click.option(
     "--attach",
     metavar="NAME",
+    shell_complete=words(completion.clusters),
     help="Use a running cluster, here or at USER@LOGIN:NAME, and leave it running.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
@@ -192,7 +204,7 @@ def up(**options: Any) -> int:
 
 
 @gputui.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=words(completion.clusters))
 @click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
 @click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
@@ -214,7 +226,7 @@ def ls(where: str | None, as_json: bool) -> int:
 
 
 @gputui.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=words(completion.clusters))
 @click.option("--all", "everything", is_flag=True, help="Stop every cluster.")
 def down(name: str | None, everything: bool) -> int:
     """Stop a cluster; without a name, the only one."""
@@ -224,13 +236,15 @@ def down(name: str | None, everything: bool) -> int:
 
 
 @gputui.command()
-@click.argument("words", nargs=-1, metavar="[NAME | new NAME]")
+@click.argument(
+    "name", nargs=-1, metavar="[NAME | new NAME]", shell_complete=words(completion.presets)
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
-def presets(words: tuple[str, ...], as_json: bool) -> int:
+def presets(name: tuple[str, ...], as_json: bool) -> int:
     """List presets, show the parameters of one, or write a new one."""
     from gputui.cli.preset_listing import presets
 
-    return presets(words, as_json)
+    return presets(name, as_json)
 
 
 class CommandOrRun(click.Group):
@@ -254,7 +268,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 
 
 @runs.command("show")
-@click.argument("id_", metavar="ID")
+@click.argument("id_", metavar="ID", shell_complete=words(completion.recorded_runs))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
@@ -307,3 +321,20 @@ def bootstrap(
     if write_lock:
         return lock_packages(write_lock, hosts, wheels, index)
     return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)
+
+
+@gputui.command("help")
+@click.argument("topic", required=False, shell_complete=words(completion.help_topics))
+def help_(topic: str | None) -> int:
+    """List the topics of the documentation, or show one."""
+    from gputui.cli.documentation import show_help
+
+    return show_help(topic)
+
+
+@gputui.command("completion")
+@click.argument("shell", type=click.Choice(completion.SHELLS))
+def completion_(shell: str) -> int:
+    """Print the completion of a shell; eval "$(gputui completion bash)" in ~/.bashrc."""
+    print(completion.script(shell))
+    return 0
