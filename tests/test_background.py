@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.process.background import Background, Shared
+from gputui.process.background import Background, Shared, together
 
 ROOT = Path(gputui.__file__).parent
 STARTS = {"create_task", "ensure_future"}
@@ -143,3 +143,31 @@ async def test_shared_work_that_nobody_wants_any_more_is_cancelled() -> None:
     assert await shared.close() is None
     assert task.cancelled()
     assert await Shared[None]().close() is None
+
+
+async def test_kept_work_that_a_stray_cancellation_ends_begins_again() -> None:
+    began = asyncio.Queue[asyncio.Task[object] | None]()
+
+    async def work() -> None:
+        began.put_nowait(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    tasks = Background(lambda name, error: pytest.fail(f"{name}: {error}"))
+    kept = tasks.keep(work, "kept")
+    stray = await began.get()
+    assert stray is not None
+    stray.cancel()
+    assert await asyncio.wait_for(began.get(), 5) is not stray
+    await tasks.close()
+    assert kept.cancelled()
+
+
+async def test_a_part_that_fails_leaves_the_task_of_the_others_as_it_was() -> None:
+    async def fail() -> None:
+        raise LookupError("broken")
+
+    with pytest.raises(LookupError):
+        await together(fail(), asyncio.Event().wait())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await asyncio.Event().wait()

@@ -125,14 +125,18 @@ class Supervisor:
         self._watch.start()
         reader = TelemetryReader(self._watch, scratch=self._scratch)
         server = await asyncio.start_unix_server(self._accept, sock=listener)
-        self._lasting.start(self._end_with_lease(), "the lease")
+        self._lasting.keep(self._end_with_lease, "the lease")
         self._work.start(self._sweep(), "removing what agents left that were killed")
-        forkserver = self._workers.run_forkserver(at_once=not self._configure.only_examined)
-        self._lasting.start(forkserver, "starting workers")
-        self._lasting.start(self._keep("telemetry", partial(self._tell_readings, reader)), "")
-        self._lasting.start(self._keep("its log", self._log.keep_small), "")
-        self._lasting.start(self._keep("other clusters", self._others.watch), "")
-        self._lasting.start(self._keep("memory limits", self._workers.keep_limits), "")
+        if not self._configure.only_examined:
+            self._workers.import_early()
+        self._lasting.keep(self._workers.run_forkserver, "starting workers")
+        for name, work in (
+            ("telemetry", partial(self._tell_readings, reader)),
+            ("its log", self._log.keep_small),
+            ("other clusters", self._others.watch),
+            ("memory limits", self._workers.keep_limits),
+        ):
+            self._lasting.keep(partial(self._keep, name, work), name)
         try:
             await self._over.wait()
         finally:

@@ -75,13 +75,12 @@ class Workers:
         self._cgroups = Cgroups()
         self._following = False
 
-    async def run_forkserver(self, *, at_once: bool) -> None:
-        """Keep a forkserver running, from now on or from the first worker.
+    def import_early(self) -> None:
+        """Have the forkserver start before the first worker: it imports while the head decides."""
+        self._forkserver.start()
 
-        One that starts at once imports while the head decides.
-        """
-        if at_once:
-            self._forkserver.start()
+    async def run_forkserver(self) -> None:
+        """Keep a forkserver running from the first worker on, or from `import_early`."""
         await self._forkserver.run()
 
     async def keep_limits(self) -> None:

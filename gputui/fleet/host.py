@@ -116,7 +116,7 @@ class FleetHost:
 
     def start(self) -> None:
         """Begin to reach the host."""
-        self._life = self._tasks.start(self._live(), f"host {self.name}")
+        self._life = self._tasks.keep(self._live, f"host {self.name}")
 
     def scheduler_listens(self, port: int, address: str | None = None) -> None:
         """Set the scheduler's address; a host waits for that in `checking`.

@@ -18,6 +18,7 @@ from gputui.fleet.host_record import HostRecord
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
+from gputui.process.background import together
 from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     AgentEnding,
@@ -83,15 +84,8 @@ class AgentSession:
 
     async def attend(self) -> NoReturn:
         """Make ready, read and ping, until the first of them fails with a HostError."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._read())
-                group.create_task(self._ping())
-                group.create_task(self._make_ready())
-            raise AssertionError("reading ends with an error only")
-        except ExceptionGroup as errors:
-            failure = errors.exceptions[0]
-        raise failure
+        await together(self._read(), self._ping(), self._make_ready())
+        raise AssertionError("reading ends with an error only")
 
     async def _make_ready(self) -> None:
         """Configure the agent, check its facts, and have it try the scheduler's port."""

@@ -120,10 +120,10 @@ class Head:
         try:
             await self._start()
             opened(str(self.server.path))
-            self._tasks.start(self._lasting("snapshots", self.view.run), "snapshots")
-            self._tasks.start(self._lasting("history", self.history.run), "history")
-            self._tasks.start(self._lasting("alarms", AlarmWatch(self).run), "alarms")
-            self._tasks.start(self._watch_idleness(), "the watch for idleness")
+            self._tasks.keep(partial(self._lasting, "snapshots", self.view.run), "snapshots")
+            self._tasks.keep(partial(self._lasting, "history", self.history.run), "history")
+            self._tasks.keep(partial(self._lasting, "alarms", AlarmWatch(self).run), "alarms")
+            self._tasks.keep(self._watch_idleness, "the watch for idleness")
             stopped = await asyncio.shield(self._ending)
         except BaseException:
             self._met.set()

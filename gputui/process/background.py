@@ -33,16 +33,14 @@ class Background:
         task.add_done_callback(self._ended)
         return task
 
-    async def close(self) -> None:
-        """Cancel all that runs, but for the task that calls this, and wait for it.
+    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> asyncio.Task[None]:
+        """Begin some work, and again each time a cancellation ends it that nobody asked for."""
+        return self.start(_kept(work, name), name)
 
-        A task may miss a cancellation: in Python 3.11 `asyncio.wait_for` returns in its place where
-        what it waits for is done at the same moment.
-        """
+    async def close(self) -> None:
+        """Cancel all that runs, but for the task that calls this, and wait for it."""
         while running := self._running - {asyncio.current_task()}:
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running, timeout=AGAIN_S)
+            await _cancel(running)
 
     async def finish(self, timeout_s: float) -> None:
         """Wait for what runs, and cancel what goes on after so long."""
@@ -56,6 +54,47 @@ class Background:
             if self._logged:
                 logger.error("%s failed", task.get_name(), exc_info=error)
             self._failed(task.get_name(), error)
+
+
+async def together(*works: Coroutine[Any, Any, Any]) -> None:
+    """Run coroutines side by side; cancel the others when one fails, and raise its error.
+
+    An `asyncio.TaskGroup` leaves its own task half cancelled when a part fails, up to Python
+    3.11.3: `asyncio.timeout` there then ends that task with CancelledError.
+    """
+    parts = {asyncio.get_running_loop().create_task(work) for work in works}
+    left = parts
+    try:
+        while left:
+            done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+    finally:
+        await _cancel(parts)
+
+
+async def _kept(work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+    while True:
+        running = asyncio.get_running_loop().create_task(work(), name=name)
+        try:
+            await asyncio.wait([running])
+        finally:
+            await _cancel({running})
+        if not running.cancelled():
+            return running.result()
+        logger.error("%s was cancelled, and nobody asked for that: it begins again", name)
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their ends.
+
+    A task may miss a cancellation: in Python 3.11 `asyncio.wait_for` returns in its place where
+    what it waits for is done at the same moment.
+    """
+    while running := {task for task in tasks if not task.done()}:
+        for task in running:
+            task.cancel()
+        await asyncio.wait(running, timeout=AGAIN_S)
 
 
 class Shared(Generic[Result]):

@@ -64,6 +64,24 @@ async def test_a_silent_agent_is_silent_and_then_reconnecting(reaching: Reaching
     assert "no message" in host.status.reason
 
 
+async def test_a_host_whose_reconnection_times_out_is_tried_again(
+    reaching: Reaching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reaching.configure(silence_s=0.3, ping_interval_s=0.1, lease_s=0.5, reconnect_s=(0.01,))
+    host = await reaching.end(reaching.begin_local(deaf=True))
+
+    async def no_answer(of: Host, stages: Stages) -> NoReturn:
+        async with stages.enter(S.CONNECTING, "no answer", bound_s=0.05):
+            await asyncio.Event().wait()
+        raise AssertionError
+
+    listener = reaching.listeners["localhost"]
+    with monkeypatch.context() as patched:
+        patched.setattr(reaching.shared, "open", no_answer)
+        await listener.until(lambda: host.status.reason == "no answer")
+    await listener.until(lambda: host.state is S.READY)
+
+
 async def test_a_lost_host_says_when_the_lease_of_its_workers_is_over(
     reaching: Reaching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
