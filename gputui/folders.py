@@ -9,9 +9,9 @@ import contextlib
 import glob
 import os
 import stat
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gputui.errors import FolderError
@@ -28,13 +28,28 @@ DRAFT_S = 3600.0
 def runtime_folder() -> Path:
     """Return this user's folder for sockets, locks and connection files.
 
-    Raises FolderError where there is no usable one.
+    Where others hold the usual names, it is `/tmp/gputui-UID-…`, made once and found again. Raises
+    FolderError where there is no usable one.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     short = Path("/tmp") / _temporary().name
-    return _first_usable(
-        [Path(runtime, "gputui")] * bool(runtime) + [_temporary(), short], _for_sockets
-    )
+    usual = [Path(runtime, "gputui")] * bool(runtime) + [_temporary(), short]
+    problems = []
+    for path in (*usual, *_replacements(short)):
+        try:
+            return _for_sockets(path)
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
+    try:
+        made = Path(tempfile.mkdtemp(prefix=f"{short.name}-", dir=short.parent))
+    except OSError as error:
+        problems.append(f"{short}-…: {error.strerror}")
+        raise FolderError(f"no folder can be used: {'; '.join(problems)}") from error
+    first = _replacements(short)[0]
+    if first != made:  # another process was quicker
+        made.rmdir()
+    print(f"gputui: {problems[-1]}; {first} is used instead", file=sys.stderr)
+    return first
 
 
 def cache_folders() -> tuple[Path, ...]:
@@ -144,12 +159,12 @@ def _for_sockets(path: Path) -> Path:
     return own_folder(path, parents=False)
 
 
-def _first_usable(paths: Iterable[Path], check: Callable[[Path], Path]) -> Path:
-    """Return the first folder that passes; raises FolderError with what is wrong with each."""
-    problems = []
-    for path in paths:
-        try:
-            return check(path)
-        except OSError as error:
-            problems.append(f"{path}: {error.strerror}")
-    raise FolderError(f"no folder can be used: {'; '.join(problems)}")
+def _replacements(usual: Path) -> list[Path]:
+    """Return the folders of this user that stand in for one that another user holds."""
+    found = []
+    for path in sorted(usual.parent.glob(f"{glob.escape(usual.name)}-*")):
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid():
+                found.append(path)
+    return found

@@ -1,6 +1,8 @@
 """Folders that belong to this user alone."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +86,19 @@ def test_a_file_that_others_may_write_is_not_read(short: Path) -> None:
     (short / "link").symlink_to(path)
     with pytest.raises(OSError, match="symbolic"):
         folders.read_own_file(short / "link")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a /tmp of its own")
+def test_a_folder_that_another_user_made_first_is_replaced_for_every_process() -> None:
+    script = f"""
+        mount -t tmpfs none /tmp && mkdir -m 700 /tmp/gputui-0 && chown 12345 /tmp/gputui-0
+        for each in 1 2; do {sys.executable} -c \
+            'from gputui.folders import runtime_folder; print(runtime_folder())'; done
+    """
+    environ = {key: os.environ[key] for key in ("PATH",)}
+    command = ["unshare", "-m", "sh", "-c", script]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    first, second = done.stdout.splitlines()
+    assert first == second and first.startswith("/tmp/gputui-0-"), done.stderr
+    said = f"gputui: /tmp/gputui-0: it belongs to user 12345; {first} is used instead\n"
+    assert done.stderr == said

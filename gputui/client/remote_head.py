@@ -232,7 +232,7 @@ class RemoteHead:
 
     def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
         """Return the cluster that is meant; raises UsageError."""
-        running = {cluster.name: cluster for cluster in found}
+        running = {cluster.name: cluster for cluster in reversed(found)}
         where, name = self._host.name, self._remote.name
         if name in running:
             return running[name]

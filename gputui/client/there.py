@@ -9,6 +9,7 @@ import io
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -35,8 +36,10 @@ def find() -> List[Any]:  # noqa: UP006
     for folder in folders():
         for path in sorted(folder.glob("*.json")):
             try:
-                with path.open("r+") as file:
-                    if os.fstat(file.fileno()).st_uid == os.getuid() and is_locked(file.fileno()):
+                with os.fdopen(os.open(str(path), os.O_RDWR | os.O_NOFOLLOW), "r+") as file:
+                    status = os.fstat(file.fileno())
+                    own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+                    if own and is_locked(file.fileno()):
                         found.append(json.loads(file.read()))
             except (OSError, ValueError):
                 continue
@@ -54,12 +57,26 @@ def is_locked(descriptor: int) -> bool:
 
 
 def folders() -> List[Path]:  # noqa: UP006
-    """Return the folders for connection files; a login by SSH may lack what a desktop sets."""
+    """Return the folders for connection files, those that only this user may write to.
+
+    A login by SSH may lack what a desktop sets. A folder in /tmp may be another user's, and a link
+    from there may lead to files of this user.
+    """
     user = str(os.getuid())
     runtime = [os.environ.get("XDG_RUNTIME_DIR", ""), "/run/user/" + user]
-    found = [Path(each, "gputui") for each in runtime if each]
-    found += [Path(each, "gputui-" + user) for each in (os.environ.get("TMPDIR") or "/tmp", "/tmp")]
-    return sorted({folder.resolve() for folder in found if folder.is_dir()})
+    named = [Path(each, "gputui") for each in runtime if each]
+    for each in (os.environ.get("TMPDIR") or "/tmp", "/tmp"):
+        named += [Path(each, "gputui-" + user), *sorted(Path(each).glob("gputui-" + user + "-*"))]
+    found = {}
+    for folder in named:
+        try:
+            status = folder.lstat()
+        except OSError:
+            continue
+        own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+        if own and not status.st_mode & 0o022:
+            found.setdefault((status.st_dev, status.st_ino), folder)
+    return list(found.values())
 
 
 def up(arguments: List[str], hosts: str) -> Dict[str, Any]:  # noqa: UP006
