@@ -18,6 +18,13 @@ SERVED_S = 0.2
 """An agent that keeps a connection for so long lives."""
 
 
+def touch_pack() -> None:
+    """Have no other agent sweep the pack that this one runs from."""
+    packed = __file__.partition(".pyz")
+    if packed[1]:
+        os.utime(packed[0] + packed[1])
+
+
 def own_command() -> list[str]:
     """Return the command that starts this very agent, packed or installed."""
     packed = __file__.partition(".pyz")
@@ -113,11 +120,15 @@ class AgentPlace:
         with self.alone(wait=wait):
             if self._is_served():
                 return False
-            self.path.unlink(missing_ok=True)
-            self._lock.unlink(missing_ok=True)
-            for turn in self.path.parent.glob(f"{self.turn.name}*"):
-                turn.unlink(missing_ok=True)
+            self.remove()
             return True
+
+    def remove(self) -> None:
+        """Remove the socket, the lock and what workers take turns by; under the lock."""
+        self.path.unlink(missing_ok=True)
+        self._lock.unlink(missing_ok=True)
+        for turn in self.path.parent.glob(f"{self.turn.name}*"):
+            turn.unlink(missing_ok=True)
 
     @property
     def turn(self) -> Path:

@@ -7,6 +7,7 @@ the end of the relay, which removes what one that was killed as it started could
 """
 
 import contextlib
+import errno
 import os
 import selectors
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 from gputui.agent.place import AgentPlace
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
-from gputui.process.lifetime import END_SIGNALS
+from gputui.process.lifetime import END_SIGNALS, dump_no_core, start_problem
 from gputui.protocol.agent import MARKER, Configure
 from gputui.protocol.codec import decode
 
@@ -28,6 +29,7 @@ FIRST_LINE_BYTES = 2**20
 
 def relay() -> int:
     """Carry the channel of one head; returns when either end closes."""
+    dump_no_core()  # the cluster's key passes through here, and stays in the agent
     out = os.dup(1)
     os.dup2(2, 1)
     _write(out, MARKER + b"\n")
@@ -38,6 +40,9 @@ def relay() -> int:
         agent, scratch = _agent_of(place, configure, out)
     except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"gputui agent: it could not be started: {start_problem(error)}", file=sys.stderr)
         return 1
     with contextlib.suppress(OSError):
         agent.sendall(line)
@@ -57,10 +62,15 @@ def _agent_of(
         scratch = make_scratch_folder(
             configure.temporary_directory or dict(configure.env).get("TMPDIR")
         )
-        place.note(lock, configure.cluster_id, configure.cluster)
-        listener = place.listen()
-        _fork_agent(configure, place, listener, scratch, (out, lock))
-        agent = place.connect()
+        try:
+            place.note(lock, configure.cluster_id, configure.cluster)
+            listener = place.listen()
+            _fork_agent(configure, place, listener, scratch, (out, lock))
+            agent = place.connect()
+        except OSError:
+            shutil.rmtree(scratch, ignore_errors=True)
+            place.remove()
+            raise
         assert agent is not None, "a listening socket accepts"
         listener.close()
     return agent, scratch
@@ -75,11 +85,13 @@ def _fork_agent(
 ) -> None:
     """Fork the agent into a session of its own, with none of our descriptors.
 
-    Signals that ask it to end wait until it can.
+    Signals that ask it to end wait until it can. Raises OSError where no process can be started.
     """
     child = os.fork()
     if child:
-        os.waitpid(child, 0)
+        _, status = os.waitpid(child, 0)
+        if status:
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return
     status = 1
     try:

@@ -23,12 +23,12 @@ from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.lease import Lease
 from gputui.agent.other_clusters import OtherClusters
-from gputui.agent.place import AgentPlace
+from gputui.agent.place import AgentPlace, touch_pack
 from gputui.agent.scratch import own, sweep
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import Background, words
-from gputui.process.lifetime import END_SIGNALS, adopt_orphans
+from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
 from gputui.process.log import StderrLog
 from gputui.protocol.agent import (
     AgentEnding,
@@ -60,6 +60,11 @@ LEASE_GRACE_S = 2.0
 
 RETRY_S = 1.0
 """When work that goes on for as long as the agent failed: before it begins again."""
+
+MEETING_S = 2.0
+"""How long an agent that cannot work waits for its head, to say so."""
+
+TOUCH_PACK_S = 86400.0
 
 SLOW_READING_S = 10.0
 """A reading of the host that takes longer is reported."""
@@ -109,6 +114,8 @@ class Supervisor:
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
+        self._met = asyncio.Event()
+        """Set when the first head has connected."""
         self._ending: AgentEnding | None = None
         self._reported = ""
         self._watch = DeviceWatch(
@@ -121,10 +128,29 @@ class Supervisor:
 
     async def serve(self, listener: socket.socket) -> None:
         """Serve heads until asked to end, or the lease runs out."""
+        server = await asyncio.start_unix_server(self._accept, sock=listener)
+        reader = TelemetryReader(self._watch, scratch=self._scratch)
+        try:
+            self._start(reader)
+            await self._over.wait()
+        except Exception as error:
+            traceback.print_exc()
+            self._end(f"it could not be started: {start_problem(error)}")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._met.wait(), MEETING_S)
+        finally:
+            server.close()
+            await self._lasting.close()
+            await self._work.close()
+            await self._workers.close()
+            reader.close()
+            self._watch.stop()
+            await self._part()
+
+    def _start(self, reader: TelemetryReader) -> None:
+        """Start all that goes on for as long as the agent."""
         self._end_on_signals()
         self._watch.start()
-        reader = TelemetryReader(self._watch, scratch=self._scratch)
-        server = await asyncio.start_unix_server(self._accept, sock=listener)
         self._lasting.keep(self._end_with_lease, "the lease")
         self._work.start(self._sweep(), "removing what agents left that were killed")
         if not self._configure.only_examined:
@@ -135,18 +161,9 @@ class Supervisor:
             ("its log", self._log.keep_small),
             ("other clusters", self._others.watch),
             ("memory limits", self._workers.keep_limits),
+            ("its pack", _keep_pack),
         ):
             self._lasting.keep(partial(self._keep, name, work), name)
-        try:
-            await self._over.wait()
-        finally:
-            server.close()
-            await self._lasting.close()
-            await self._work.close()
-            await self._workers.close()
-            reader.close()
-            self._watch.stop()
-            await self._part()
 
     async def _sweep(self) -> None:
         await asyncio.to_thread(sweep, self._scratch.parent)
@@ -182,6 +199,7 @@ class Supervisor:
     def _prefer(self, channel: HeadChannel) -> None:
         """Serve this head from now on, and disconnect any other."""
         before, self._head, self._reported = self._head, channel, ""
+        self._met.set()
         if before is not None and before is not channel:
             before.abort()
 
@@ -231,12 +249,15 @@ class Supervisor:
         return None
 
     def _work_failed(self, name: str, error: Exception) -> None:
-        """Report to the head that a request of its failed."""
+        """Report to the head that a request of its failed; without its facts it cannot go on."""
+        if name == Configure.__name__:
+            self._lasting_failed("describing this host", error)
+            return
         self.send(Trouble(f"{name} failed: {words(error)}"))
 
     def _lasting_failed(self, name: str, error: Exception) -> None:
         """End the agent: without this it would be of no use, or outlive its head."""
-        self._end(f"{name} failed: {words(error)}")
+        self._end(f"{name} failed: {start_problem(error)}")
         self._over.set()
 
     async def _keep(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -318,6 +339,12 @@ class Supervisor:
         if self._head is not None:
             await self._head.close()
         await self._heads.close()
+
+
+async def _keep_pack() -> None:
+    while True:
+        touch_pack()
+        await asyncio.sleep(TOUCH_PACK_S)
 
 
 async def _own_address(reach: Reach) -> str:

@@ -178,7 +178,10 @@ class Workers:
             worker.cancel_restart()
             worker.kill()
         await self._forkserver.close()
-        await asyncio.to_thread(end_children)
+        try:
+            await asyncio.to_thread(end_children)
+        except RuntimeError:  # no thread can be started
+            end_children()
         for worker in self._workers.values():
             worker.output.close()
 

@@ -67,7 +67,7 @@ def folders() -> List[Path]:  # noqa: UP006
     named = [Path(each, "gputui") for each in runtime if each]
     for each in (os.environ.get("TMPDIR") or "/tmp", "/tmp"):
         named += [Path(each, "gputui-" + user), *sorted(Path(each).glob("gputui-" + user + "-*"))]
-    found = {}
+    found: Dict[Any, Path] = {}  # noqa: UP006
     for folder in named:
         try:
             status = folder.lstat()

@@ -17,6 +17,7 @@ from gputui.head.head import Head
 from gputui.head.log_file import LogFile, log_to_file
 from gputui.model.snapshot import Severity
 from gputui.process.garbage import look_rarely
+from gputui.process.lifetime import dump_no_core
 from gputui.protocol import VERSION
 from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
@@ -69,6 +70,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def main() -> int:
     """Run one cluster; returns the exit status."""
+    dump_no_core()
     try:
         config = decode(io.FileIO(0, closefd=False).readline(), ConfigureHead)
         if config.version != VERSION:

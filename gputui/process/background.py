@@ -41,6 +41,7 @@ class Background:
         """Cancel all that runs, but for the task that calls this, and wait for it."""
         while running := self._running - {asyncio.current_task()}:
             await _cancel(running)
+            await asyncio.sleep(0)  # until `_ended` has seen them
 
     async def finish(self, timeout_s: float) -> None:
         """Wait for what runs, and cancel what goes on after so long."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from gputui.process.lifetime import dump_core_as_before
 from gputui.protocol.streams import SocketStream
 
 LOG_LINES = 20
@@ -65,6 +66,7 @@ class Child:
             pass_fds=pass_fds,
         )
         self.pid = self._process.pid
+        dump_core_as_before(self.pid)
         self._leads_group = own_session
         self._ended = asyncio.Event()
         errors = self._process.stderr

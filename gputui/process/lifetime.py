@@ -7,7 +7,9 @@ them.
 
 import contextlib
 import ctypes
+import errno
 import os
+import resource
 import select
 import signal
 import threading
@@ -24,6 +26,12 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Those that ask a process to end."""
 
 REAP_EVERY_S = 0.005
+
+NO_DUMP = 1
+"""As RLIMIT_CORE: too small for any dump, and the kernel pipes none to a handler. Source: core(5)
+and `do_coredump` in the kernel; 0 would not keep the handler from it."""
+_core_limit: int | None = None
+"""RLIMIT_CORE as it was before `dump_no_core`."""
 
 WORKER_MARK = "GPUTUI_WORKER"
 """Set to a worker's pid in its environment: it marks what its tasks start."""
@@ -61,6 +69,37 @@ def die_with(parent: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(0)
+
+
+def dump_no_core() -> None:
+    """Have this process leave no core dump: the cluster's key would be in it.
+
+    Its stacks stay readable for this user's debuggers.
+    """
+    global _core_limit
+    _core_limit, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    if hard:
+        resource.setrlimit(resource.RLIMIT_CORE, (NO_DUMP, hard))
+
+
+def dump_core_as_before(pid: int) -> None:
+    """Give a child the limit that this process had before `dump_no_core`."""
+    if _core_limit is not None:
+        with contextlib.suppress(ProcessLookupError):
+            _, hard = resource.prlimit(pid, resource.RLIMIT_CORE)
+            resource.prlimit(pid, resource.RLIMIT_CORE, (_core_limit, hard))
+
+
+def start_problem(error: Exception) -> str:
+    """Describe why a process could not start, or have a thread start, and the hint.
+
+    >>> start_problem(RuntimeError("can't start new thread"))
+    'this user may run no more processes and threads there: see ulimit -u and TasksMax'
+    """
+    threads = isinstance(error, RuntimeError) and "start new thread" in str(error)
+    if threads or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
+        return "this user may run no more processes and threads there: see ulimit -u and TasksMax"
+    return f"{type(error).__name__}: {error}"
 
 
 def adopt_orphans() -> None:

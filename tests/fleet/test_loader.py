@@ -66,3 +66,12 @@ def test_the_drafts_of_loaders_that_were_killed_are_swept(folders: tuple[Path, P
     other = b"another pack"
     loader.store(loader.digest(other), other)
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: tuple[Path, Path]) -> None:
+    packs = [b"in use", b"forgotten"]
+    for path in [loader.store(loader.digest(pack), pack) for pack in packs]:
+        os.utime(path, (0, 0))
+    assert loader.find(loader.digest(b"in use"))
+    loader.store(HASH, PACK)
+    assert [bool(loader.find(loader.digest(pack))) for pack in packs] == [True, False]

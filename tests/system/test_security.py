@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 import socket
 import ssl
 import stat
@@ -15,6 +16,7 @@ from distributed.security import Security
 
 from gputui.client import HeadConnection
 from gputui.engine import tls
+from gputui.process.lifetime import NO_DUMP
 from gputui.protocol.frontend import Attached
 from tests.processes import processes_of
 from tests.sshd import Namespaces
@@ -202,3 +204,11 @@ def test_what_a_task_prints_reaches_no_result_and_fills_no_log(gputui: Command) 
 def test_the_way_to_this_users_ssh_keys_is_not_in_the_schedulers_environment(cluster: Live) -> None:
     (scheduler,) = parts_of(cluster.attached.cluster_id)["scheduler"]
     assert b"SSH_AUTH_SOCK" not in Path(f"/proc/{scheduler}/environ").read_bytes()
+
+
+def test_only_workers_may_leave_a_core_dump(cluster: Live) -> None:
+    parts, limit = parts_of(cluster.attached.cluster_id), resource.RLIMIT_CORE
+    for part in ("head", "scheduler", "agent", "relay"):
+        assert [resource.prlimit(pid, limit)[0] for pid in parts[part]] == [NO_DUMP], part
+    for pid in (*parts["forkserver"], *parts["worker"]):
+        assert resource.prlimit(pid, limit) == resource.getrlimit(limit)

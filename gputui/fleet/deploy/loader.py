@@ -21,6 +21,8 @@ PIECE_BYTES = 32768
 NETWORK = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "9p")
 DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
+KEPT_S = 30 * 86400.0
+"""Every start touches its pack, and every agent its own once a day."""
 FITS = """import sys, importlib.util
 print(sys.version.split()[0])
 sys.exit(not (sys.version.startswith(sys.argv[1]) and importlib.util.find_spec("dask")))"""
@@ -81,6 +83,7 @@ def find(wanted: str) -> str:
         try:
             check(folder)
             if digest(path.read_bytes()) == wanted:
+                os.utime(str(path))
                 return str(path)
         except OSError:
             continue
@@ -181,13 +184,14 @@ def check(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the drafts of loaders that were killed."""
-    for draft in folder.glob(".agent-*"):
-        try:
-            if time.time() - draft.lstat().st_mtime > DRAFT_S:
-                draft.unlink()
-        except OSError:
-            continue
+    """Remove the drafts of loaders that were killed, and packs that no agent runs from any more."""
+    for pattern, kept_s in ((".agent-*", DRAFT_S), ("agent-*.pyz", KEPT_S)):
+        for path in folder.glob(pattern):
+            try:
+                if time.time() - path.lstat().st_mtime > kept_s:
+                    path.unlink()
+            except OSError:
+                continue
 
 
 def folders() -> "tuple[Path, Path]":

@@ -12,7 +12,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from gputui.engine import dask_settings
-from gputui.process.lifetime import die_with
+from gputui.process.lifetime import die_with, dump_no_core
 from gputui.process.search_path import add_task_path
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Run until the head says stop or is gone."""
+    dump_no_core()
     die_with(os.getppid())
     output = os.dup(1)
     os.dup2(2, 1)
