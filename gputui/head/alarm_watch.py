@@ -1,7 +1,7 @@
 """Alarms into the event log: those that begin, and those that end.
 
 Looked for every few seconds, attached or not, so that a screen that attaches later shows what
-happened. What is an event of a host or a worker itself (silent, crash loop) is not recorded twice.
+happened. What is an event of a host or a worker itself (failed, crashed …) is not recorded twice.
 """
 
 import asyncio
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from gputui.head.head import Head
 
 INTERVAL_S = 2.0
-RECORDED_ELSEWHERE = frozenset({AlarmKind.SILENT, AlarmKind.CRASH_LOOP})
+RECORDED_ELSEWHERE = frozenset(
+    {AlarmKind.FAILED, AlarmKind.SILENT, AlarmKind.CRASHED, AlarmKind.CRASH_LOOP}
+)
 
 
 class AlarmWatch:

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gputui.model.readings import Owner
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import AWAY, Snapshot
+from gputui.model.snapshot import AWAY, HostState, Snapshot
 
 OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
@@ -22,10 +22,13 @@ CLEARED_AFTER_S = 5.0
 class AlarmKind(StrEnum):
     """The kinds of alarms."""
 
+    FAILED = "host failed"
+    NO_WORKERS = "no worker is up"
     LOST = "GPU lost"
     SILENT = "host silent"
     WORKER_SILENT = "worker silent"
     WRONG_DEVICE = "wrong GPU"
+    CRASHED = "worker crashed"
     CRASH_LOOP = "crash loop"
     ECC = "ECC errors"
     THROTTLED = "throttled"
@@ -35,6 +38,7 @@ class AlarmKind(StrEnum):
 
 
 RAISED_AFTER_S = {
+    AlarmKind.NO_WORKERS: 3.0,
     AlarmKind.THROTTLED: 5.0,
     AlarmKind.MEMORY: 3.0,
     AlarmKind.FOREIGN: 3.0,
@@ -43,9 +47,12 @@ RAISED_AFTER_S = {
 """How long a condition holds before it is an alarm; at once where it is not named."""
 SERIOUS = frozenset(
     {
+        AlarmKind.FAILED,
+        AlarmKind.NO_WORKERS,
         AlarmKind.LOST,
         AlarmKind.WORKER_SILENT,
         AlarmKind.WRONG_DEVICE,
+        AlarmKind.CRASHED,
         AlarmKind.CRASH_LOOP,
         AlarmKind.ECC,
     }
@@ -57,7 +64,7 @@ class Alarm:
     """A condition that needs attention."""
 
     subject: str
-    """A slot's key or a host's name."""
+    """A slot's key, a host's name, or "cluster"."""
     kind: AlarmKind
     since: float
 
@@ -126,6 +133,11 @@ def _conditions(
     silent = dict.fromkeys(host.name for host in snapshot.hosts if host.state in AWAY)
     for name in silent:
         yield name, AlarmKind.SILENT
+    for host in snapshot.hosts:
+        if host.state is HostState.FAILED:
+            yield host.name, AlarmKind.FAILED
+    if without_workers(snapshot):
+        yield "cluster", AlarmKind.NO_WORKERS
     queued = snapshot.scheduler.queued > 0
     for slot in slots:
         if slot.host.name in silent:
@@ -138,10 +150,18 @@ def _conditions(
             yield from _of_device(slot, slot.key in full)
 
 
+def without_workers(snapshot: Snapshot) -> bool:
+    """Return whether a cluster should have workers, has none, and waits for no host."""
+    expected = snapshot.workers or snapshot.wanted_workers
+    settled = all(host.state.final or host.state in AWAY for host in snapshot.hosts)
+    return bool(expected) and settled and not snapshot.workers_up
+
+
 _OF_STATE = {
     SlotState.LOST: AlarmKind.LOST,
     SlotState.SILENT: AlarmKind.WORKER_SILENT,
     SlotState.WRONG_DEVICE: AlarmKind.WRONG_DEVICE,
+    SlotState.CRASHED: AlarmKind.CRASHED,
     SlotState.CRASH_LOOP: AlarmKind.CRASH_LOOP,
 }
 

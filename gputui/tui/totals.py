@@ -89,14 +89,8 @@ def _mean(values: Iterable[float | None]) -> float | None:
 WINDOW_S = 20.0
 SHORTEST_S = 1.5
 """A rate of less time than this would be noise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """A task group's pace, and the time left at that pace."""
-
-    tasks_per_s: float | None
-    left_s: float | None
+STANDSTILL_S = 10.0
+"""How long no task has finished before the rate is 0, and not unknown."""
 
 
 @dataclass(slots=True)
@@ -117,12 +111,19 @@ class Throughput:
             seen[group.name] = moments
         self._seen = seen
 
-    def pace(self, group: TaskGroupStatus) -> Pace:
-        """Return a group's pace, None where it is not known yet."""
+    def rate(self, group: TaskGroupStatus) -> float | None:
+        """Return the tasks of a group that finish in a second, None where it is not known yet."""
         moments = self._seen.get(group.name)
-        if not moments or moments[-1][0] - moments[0][0] < SHORTEST_S:
-            return Pace(None, None)
+        if not moments:
+            return None
         (begin, before), (end, after) = moments[0], moments[-1]
-        rate = max(0, after - before) / (end - begin)
-        left = group.total - group.finished
-        return Pace(rate, left / rate if rate and left else (0.0 if not left else None))
+        known = after > before or group.finished == group.total
+        if end - begin < (SHORTEST_S if known else STANDSTILL_S):
+            return None
+        return max(0, after - before) / (end - begin)
+
+    def left_s(self, groups: Iterable[TaskGroupStatus]) -> float | None:
+        """Return how long all groups together take at their present rate."""
+        left = [(group.total - group.finished, self.rate(group) or 0.0) for group in groups]
+        tasks, rate = map(sum, zip(*left, strict=True)) if left else (0, 0.0)
+        return tasks / rate if tasks and rate else None

@@ -83,7 +83,7 @@ class Watched:
         ]
         hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
         self.history.add(devices, on_cpus, hosts, at)
-        rates = (self.throughput.pace(group).tasks_per_s for group in snapshot.groups)
+        rates = (self.throughput.rate(group) for group in snapshot.groups)
         total = total_of(devices) if devices else total_of_hosts(host.reading for host in hosts)
         self.totals.add(total, rates)
 

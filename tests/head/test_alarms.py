@@ -58,7 +58,8 @@ def test_another_persons_process_is_told_of_by_user_and_command() -> None:
 def test_what_a_worker_tells_itself_is_not_told_again() -> None:
     teller, watch = watching()
     parked = worker(state=WorkerState.CRASH_LOOP)
-    look(range(0, 10, 2), snapshot(host("h", device()), workers=(parked,)), watch)
+    workers = (parked, worker(1))
+    look(range(0, 10, 2), snapshot(host("h", device(0), device(1)), workers=workers), watch)
     assert not teller.told
 
 

@@ -1,11 +1,13 @@
 """Alarms: raised when a condition lasts, cleared when it is over for a while."""
 
+from dataclasses import replace
+
 import pytest
 
 from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.slots import slots_of
-from gputui.model.snapshot import HostState, Snapshot
+from gputui.model.snapshot import HostState, Snapshot, WorkerState
 from gputui.tui.rendering.frame import status_line
 from gputui.tui.rendering.lines import whole_fields
 from gputui.tui.watched import Watched
@@ -85,3 +87,29 @@ def test_a_narrow_status_line_gives_up_counts_before_alarms(width: int, first: s
     text = "".join(part for part, _ in line)
     assert text.startswith(first)
     assert "!200 alarms" in text
+
+
+def test_a_host_that_failed_is_an_alarm() -> None:
+    failed = host("h", state=HostState.FAILED, reason="refused")
+    assert kinds(Alarms(), snapshot(failed)) == [AlarmKind.FAILED]
+
+
+def status(seen: Snapshot) -> list[tuple[str, str]]:
+    watched = Watched()
+    watched.take(seen)
+    return list(status_line(watched, 200, paused=False, readonly=False))
+
+
+def test_a_cluster_whose_workers_are_all_dead_is_never_green() -> None:
+    dead = tuple(worker(number, state=WorkerState.CRASHED) for number in range(4))
+    here = snapshot(host("h", *(device(number) for number in range(4))), workers=dead)
+    assert ("  ✖ no workers", "bad") in status(here)
+    assert "good" not in dict(status(here)).values()
+    later = replace(here, taken_at=EPOCH + 5)
+    assert AlarmKind.NO_WORKERS in kinds(Alarms(), here, later)
+
+
+def test_a_cluster_with_a_failed_host_is_not_green() -> None:
+    failed = host("b", state=HostState.FAILED)
+    found = status(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
+    assert ("  ● running", "") in found

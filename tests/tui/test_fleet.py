@@ -8,11 +8,12 @@ import pytest
 
 from gputui.model.readings import DeviceProcess, HostReading, Owner
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
+from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
 from gputui.tui.widgets import bars
-from tests.tui.build import GIB, device, host, snapshot, worker
+from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 
 
@@ -358,3 +359,27 @@ async def test_a_refused_host_has_a_cell_of_its_own() -> None:
         await pilot.press("Z", "Z", "G")
         await sees(pilot, "heat zoom", "✖")
         await until(pilot, lambda: on.app.view and on.app.view.targets() == ("r",))
+
+
+async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
+    def busy(sequence: int) -> Snapshot:
+        devices = [device(n, utilization_percent=float((n + sequence) % 40)) for n in range(40)]
+        workers = tuple(worker(number) for number in range(40))
+        return snapshot(
+            host("h", *devices), workers=workers, sequence=sequence, at=EPOCH + sequence
+        )
+
+    on = Still(busy(1))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press(*":sort util", "enter")
+        table = on.app.stage.visited("fleet").table
+        await until(pilot, lambda: table.cursor == "h:gpu38")
+        for sequence in range(2, 12):
+            on.link.put(SnapshotTaken(busy(sequence)))
+        await until(pilot, lambda: table.cursor == "h:gpu28")
+        assert table.scroll_offset.y == 0
+        await pilot.press("j")
+        on.link.put(SnapshotTaken(busy(12)))
+        await until(pilot, lambda: table._keys[0] == "h:gpu27")
+        assert table.cursor == "h:gpu27"  # where it was, not the row that is second now

@@ -349,7 +349,7 @@ async def test_ascii_screens_are_ascii() -> None:
 async def test_a_wide_terminal_shows_the_gpu_under_the_cursor_next_to_the_rows() -> None:
     screen = Still(cluster())
     async with screen.app.run_test(size=(200, 60)) as pilot:
-        await sees(pilot, "mira", "── h:gpu2")
+        await sees(pilot, "mira", "── h:gpu1")
         await pilot.press("j")
         await sees(pilot, "── h:gpu0")
         await pilot.press("j")

@@ -1,6 +1,7 @@
 """Running, looking at what came of it, and running again, on the screen."""
 
 import json
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering.results import RunRow, result_lines, run_lines
-from gputui.tui.run_story import RecordedRuns, story_of
+from gputui.tui.run_story import RecordedRuns, Story, story_of
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
@@ -248,3 +249,22 @@ def test_no_line_of_a_result_is_wider_than_the_page_or_harms_the_terminal() -> N
     texts = ["".join(part for part, _ in line) for line in lines]
     assert max(map(len, texts)) <= 40
     assert not {"\x1b", "\x07"} & set("".join(texts))
+
+
+async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_story(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = threading.Event()
+
+    def story(run: RunStatus) -> Story:
+        assert waits.wait(30)
+        return Story(log=("the story of " + run.id,))
+
+    monkeypatch.setattr(runs_view, "story_of", story)
+    on = Still(cluster(FAILED))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await on_runs(on, pilot)
+        on.app.stage.visited("runs")._look_back()
+        await pilot.pause()
+        waits.set()
+        await sees(pilot, "the story of svd-1")

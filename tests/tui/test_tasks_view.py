@@ -4,15 +4,22 @@ from dataclasses import replace
 
 import pytest
 
-from gputui.model.snapshot import Snapshot, TaskGroupStatus, TaskSpan
+from gputui.model.snapshot import (
+    RunState,
+    RunStatus,
+    Snapshot,
+    TaskGroupStatus,
+    TaskSpan,
+    WorkerState,
+)
 from gputui.protocol.frontend import SnapshotTaken
+from gputui.tui.rendering.progress import progress_lines, run_progress, waiting_lines
 from gputui.tui.totals import Throughput
-from gputui.tui.views.tasks_view import progress_lines
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees
 
 GROUPS = (
-    TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, memory=30, erred=10),
+    TaskGroupStatus("qr-1", "qr", waiting=50, processing=10, executing=2, memory=30, erred=10),
     TaskGroupStatus("dot-1", "dot", waiting=100),
 )
 
@@ -33,7 +40,7 @@ def text(lines: object) -> list[str]:
 
 def test_progress_says_what_is_done_runs_and_failed() -> None:
     lines = text(progress_lines(GROUPS[:1], Throughput(), 80, 10))
-    assert lines[1].split()[-6:] == ["40%", "40/100", "10", "–", "–", "10"]
+    assert lines[1].split()[-5:] == ["40%", "40/100", "2", "–", "10"]
     assert lines[1].rstrip().endswith("10")
 
 
@@ -75,11 +82,11 @@ async def test_one_moves_through_the_lanes() -> None:
     screen = Still(busy(60))
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("3")
-        await sees(pilot, "lanes 1–15 of 60")
+        await sees(pilot, "lanes 1–14 of 60")
         await pilot.press("G")
-        await sees(pilot, "lanes 46–60 of 60", "h:gpu59")
+        await sees(pilot, "lanes 47–60 of 60", "h:gpu59")
         await pilot.press("g", "j", "j")
-        await sees(pilot, "lanes 3–17 of 60")
+        await sees(pilot, "lanes 3–16 of 60")
 
 
 async def test_a_filter_leaves_the_lanes_that_match() -> None:
@@ -97,3 +104,21 @@ async def test_without_tasks_it_says_so() -> None:
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("3")
         await sees(pilot, "no tasks", "h:gpu0")
+
+
+def test_a_task_that_no_worker_may_run_says_what_it_asks_for() -> None:
+    asking = TaskGroupStatus("f-1", "f", no_worker=2, needs=("FOO",))
+    lines = text(waiting_lines(snapshot(host("h"), workers=(worker(0),), groups=(asking,)), 80))
+    assert lines == ["2 tasks of f: no worker offers FOO"]
+
+
+def test_tasks_of_a_silent_worker_say_that_they_wait_for_it() -> None:
+    silent = worker(0, state=WorkerState.SILENT, silent_for_s=12.0, executing=1, ready=2)
+    cluster = snapshot(host("h"), workers=(silent, worker(1)), groups=GROUPS)
+    assert text(waiting_lines(cluster, 80)) == ["3 tasks: h:gpu0 is silent 12s"]
+
+
+def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -> None:
+    run = RunStatus("svd-2", "svd", (), RunState.RUNNING, EPOCH, done=50, total=100)
+    (line,) = text(run_progress(run, 10.0, 25.0, 100))
+    assert line.endswith("50/100    0:10 left  0:25 then, 20 % faster now")

@@ -11,32 +11,25 @@ def group(finished: int) -> TaskGroupStatus:
 def test_a_pace_is_told_after_some_seconds() -> None:
     throughput = Throughput()
     throughput.look([group(10)], 0.0)
-    assert throughput.pace(group(10)).tasks_per_s is None
+    assert throughput.rate(group(10)) is None
     throughput.look([group(30)], 4.0)
-    pace = throughput.pace(group(30))
-    assert (pace.tasks_per_s, pace.left_s) == (5.0, 14.0)
+    assert (throughput.rate(group(30)), throughput.left_s([group(30)])) == (5.0, 14.0)
 
 
 def test_only_the_last_seconds_count() -> None:
     throughput = Throughput()
     for second in range(100):
         throughput.look([group(0 if second < 50 else second - 50)], float(second))
-    assert throughput.pace(group(49)).tasks_per_s == 1.0
+    assert throughput.rate(group(49)) == 1.0
 
 
-def test_a_group_that_stands_still_has_no_time_left() -> None:
+def test_a_rate_of_nothing_is_known_only_after_a_while() -> None:
     throughput = Throughput()
     throughput.look([group(10)], 0.0)
     throughput.look([group(10)], 5.0)
-    pace = throughput.pace(group(10))
-    assert (pace.tasks_per_s, pace.left_s) == (0.0, None)
-
-
-def test_a_finished_group_needs_no_time() -> None:
-    throughput = Throughput()
-    throughput.look([group(90)], 0.0)
-    throughput.look([group(100)], 5.0)
-    assert throughput.pace(group(100)).left_s == 0.0
+    assert throughput.rate(group(10)) is None
+    throughput.look([group(10)], 12.0)
+    assert (throughput.rate(group(10)), throughput.left_s([group(10)])) == (0.0, None)
 
 
 def test_groups_that_are_gone_are_forgotten() -> None:
@@ -44,4 +37,4 @@ def test_groups_that_are_gone_are_forgotten() -> None:
     throughput.look([group(10)], 0.0)
     throughput.look([], 2.0)
     throughput.look([group(20)], 4.0)
-    assert throughput.pace(group(20)).tasks_per_s is None
+    assert throughput.rate(group(20)) is None

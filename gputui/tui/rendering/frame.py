@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from gputui.model.alarms import without_workers
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
@@ -26,7 +27,7 @@ def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -
         parts.append((" SIMULATED", "warn"))
     parts += [(" PAUSED", "warn")] if paused else []
     parts += [(" read-only", "dim")] if readonly else []
-    parts += _state(snapshot)
+    parts += _state(watched, snapshot)
     ready = sum(host.state is HostState.READY for host in snapshot.hosts)
     hosts = (f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts)))
     then = [hosts, *_workers(snapshot)], _calls(watched)
@@ -134,7 +135,8 @@ def _role(there: int, wanted: int) -> str:
     return "" if there >= wanted else "warn"
 
 
-def _state(snapshot: Snapshot) -> list[Part]:
+def _state(watched: Watched, snapshot: Snapshot) -> list[Part]:
+    """Return how the cluster is; green only with workers and while nothing is broken."""
     scheduler = snapshot.scheduler
     if snapshot.state is ClusterState.FAILED:
         return [("  failed", "bad")]
@@ -143,9 +145,11 @@ def _state(snapshot: Snapshot) -> list[Part]:
     if scheduler.state is SchedulerState.BUSY:
         return [(f"  scheduler busy {scheduler.busy_s:.0f}s", "warn")]
     running = snapshot.state is ClusterState.RUNNING
-    return [
-        (f"  {'●' if running else '◔'} {snapshot.state.value}", "good" if running else "accent")
-    ]
+    if running and without_workers(snapshot):
+        return [("  ✖ no workers", "bad")]
+    broken = any(alarm.serious for alarm in watched.alarms)
+    role = "" if broken or not snapshot.workers_up else "good"
+    return [(f"  {'●' if running else '◔'} {snapshot.state.value}", role if running else "accent")]
 
 
 KEYS = ("key", "off")

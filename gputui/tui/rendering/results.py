@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, wrapped
+from gputui.tui.rendering.progress import compared, run_progress
 from gputui.tui.run_story import Story
 
 MARKS = {
@@ -54,14 +54,21 @@ class RunRow:
 
 
 def run_lines(
-    row: RunRow, width: int, story: Story | None = None, command: str = "", defaults: str = ""
+    row: RunRow,
+    width: int,
+    story: Story | None = None,
+    command: str = "",
+    defaults: str = "",
+    then_s: float | None = None,
 ) -> list[Line]:
     """Describe a run, in lines that are no wider.
 
     `command` is what runs the same in a shell, "" for none that is worth a line; `defaults` are
-    the parameters that were not given.
+    the parameters that were not given; `then_s` is how long the last run of the same kind took.
     """
     run, story, took = row.run, story or Story(), fmt.elapsed(row.took_s)
+    if run.state is RunState.DONE and row.took_s is not None and then_s:
+        took += f" ({compared(row.took_s, then_s)})"
     stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
     title = [
         (f"{MARKS[run.state][0]} {run.state.value}", row.role),
@@ -76,7 +83,7 @@ def run_lines(
         *wrapped(row.parameters, width),
         *wrapped(f"by default: {defaults}" if defaults else "", width, "dim"),
         *wrapped(stages, width, "dim"),
-        *_progress(row, width),
+        *run_progress(run, row.took_s, then_s, width),
     ]
     if run.restarts:
         text = f"{fmt.many(run.restarts, 'worker')} restarted during it: some tasks ran again"
@@ -95,18 +102,6 @@ def run_lines(
         lines += _story(story, width)
     numbers = result_lines(run.result_json, width)
     return [*lines, (), *numbers] if numbers else lines
-
-
-def _progress(row: RunRow, width: int) -> list[Line]:
-    """Return how far a run is that goes on, and how long it will take at that."""
-    run = row.run
-    if run.state.ended or not run.total:
-        return []
-    share = run.done / run.total
-    took_s = row.took_s or 0.0
-    left = f"  {fmt.elapsed(took_s * (1 - share) / share)} left" if share else ""
-    after = f" {fmt.count(run.done)}/{fmt.count(run.total)}  {fmt.safe(run.stage)}{left}"
-    return [[*gauge(share, f"{share:.0%}", max(8, min(60, width - len(after)))), (after, "")]]
 
 
 def _story(story: Story, width: int) -> list[Line]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from textual import work
+from textual.worker import Worker
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
@@ -18,11 +19,16 @@ from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, fitted
+from gputui.tui.rendering.progress import (
+    last_alike,
+    progress_lines,
+    queue_line,
+    waiting_lines,
+)
 from gputui.tui.rendering.results import MARKS, RunRow, run_lines
 from gputui.tui.rendering.run_graphs import LINES, fleet_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
-from gputui.tui.views.tasks_view import progress_lines
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table
 
@@ -90,7 +96,8 @@ class RunsView(Listing[RunRow]):
         """The run to go to as soon as it is there."""
         self._earlier: tuple[RunStatus, ...] = ()
         self._stories: dict[tuple[str, RunState], Story] = {}
-        self._reading = False
+        self._reading: Worker[None] | None = None
+        """Reads the story of a run."""
         self._graphs: dict[tuple[str, int], list[Line]] = {}
         """What the GPUs did during runs that are over, by id and width."""
 
@@ -107,7 +114,7 @@ class RunsView(Listing[RunRow]):
         self._look_back()
         self.set_interval(LOOK_BACK_S, lambda: self._look_back() if self.display else None)
 
-    @work(exclusive=True)
+    @work(group="earlier runs", exclusive=True)
     async def _look_back(self) -> None:
         """Read what is recorded of runs that this cluster's head does not know."""
         found = await asyncio.to_thread(self.screen_app.earlier_runs)
@@ -139,11 +146,16 @@ class RunsView(Listing[RunRow]):
         """Return the run's page: progress, result and figure, or why it failed and what to do."""
         run = value.run
         command = self._command(run) if run.error_type else ""
-        lines = run_lines(value, width, self._story(run), command, self._defaults(run))
+        then = last_alike(run, (row.run for row in self._values.values()))
+        then_s = then.ended_at - then.started_at if then and then.ended_at else None
+        lines = run_lines(value, width, self._story(run), command, self._defaults(run), then_s)
+        watched = self.screen_app.watched
+        goes_on = not run.state.ended and watched.snapshot is not None and self._is_here(run)
+        if goes_on and watched.snapshot is not None:
+            lines += [queue_line(run, watched.snapshot), *waiting_lines(watched.snapshot, width)]
         gpus = self._gpus(value, width)
         room = max(LEAST_FIGURE, height - len(lines) - 1 - (LINES + 1 if gpus else 0))
-        watched = self.screen_app.watched
-        if not run.state.ended and watched.snapshot is not None and self._is_here(run):
+        if goes_on and watched.snapshot is not None:
             groups = watched.snapshot.groups
             lines += [(), *progress_lines(groups, watched.throughput, width, room)]
         elif (figure := figure_of(run.result_json)) is not None:
@@ -178,16 +190,15 @@ class RunsView(Listing[RunRow]):
     def _story(self, run: RunStatus) -> Story | None:
         """Return how an ended run went, once that was read."""
         key = (run.id, run.state)
-        if run.state.ended and key not in self._stories and not self._reading:
-            self._reading = True
-            self._read(run)
+        idle = self._reading is None or self._reading.is_finished
+        if run.state.ended and key not in self._stories and idle:
+            self._reading = self._read(run)
         return self._stories.get(key)
 
-    @work
+    @work(group="story")
     async def _read(self, run: RunStatus) -> None:
         self._stories[run.id, run.state] = await asyncio.to_thread(story_of, run)
-        self._reading = False
-        self.screen_app.redraw()
+        self.call_after_refresh(self.screen_app.redraw)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Go to the worker whose end, or whose lines, say most of the run; else to the logs."""

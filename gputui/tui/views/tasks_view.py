@@ -7,78 +7,22 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
+from gputui.model.snapshot import WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
+from gputui.tui.rendering.progress import progress_lines, work_lines
 from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
-from gputui.tui.totals import Throughput
 from gputui.tui.views.view import View
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.moving import MOVES, Moving
 from gputui.tui.widgets.pane import Pane
 
-SHORTEST_NAME, NAME_CELLS = 5, 16
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
-SHORTEST_BAR, LONGEST_BAR = 8, 72
-RATE_FROM = 72
-"""Columns from which there is room for the rate, which the time left says, too."""
-
-
-def progress_lines(
-    groups: Sequence[TaskGroupStatus], throughput: Throughput, width: int, height: int
-) -> list[Line]:
-    """Return a line for each group, the newest first, in at most `height` lines."""
-    if not groups:
-        return [[("no tasks", "dim")]]
-    newest = list(reversed(groups))
-    lines: list[Line] = [_heading(width)]
-    lines += [_progress(group, throughput, width) for group in newest[: height - 1]]
-    if len(newest) > height - 1:
-        more = len(newest) - height + 2
-        lines[-1] = [(f"and {more} more groups", "dim")]
-    return lines
-
-
-def _bar_cells(width: int) -> int:
-    return min(LONGEST_BAR, max(SHORTEST_BAR, width - _name_cells(width) - _count_cells(width)))
-
-
-def _count_cells(width: int) -> int:
-    return 47 if width >= RATE_FROM else 39
-
-
-def _name_cells(width: int) -> int:
-    """Return how wide the names are: less where the counts would not fit."""
-    return max(SHORTEST_NAME, min(NAME_CELLS, width - SHORTEST_BAR - _count_cells(width)))
-
-
-def _heading(width: int) -> Line:
-    rate = f" {'RATE':>7}" if width >= RATE_FROM else ""
-    titles = f"{'DONE':>13} {'RUN':>5}{rate} {'LEFT':>8} {'FAILED':>6}"
-    title = fitted("TASKS", _name_cells(width) + 1) + " " * (_bar_cells(width) + 1)
-    return [(title + titles, "heading")]
-
-
-def _progress(group: TaskGroupStatus, throughput: Throughput, width: int) -> Line:
-    pace = throughput.pace(group)
-    share = group.finished / group.total if group.total else 0.0
-    pace_text = "–" if pace.tasks_per_s is None else f"{pace.tasks_per_s:,.1f}/s"
-    rate = f" {pace_text:>7}" if width >= RATE_FROM else ""
-    left = fmt.elapsed(pace.left_s) if group.finished < group.total else "done"
-    counts = f"{fmt.count(group.finished)}/{fmt.count(group.total)}"
-    return [
-        (fitted(fmt.safe(group.prefix), _name_cells(width)) + " ", ""),
-        *gauge(share, f"{share:.0%}", _bar_cells(width)),
-        (f" {counts:>13} {fmt.count(group.processing):>5}{rate}", ""),
-        (f" {left:>8}", "dim" if left == "done" else ""),
-        (f" {fmt.count(group.erred):>6}", "bad" if group.erred else "dim"),
-    ]
 
 
 def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette, width: int) -> Line:
@@ -140,7 +84,8 @@ class TaskPane(Moving, Pane):
         if snapshot is None or not height:
             return
         most = max(2, min(height // 2, height - LEAST_LANES))
-        lines = progress_lines(snapshot.groups, watched.throughput, width, most)
+        lines = work_lines(snapshot, watched.throughput, width)
+        lines += progress_lines(snapshot.groups, watched.throughput, width, most - len(lines))
         self.lanes = self._chosen(watched)
         self.room = max(0, height - len(lines) - 2)
         self.top = max(0, min(self.top, len(self.lanes) - self.room))

@@ -1,8 +1,9 @@
 """A table drawn by line: rows known by key, drawn only where they are seen and have changed.
 
 A view gives the keys of all rows in their order and a function that draws one; the table calls
-it for the visible rows only, and redraws those lines that are not as they were. The cursor stays
-on its row when the order changes. (A `DataTable` takes ten times the CPU at 512 rows.)
+it for the visible rows only, and redraws those lines that are not as they were. The top stays in
+sight until a person moves away from it; from then on the cursor stays on its row when the order
+changes. (A `DataTable` takes ten times the CPU at 512 rows.)
 """
 
 from collections.abc import Callable, Sequence
@@ -69,6 +70,8 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
         self._draw: Draw = lambda key: ((key, ""),)
         self._drawn: dict[str, Line] = {}
         self._index = 0
+        self._keeps_row = False
+        """Whether a person moved the cursor away from the top."""
 
     @property
     def cursor(self) -> str | None:
@@ -111,9 +114,9 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
         return self._keys[top : top + self.rows_seen]
 
     def _find(self, key: str | None) -> None:
-        """Keep the cursor on its row; where that is gone, near its place."""
+        """Keep the cursor on its row, or at the top; where its row is gone, near its place."""
         try:
-            self._index = self._keys.index(key) if key is not None else 0
+            self._index = self._keys.index(key) if key is not None and self._keeps_row else 0
         except ValueError:
             self._index = max(0, min(self._index, len(self._keys) - 1))
 
@@ -130,6 +133,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
 
     def _go_to(self, index: int) -> None:
         index = max(0, min(index, len(self._keys) - 1))
+        self._keeps_row = index > 0
         if index != self._index and self._keys:
             before, self._index = self._index, index
             self._refresh_row(before)

@@ -90,11 +90,11 @@ class GpuRows:
         if slot.foreign and slot.device is not None:
             other = next(each for each in slot.device.processes if each.owner is not Owner.OURS)
             return fmt.safe(f"{other.user or '?'}: {other.command or '?'}"), "warn"
-        if kinds:
-            return kinds[0].value, alarm_role(kinds)
         reason = next((worker.reason for worker in slot.workers if worker.reason), "")
         if reason and not slot.host_silent:  # then it is the host that does not answer
-            return fmt.safe(reason), "warn"
+            return fmt.safe(reason), alarm_role(kinds) or "warn"
+        if kinds:
+            return kinds[0].value, alarm_role(kinds)
         return fmt.safe(next((w.current_task for w in slot.workers if w.current_task), "")), ""
 
     def _host(self, name: str) -> Line:
