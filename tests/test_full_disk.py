@@ -17,9 +17,7 @@ import pytest
 from gputui import runs
 from gputui.errors import FolderError, HeadError, RunError, UsageError
 from gputui.fleet.deploy import pack
-from gputui.fleet.ssh.configuration import parse
-from gputui.fleet.ssh.evaluation import this_machine
-from gputui.fleet.ssh.host_keys import HostKeys
+from gputui.fleet.ssh.known_hosts import entries, remember
 from gputui.head.log_file import LogFile
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure
@@ -92,16 +90,14 @@ def choices(folder: Path) -> Kept:
 
 
 def known_hosts(folder: Path) -> Kept:
-    said = f"hostname gpu-a\nuserknownhostsfile {folder}/known_hosts"
-    asked = parse(said, "gpu-a", this_machine())
+    path = folder / "known_hosts"
 
     def write(number: int) -> None:
-        keys = HostKeys.of(asked)
-        keys.judge(KEYS[number])
-        keys.remember()
+        line = KEYS[number].export_public_key().decode().strip()
+        remember(str(path), ["gpu-a"], line, hash_names=False)
 
     def read() -> int | None:
-        known = {entry.blob for entry in HostKeys.of(asked).known}
+        known = {entry.blob for entry in entries(path.read_text())} if path.exists() else set()
         assert known <= {key.public_data for key in KEYS}, "a key cut short is another key"
         return max((at for at, key in enumerate(KEYS) if key.public_data in known), default=None)
 

@@ -41,6 +41,8 @@ class Stages:
         self.current = HostState.RESOLVING
         self.dropped = 0
         """Connections that the server dropped before it said anything; each was tried again."""
+        self.asked = 0
+        """Questions put to the user; a server may not have waited for the answer."""
         self._entered = entered
         self._ask = ask
         self._timeout: asyncio.Timeout | None = None
@@ -80,6 +82,7 @@ class Stages:
 
     async def ask(self, question: Question) -> str | None:
         """Ask a user; the time that takes does not count."""
+        self.asked += 1
         with self.pause():
             return await self._ask(replace(question, text=safe(question.text)))
 

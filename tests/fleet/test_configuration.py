@@ -1,20 +1,17 @@
 """The user's own SSH configuration, where ssh itself looks for it."""
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gputui.fleet.ssh.configuration import Here, Strict, parse
-from gputui.fleet.ssh.evaluation import ConfigurationError, Destination, this_machine
-from gputui.fleet.ssh.fallback import read
+from gputui.fleet.ssh.configuration import Here, parse
+from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
 from tests.fleet.homes import PYTHON, make_home
 from tests.processes import ended
-from tests.sshd import AsyncsshServer, SshHosts
+from tests.sshd import SshHosts
 
 HERE = Here("me", 1000, "/home/me", "laptop.lab", {"LANG": "C", "DIR": "/keys"})
 
@@ -65,41 +62,12 @@ async def test_a_match_exec_that_hangs_is_named_and_ended(
     await ended(int(pid.read_text()))
 
 
-def test_where_no_ssh_is_installed_the_same_files_are_read(tmp_path: Path) -> None:
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text(
-        "Match final user bob\n  Port 2222\n"
-        "Host gpu-*\n  HostName %h.lab\n  User bob\n  IdentityFile ~/.ssh/%r\n"
-        "  StrictHostKeyChecking accept-new\n  RevokedHostKeys /etc/revoked\n"
-        "  Ciphers +aes128-cbc\n  ProxyCommand nc %h %p # tail\n"
-    )
-    here = Here("me", 1000, str(tmp_path), "laptop", {})
-    found = read(None, Destination("gpu-a"), here)
-    assert (found.hostname, found.port, found.user) == ("gpu-a.lab", 2222, "bob")
-    assert found.authentication.identity_files == (f"{tmp_path}/.ssh/bob",)
-    assert found.host_keys.strict is Strict.ACCEPT_NEW
-    assert found.host_keys.revoked == "/etc/revoked"
-    assert found.algorithms.ciphers[-1] == "aes128-cbc"
-    assert found.proxy_command.startswith("nc gpu-a.lab 2222")
-
-
-async def test_a_host_is_reached_where_no_ssh_is_installed(
-    reaching: Reaching,
-    start_asyncssh: Callable[..., AsyncsshServer],
-    ssh_folder: SshHosts,
-    monkeypatch: pytest.MonkeyPatch,
+async def test_where_no_ssh_is_installed_a_host_is_refused_in_words(
+    reaching: Reaching, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start_asyncssh("ssh1", environ={"PATH": os.environ["PATH"]})
-    monkeypatch.setenv("PATH", str(ssh_folder.folder))
-    reaching.configure(ssh_config=str(ssh_folder.config))
-    host = await reaching.end(reaching.begin(Host("ssh1", gpus=())))
-    assert host.status.reason == ""
-
-
-def test_what_the_fallback_cannot_evaluate_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("CanonicalizeHostname yes\n")
-    with pytest.raises(ConfigurationError, match="CanonicalizeHostname yes needs an ssh"):
-        read(str(tmp_path / "config"), Destination("gpu-a"), this_machine())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    host = await reaching.end(reaching.begin(Host("gpu-a", gpus=())))
+    assert "OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here" in host.status.reason
 
 
 def test_an_option_that_cannot_be_honoured_is_named() -> None:

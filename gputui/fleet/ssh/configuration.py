@@ -9,8 +9,8 @@ that a configuration asks for are meant for a person's own session, and are not 
 import re
 import socket
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha1
 
@@ -38,6 +38,7 @@ class Here:
     """The home of the user's passwd entry, which ssh uses in place of $HOME."""
     hostname: str
     environ: Mapping[str, str]
+    is_file: Callable[[str], bool] = lambda path: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,12 @@ class HostKeyPolicy:
     system_files: tuple[str, ...]
     revoked: str
     """RevokedHostKeys: a file of keys, "" for none."""
+    check_address: bool
+    """CheckHostIP."""
     command: str
-    """KnownHostsCommand, its own tokens (%H, %I, %K, %t, %f) left in."""
+    """KnownHostsCommand, its tokens left in."""
+    tokens: Mapping[str, str] = field(compare=False)
+    """Those that depend on the host alone."""
     hash_names: bool
     not_for_localhost: bool
     """NoHostAuthenticationForLocalhost."""
@@ -160,7 +165,10 @@ def parse(text: str, name: str, here: Here) -> SshConfiguration:
 
 def _host_keys(said: "_Said", tokens: Mapping[str, str], here: Here) -> HostKeyPolicy:
     def paths(option: str) -> tuple[str, ...]:
-        return _paths(_separate(said.word(option)), tokens, here)
+        def is_there(path: str) -> bool:
+            return here.is_file(expand(path, tokens, here))
+
+        return _paths(_separate(said.word(option), is_there), tokens, here)
 
     return HostKeyPolicy(
         alias=said.word("hostkeyalias"),
@@ -168,6 +176,8 @@ def _host_keys(said: "_Said", tokens: Mapping[str, str], here: Here) -> HostKeyP
         user_files=paths("userknownhostsfile"),
         system_files=paths("globalknownhostsfile"),
         revoked="".join(_paths([said.word("revokedhostkeys")], tokens, here)),
+        check_address=said.yes("checkhostip"),
+        tokens=tokens,
         command=_environment(_optional(said.word("knownhostscommand")), here),
         hash_names=said.yes("hashknownhosts"),
         not_for_localhost=said.yes("nohostauthenticationforlocalhost"),
@@ -322,13 +332,22 @@ def _optional(text: str) -> str:
     return "" if text.lower() == "none" else text
 
 
-def _separate(text: str) -> list[str]:
+def _separate(text: str, is_there: Callable[[str], bool]) -> Iterator[str]:
     r"""Split paths that ssh prints with a space between them, and without quotes.
 
-    >>> _separate("/home/me/.ssh/known_hosts /home/me/known hosts")
-    ['/home/me/.ssh/known_hosts', '/home/me/known hosts']
+    A path goes on past a space where that one is there, or no other path begins.
+
+    >>> list(_separate("/home/me/.ssh/known hosts /b c d", lambda path: path == "c d"))
+    ['/home/me/.ssh/known hosts', '/b', 'c d']
     """
-    return re.split(r" (?=[/~$]|none$)", text) if text else []
+    words = text.split(" ") if text else []
+    while words:
+        there = (n for n in range(len(words), 0, -1) if is_there(" ".join(words[:n])))
+        begins = (n for n, word in enumerate(words) if n and word.startswith(("/", "~", "$")))
+        more = (n for n in range(1, len(words)) if is_there(" ".join(words[n:])))
+        count = next(there, 0) or next(more, 0) or next(begins, len(words))
+        yield " ".join(words[:count])
+        del words[:count]
 
 
 def _seconds(text: str) -> float | None:

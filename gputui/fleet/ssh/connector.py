@@ -10,6 +10,7 @@ import asyncio
 import random
 import socket
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +18,7 @@ import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.configuration import SshConfiguration, Strict
+from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.connection import SshConnection
 from gputui.fleet.ssh.evaluation import (
     ConfigurationError,
@@ -26,13 +27,12 @@ from gputui.fleet.ssh.evaluation import (
     Route,
     resolve_route,
 )
-from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
+from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.ssh.key_commands import is_revoked, lines_of
 from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.options import options_for
 from gputui.fleet.ssh.sockets import Proxy, open_socket
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
@@ -41,9 +41,6 @@ EVALUATED_AT_ONCE = 8
 """The hosts of a large fleet are asked ssh about in turn, and waiting does not count as time."""
 DROPPED_TRIES = 8
 """sshd drops connections at random past MaxStartups (10): such a host is tried again soon."""
-HANDSHAKES = 5
-"""At most: one to see the key, one after ssh-keygen, one without certificates, one after
-KnownHostsCommand, and the one that succeeds."""
 HANDSHAKES_AT_ONCE = 32
 """Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
 THROUGH_A_JUMP_HOST = 8
@@ -95,51 +92,36 @@ class Connector:
     async def _connect(
         self, target: "Target", jump: JumpHost | None, stages: Stages
     ) -> SshConnection:
-        """Connect, again after the user accepted an unknown host key."""
+        """Make a connection; tries again where the server drops it at random."""
         configuration = target.configuration
         if configuration.not_honoured:
             raise stages.error(*refusals.not_honoured(configuration))
-        try:
-            known = await lines_of(configuration, "ORDER")
-            keys = HostKeys.of(configuration, known)
-        except (OSError, ValueError) as error:
-            raise stages.error(*refusals.configuration(error, self._file)) from error
-        for _ in range(HANDSHAKES):
-            try:
-                return await self._connect_once(target, keys, jump, stages)
-            except asyncssh.HostKeyNotVerifiable as error:
-                await self._settle_host_key(target, keys, stages, error)
-        raise stages.error(f"{configuration.where} shows another host key at each connection")
-
-    async def _connect_once(
-        self, target: "Target", keys: HostKeys, jump: JumpHost | None, stages: Stages
-    ) -> SshConnection:
-        """Make one connection, or a few where the server drops them at random."""
-        configuration = target.configuration
         for left in reversed(range(DROPPED_TRIES)):
+            asked = stages.asked
+            keys = HostKeys(configuration, stages, target.again)
+            async with self._turns:
+                algorithms = await keys.algorithms()
             login = Login(
                 configuration.login_name,
                 configuration.authentication,
-                keys,
+                keys.verify,
                 self._identities,
                 stages,
             )
             proxy = None
             try:
                 if jump is not None:
-                    async with jump.turns:
-                        return await self._handshake(target, login, stages, jump=jump)
+                    return await self._handshake(target, login, algorithms, stages, jump=jump)
                 if configuration.proxy_command:
                     proxy = Proxy(configuration.proxy_command)
-                    return await self._handshake(target, login, stages, proxy=proxy)
+                    return await self._handshake(target, login, algorithms, stages, proxy=proxy)
                 sock = await open_socket(configuration, stages)
-                async with self._handshakes:
-                    return await self._handshake(target, login, stages, sock=sock)
-            except asyncssh.HostKeyNotVerifiable:
-                raise
+                return await self._handshake(target, login, algorithms, stages, sock=sock)
             except (OSError, ValueError, asyncssh.Error) as error:
-                dropped = refusals.was_dropped(error) and not (login.heard_version or proxy)
-                if left and dropped:
+                if login.refused:
+                    raise login.refused from error
+                patient = stages.asked > asked or not (login.heard_version or proxy)
+                if left and patient and refusals.was_dropped(error):
                     stages.dropped += 1
                     await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
@@ -168,7 +150,7 @@ class Connector:
         where = target.configuration.where
         if said is not None and refusals.was_dropped(error):
             return stages.error(*refusals.proxy(target.configuration, said), transient=True)
-        if login.heard_version and refusals.was_dropped(error) and login.keys.offered is None:
+        if login.heard_version and refusals.was_dropped(error) and login.shown is None:
             return stages.error(*refusals.key_exchange(where, "it ended the key exchange"))
         return stages.error(*refusals.handshake(error, where), transient=True)
 
@@ -176,6 +158,7 @@ class Connector:
         self,
         target: "Target",
         login: Login,
+        host_keys: Sequence[str],
         stages: Stages,
         *,
         sock: socket.socket | None = None,
@@ -186,12 +169,16 @@ class Connector:
         late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
         ours = proxy.socket if proxy else sock
-        options = options_for(target.configuration, login, ours)
+        login.address = sock.getpeername()[0].partition("%")[0] if sock else ""
+        options = options_for(target.configuration, login, host_keys, ours)
         if jump:
             options["tunnel"] = jump.connection.ssh
         try:
-            async with stages.enter(HostState.AUTHENTICATING, late, hint):
-                connection = await asyncssh.connect(**options)
+            async with AsyncExitStack() as turn:
+                await turn.enter_async_context(jump.turns if jump else self._handshakes)
+                login.turn = turn
+                async with stages.enter(HostState.AUTHENTICATING, late, hint):
+                    connection = await asyncssh.connect(**options)
         except BaseException:
             if ours:
                 ours.close()
@@ -206,61 +193,6 @@ class Connector:
             through=jump.connection if jump else None,
             proxy=proxy,
         )
-
-    async def _settle_host_key(
-        self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error
-    ) -> None:
-        """Accept the host key of a failed login, or raise HostError."""
-        verdict = keys.verdict
-        if keys.offered is None or verdict in (None, KeyVerdict.KNOWN):
-            raise stages.error(*refusals.invalid_host_key(keys, error)) from error
-        if verdict is KeyVerdict.UNCHECKED:
-            try:
-                keys.check(is_revoked=await is_revoked(keys.revocation_list, keys.shown))
-            except ValueError as problem:
-                raise stages.error(*refusals.configuration(problem, self._file)) from problem
-            if keys.verdict is KeyVerdict.UNCHECKED:
-                return
-            raise stages.error(*refusals.refused_host_key(keys)) from error
-        if keys.authority_offered and verdict is KeyVerdict.NEW:
-            keys.without_certificates = True
-            return
-        if verdict is KeyVerdict.NEW and await self._is_known_to_command(target, keys, stages):
-            return
-        if verdict is KeyVerdict.NEW:
-            await self._accept_new(target, keys, stages, error)
-        elif not keys.may_be_overlooked:
-            raise stages.error(*refusals.refused_host_key(keys)) from error
-        keys.overlooked = verdict is not KeyVerdict.NEW
-        keys.accept()
-
-    async def _is_known_to_command(self, target: "Target", keys: HostKeys, stages: Stages) -> bool:
-        """Ask KnownHostsCommand about the key that the server showed."""
-        assert keys.offered
-        try:
-            return keys.take(await lines_of(target.configuration, "HOSTNAME", keys))
-        except ValueError as error:
-            raise stages.error(*refusals.configuration(error, self._file)) from error
-
-    async def _accept_new(
-        self, target: "Target", keys: HostKeys, stages: Stages, error: asyncssh.Error
-    ) -> None:
-        """Accept an unknown key as StrictHostKeyChecking has it, and write it down."""
-        if keys.strict is Strict.YES:
-            raise stages.error(*refusals.unknown_host_key(keys, target.again)) from error
-        if keys.strict is Strict.ASK:
-            question = Question("host-key", refusals.host_key_question(keys), False)
-            answer = None
-            if target.configuration.authentication.prompts:
-                answer = await stages.ask(question)
-            if (answer or "").strip().lower() not in ("yes", "y"):
-                raise stages.error(*refusals.unknown_host_key(keys, target.again)) from error
-        try:
-            keys.remember()
-        except OSError as problem:
-            if keys.strict is Strict.ASK:
-                reason = f"the host key could not be remembered: {problem}"
-                raise stages.error(reason) from problem
 
     async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Return the shared connection to the last host of a route."""

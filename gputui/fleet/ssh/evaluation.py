@@ -1,10 +1,9 @@
-"""Asks ssh what its configuration says of a host; asyncssh's parser where no ssh is installed.
+"""Asks ssh what its configuration says of a host.
 
 `ssh -G` takes some milliseconds, and as long as a `Match exec` of the user's or a DNS server
 takes (CanonicalizeHostname): it runs in a child, some at once, within its caller's bound.
 """
 
-import asyncio
 import os
 import pwd
 import re
@@ -55,9 +54,7 @@ class Evaluator:
     async def evaluate(self, destination: Destination) -> SshConfiguration:
         """Evaluate the configuration for a destination; raises ConfigurationError."""
         if not (ssh := shutil.which("ssh")):
-            from gputui.fleet.ssh.fallback import read
-
-            return await asyncio.to_thread(read, self._file, destination, self._here)
+            raise ConfigurationError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
         ended = await run([ssh, "-T", "-G", *destination.arguments(self._file)])
         if ended.status:
             said = "; ".join(ended.last_log_lines)
@@ -127,4 +124,4 @@ def this_machine() -> Here:
         user, home = entry.pw_name, entry.pw_dir
     except KeyError:
         user, home = os.environ.get("USER", str(uid)), os.environ.get("HOME", "/")
-    return Here(user, uid, home, socket.gethostname(), dict(os.environ))
+    return Here(user, uid, home, socket.gethostname(), dict(os.environ), os.path.isfile)

@@ -1,283 +1,338 @@
-"""Compare a server's key with the known ones, as OpenSSH does, and remember a new one.
+"""Decides whether to trust the key that a server shows, as OpenSSH's client does.
 
-A key is looked up under HostKeyAlias, else under HostName and the port; never under the address
-that the name resolved to. The answer is wanted in the middle of a handshake, where nothing can
-be waited for: what only a command or a person can say is asked afterwards, and the connection
-made again (`settle` in `connector.py`).
+The decision waits for nothing in the key exchange: that is finished with whatever key was shown,
+and before anything is sent to log in, `HostKeys.verify` looks the key up, runs the commands of
+the configuration and asks the user. Source: check_host_key in OpenSSH's sshconnect.c.
 """
 
+import asyncio
 import base64
-import contextlib
-import errno
-import os
-import secrets
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import logging
+import shlex
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 from pathlib import Path
 
 import asyncssh
+from asyncssh.public_key import SSHOpenSSHCertificate
 
-from gputui.fleet.ssh.configuration import SSH_PORT, HostKeyPolicy, SshConfiguration, Strict
-from gputui.fleet.ssh.known_hosts import Entry, Line, Marker, entries, hashed, known_name, parse
+from gputui.fleet.addresses import is_loopback
+from gputui.fleet.ssh import known_hosts, refusals
+from gputui.fleet.ssh.configuration import SSH_PORT, SshConfiguration, Strict, substitute
+from gputui.fleet.ssh.known_hosts import BOUND_S, Entry, Marker, find, known_name
+from gputui.fleet.stages import Question, Stages
+from gputui.process.child import ending, run
+
+logger = logging.getLogger(__name__)
 
 KRL_MAGIC = b"SSHKRL\n\0"
-CERTIFICATE = "-cert-v01@openssh.com"
+HOST_CERTIFICATE = 2
+"""The type of a host's certificate. Source: PROTOCOL.certkeys."""
 
 
-class KeyVerdict(Enum):
-    """The verdict on a key that a server showed."""
+class Verdict(Enum):
+    """What the known keys say of one that was shown."""
 
     KNOWN = auto()
     NEW = auto()
     CHANGED = auto()
     REVOKED = auto()
-    WEAK = auto()
-    """An RSA key of fewer bits than RequiredRSASize."""
-    UNCHECKED = auto()
-    """ssh-keygen must say first whether it is revoked."""
 
 
-@dataclass(slots=True)
-class HostKeys:
-    """One server's known keys, and the one that it offered."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a server showed: its key, and the certificate of it where it has one."""
 
-    policy: HostKeyPolicy
-    name: str
-    """The server as known_hosts writes it: `gpu-a`, `[gpu-a]:2222`."""
-    known: tuple[Entry, ...]
-    without_port: tuple[Entry, ...]
-    """What is known under the bare name: ssh takes a key from there for another port, too."""
-    revoked: frozenset[bytes] = frozenset()
-    """The keys of RevokedHostKeys."""
-    revocation_list: str = ""
-    """RevokedHostKeys where that is a binary list (KRL), which ssh-keygen is asked about."""
-    authorities: tuple[str, ...] = ()
-    """CASignatureAlgorithms; () allows all."""
-    shown: bytes = b""
-    """The key or certificate that the server showed, as it sent it."""
-    cleared: set[bytes] = field(default_factory=set)
-    """What the revocation list does not have."""
-    verdict: KeyVerdict | None = None
-    """What became of the key that the server showed."""
-    offered: asyncssh.SSHKey | None = None
-    """That key; the authority's where a certificate was shown."""
-    accepted: set[bytes] = field(default_factory=set)
-    """Keys that the user, or StrictHostKeyChecking, has accepted for this connection."""
-    overlooked: bool = False
-    """Whether StrictHostKeyChecking=no has taken a key that is not the known one."""
-    doubt: str = ""
-    """Why the certificate that the server showed first was not taken."""
-    authority_offered: bool = False
-    """Whether the server showed a certificate."""
-    without_certificates: bool = False
-    """Whether to ask for plain keys only: an unknown authority has signed this server's."""
+    blob: bytes
+    """As the server sent it."""
+    key: asyncssh.SSHKey
+    certificate: SSHOpenSSHCertificate | None = None
 
     @classmethod
-    def of(cls, configuration: SshConfiguration, more: Iterable[str] = ()) -> "HostKeys":
-        """Read the known keys from the files, and from `more` lines, such as KnownHostsCommand's.
-
-        Raises OSError where RevokedHostKeys cannot be read.
-        """
-        policy, alias = configuration.host_keys, configuration.host_keys.alias
-        host = configuration.hostname.lower()
-        name = alias or known_name(host, configuration.port)
-        lines = [*parse(more), *_lines((*policy.user_files, *policy.system_files))]
-        bare = () if alias or configuration.port == SSH_PORT else tuple(entries(lines, host))
-        data = Path(policy.revoked).read_bytes() if policy.revoked else b""
-        is_list = data.startswith(KRL_MAGIC)
-        return cls(
-            policy,
-            name,
-            tuple(entries(lines, name)),
-            bare,
-            frozenset() if is_list else _revoked(data),
-            policy.revoked if is_list else "",
-            configuration.algorithms.authorities,
-        )
+    def of(cls, blob: bytes) -> "Shown":
+        """Decode it; raises asyncssh.KeyImportError."""
+        line = f"{kind_of(blob)} {base64.b64encode(blob).decode()}"
+        if not kind_of(blob).endswith("-cert-v01@openssh.com"):
+            return cls(blob, asyncssh.import_public_key(line))
+        certificate = asyncssh.import_certificate(line)
+        assert isinstance(certificate, SSHOpenSSHCertificate)
+        return cls(blob, certificate.key, certificate)
 
     @property
-    def has_authority(self) -> bool:
-        """Whether a certificate of this server could be trusted, and is to be asked for."""
-        known = any(entry.marker is Marker.AUTHORITY for entry in self.known)
-        return known and not self.without_certificates
-
-    def preferred(self, algorithms: Iterable[str]) -> tuple[str, ...]:
-        """Return host-key algorithms in the order to ask for: kinds that are known come first.
-
-        Certificates are asked for only where an authority is known for this server.
-        """
-        kinds = {entry.kind for entry in self.known if entry.marker is Marker.TRUSTED}
-        certificates = self.has_authority
-        wanted = [name for name in algorithms if certificates or not name.endswith(CERTIFICATE)]
-        return tuple(sorted(wanted, key=lambda name: not _is_of(name, kinds)))
-
-    def judge(self, key: asyncssh.SSHKey) -> KeyVerdict:
-        """Return the verdict on a plain key, and keep both."""
-        self.offered, self.authority_offered, self.shown = key, False, key.public_data
-        self.verdict = self._judge(key.public_data)
-        return self.verdict
-
-    def judge_authority(self, key: asyncssh.SSHKey) -> KeyVerdict:
-        """Return the verdict on the authority that signed the certificate in `shown`."""
-        self.offered, self.authority_offered, blob = key, True, key.public_data
-        if self.authorities and (algorithm := self._signed_with(blob)) not in self.authorities:
-            self.verdict = KeyVerdict.NEW
-            self.doubt = (
-                f"its certificate is signed with {algorithm}, which CASignatureAlgorithms "
-                "does not allow"
-            )
-        elif self._is_unchecked():
-            self.verdict = KeyVerdict.UNCHECKED
-        elif self._is_revoked(blob):
-            self.verdict = KeyVerdict.REVOKED
-        elif (Marker.AUTHORITY, blob) in {(entry.marker, entry.blob) for entry in self.known}:
-            self.verdict = KeyVerdict.KNOWN
-        else:
-            self.verdict = KeyVerdict.NEW
-        return self.verdict
-
-    def _judge(self, blob: bytes) -> KeyVerdict:
-        if 0 < _rsa_bits(blob) < self.policy.required_rsa_bits:
-            return KeyVerdict.WEAK
-        if self._is_unchecked():
-            return KeyVerdict.UNCHECKED
-        if blob in self.accepted:
-            return KeyVerdict.KNOWN
-        if self._is_revoked(blob):
-            return KeyVerdict.REVOKED
-        known = [entry.blob for entry in self.known if entry.marker is Marker.TRUSTED]
-        if blob in known:
-            return KeyVerdict.KNOWN
-        if known or self.accepted:
-            return KeyVerdict.CHANGED
-        bare = [entry.blob for entry in self.without_port if entry.marker is Marker.TRUSTED]
-        return KeyVerdict.KNOWN if blob in bare else KeyVerdict.NEW
-
-    @property
-    def may_be_overlooked(self) -> bool:
-        """Whether StrictHostKeyChecking=no takes the offered key though it is not the known one.
-
-        That holds for a changed key and one marked @revoked; nothing overrides RevokedHostKeys.
-        """
-        marked = self.offered is not None and self.offered.public_data not in self.revoked
-        takes = self.verdict is KeyVerdict.CHANGED or (
-            self.verdict is KeyVerdict.REVOKED and marked
-        )
-        return self.policy.strict is Strict.NO and takes
-
-    def _signed_with(self, key: bytes) -> str:
-        """Return the algorithm of the signature, which in `shown` follows its authority's key."""
-        signature = self.shown.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
-        return signature[4 : 4 + int.from_bytes(signature[:4], "big")].decode("ascii", "replace")
-
-    def check(self, *, is_revoked: bool) -> None:
-        """Take note of what the revocation list says of what was shown."""
-        assert self.offered
-        if is_revoked:
-            self.revoked |= {self.offered.public_data}
-            self.verdict = KeyVerdict.REVOKED
-        else:
-            self.cleared.add(self.shown)
-
-    def _is_unchecked(self) -> bool:
-        return bool(self.revocation_list) and self.shown not in self.cleared
-
-    def _is_revoked(self, blob: bytes) -> bool:
-        marked = {entry.blob for entry in self.known if entry.marker is Marker.REVOKED}
-        return blob in self.revoked or blob in marked
-
-    def for_asyncssh(self, *_: object) -> tuple[list[asyncssh.SSHKey], ...]:
-        """Return known hosts as asyncssh wants them: none, so that it asks; and the revoked ones.
-
-        It alone sees the key inside a certificate.
-        """
-        marked = [entry for entry in self.known if entry.marker is Marker.REVOKED]
-        revoked = [_key(entry) for entry in marked] if self.has_authority else []
-        return [], [], revoked, [], [], [], []
-
-    def take(self, lines: Iterable[str]) -> bool:
-        """Add lines of KnownHostsCommand; returns whether they have the offered key."""
-        assert self.offered
-        self.known = (*self.known, *entries(parse(lines), self.name))
-        return self._judge(self.offered.public_data) is KeyVerdict.KNOWN
-
-    def accept(self) -> None:
-        """Take the offered key as known for this connection."""
-        assert self.offered
-        self.accepted.add(self.offered.public_data)
-
-    def remember(self) -> None:
-        """Write the offered key into the first user file, as ssh does; raises OSError."""
-        assert self.offered
-        if not self.policy.user_files:
-            return
-        path = Path(self.policy.user_files[0])
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        key = self.offered.export_public_key().decode().split()[:2]
-        name = hashed(self.name, secrets.token_bytes(20)) if self.policy.hash_names else self.name
-        line = " ".join((name, *key)) + "\n"
-        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "rb+") as file:
-            size = file.seek(0, os.SEEK_END)
-            if size and os.pread(handle, 1, size - 1) != b"\n":
-                line = "\n" + line
-            if os.write(handle, line.encode()) < len(line):
-                os.ftruncate(handle, size)  # half a key would be another key
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def fingerprint(self) -> str:
-        """Return the offered key's kind and fingerprint: `ED25519 SHA256:…`."""
-        assert self.offered
-        kind = self.offered.get_algorithm().removeprefix("ssh-").removeprefix("ecdsa-sha2-")
-        return f"{kind.upper()} {self.offered.get_fingerprint()}"
+        """The key's kind and fingerprint: `ED25519 SHA256:…`."""
+        kind = self.key.get_algorithm().removeprefix("ssh-").removeprefix("ecdsa-sha2-")
+        return f"{kind.upper()} {self.key.get_fingerprint()}"
 
     @property
-    def strict(self) -> Strict:
-        """The policy for an unknown key."""
-        return self.policy.strict
+    def line(self) -> str:
+        """The key as known_hosts has it, without a name."""
+        return " ".join(self.key.export_public_key().decode().split()[:2])
 
 
-def _key(entry: Entry) -> asyncssh.SSHKey:
-    return asyncssh.import_public_key(f"{entry.kind} {base64.b64encode(entry.blob).decode()}")
+def judge(
+    known: Iterable[Entry], key: asyncssh.SSHKey, authority: asyncssh.SSHKey | None = None
+) -> Verdict:
+    """Return what known keys say of a plain key, or of one that an authority has certified."""
+    known = list(known)
+    shown = {each.public_data for each in (key, authority) if each}
+    if any(entry.marker is Marker.REVOKED and entry.blob in shown for entry in known):
+        return Verdict.REVOKED
+    marker = Marker.AUTHORITY if authority else Marker.TRUSTED
+    blobs = [entry.blob for entry in known if entry.marker is marker]
+    if (authority or key).public_data in blobs:
+        return Verdict.KNOWN
+    return Verdict.CHANGED if blobs and not authority else Verdict.NEW
 
 
-def _is_of(algorithm: str, kinds: Iterable[str]) -> bool:
-    """Return whether a host-key algorithm is one for keys of these kinds.
+def preferred(known: Iterable[Entry], algorithms: Sequence[str]) -> Sequence[str]:
+    """Return host-key algorithms in the order to ask for: kinds that are known come first.
 
-    >>> _is_of("rsa-sha2-512", ["ssh-rsa"]), _is_of("ssh-ed25519", ["ssh-rsa"])
-    (True, False)
+    Source: order_hostkeyalgs in sshconnect2.c.
+
+    >>> known = [Entry(Marker.TRUSTED, "ssh-rsa", b"")]
+    >>> preferred(known, ["ssh-ed25519-cert-v01@openssh.com", "ssh-ed25519", "rsa-sha2-512"])
+    ['rsa-sha2-512', 'ssh-ed25519-cert-v01@openssh.com', 'ssh-ed25519']
     """
-    return algorithm in kinds or (algorithm.startswith("rsa-") and "ssh-rsa" in kinds)
+    known = list(known)
+    kinds = {entry.kind for entry in known if entry.marker is Marker.TRUSTED}
+    authority = any(entry.marker is Marker.AUTHORITY for entry in known)
+    if not algorithms or _plain(algorithms[0]) in kinds:
+        return algorithms
+
+    def comes_last(name: str) -> bool:
+        return _plain(name) not in kinds and not (authority and "-cert-" in name)
+
+    return sorted(algorithms, key=comes_last)
 
 
-def _revoked(data: bytes) -> frozenset[bytes]:
-    """Return the keys of a RevokedHostKeys file with a public key on each line."""
-    lines = data.decode("utf-8", "replace").splitlines()
-    return frozenset(entry.blob for entry in entries(parse(f"* {line}" for line in lines), "x"))
+class HostKeys:
+    """The known keys of one server, looked up under HostKeyAlias, else HostName and the port."""
+
+    def __init__(
+        self, configuration: SshConfiguration, stages: Stages, again: tuple[str, ...]
+    ) -> None:
+        self.policy = configuration.host_keys
+        self._configuration = configuration
+        self._stages = stages
+        self._again = again
+        self._host = configuration.hostname.lower()
+        self.name = self.policy.alias or known_name(self._host, configuration.port)
+        self._found: dict[str, list[Entry]] = {}
+        """What the files have, by name."""
+
+    async def algorithms(self) -> Sequence[str]:
+        """Return the host-key algorithms to ask for, best first."""
+        known = await self._known(self.name, "ORDER")
+        return preferred(known, self._configuration.algorithms.host_keys)
+
+    async def verify(self, shown: Shown, address: str) -> bool:
+        """Return whether a password may be sent to the server; raises HostError.
+
+        `address` is where a direct connection leads, "" through others.
+        """
+        policy, doubt = self.policy, ""
+        if policy.not_for_localhost and not policy.alias and is_loopback(address):
+            return True
+        if await self._is_listed_as_revoked(shown):
+            raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
+        if 0 < _rsa_bits(shown.key.public_data) < policy.required_rsa_bits:
+            raise self._stages.error(*refusals.weak_host_key(self.name, policy.required_rsa_bits))
+        known = await self._known(self.name, "HOSTNAME", shown)
+        if shown.certificate:
+            verdict = judge(known, shown.key, shown.certificate.signing_key)
+            if verdict is Verdict.KNOWN and not (doubt := self._doubt(shown)):
+                return True
+            if verdict is Verdict.REVOKED:
+                return self._overlook(shown, verdict)
+            if verdict is Verdict.NEW and await self._is_known_without_port(shown):
+                return True
+        verdict = judge(known, shown.key)
+        if verdict in (Verdict.CHANGED, Verdict.REVOKED):
+            return self._overlook(shown, verdict)
+        by_address = await self._by_address(shown, address)
+        names = [self._with_port(address)] if by_address is Verdict.NEW else []
+        if verdict is Verdict.KNOWN:
+            self._remember(shown, names)
+        elif not await self._is_known_without_port(shown):
+            await self._accept(shown, doubt)
+            self._remember(shown, [self.name, *names])
+        if by_address is Verdict.CHANGED:
+            await self._accept_address(shown, address)
+        return True
+
+    async def _known(self, name: str, why: str, shown: Shown | None = None) -> list[Entry]:
+        """Return what the files and KnownHostsCommand have for a name; raises HostError."""
+        files = (*self.policy.user_files, *self.policy.system_files)
+        try:
+            if name not in self._found:
+                self._found[name] = await find(files, name)
+            if not self.policy.command:
+                return self._found[name]
+            with tempfile.NamedTemporaryFile("w") as file:
+                file.write(await self._by_command(name, why, shown))
+                file.flush()
+                return [*self._found[name], *await find([file.name], name)]
+        except (OSError, ValueError) as error:
+            raise self._stages.error(*refusals.configuration(error)) from error
+
+    async def _by_command(self, name: str, why: str, shown: Shown | None) -> str:
+        """Return the output of KnownHostsCommand; raises ValueError. Source: ssh_config(5)."""
+        key = shown.key if shown else None
+        tokens = {
+            **self.policy.tokens,
+            "f": key.get_fingerprint() if key else "NONE",
+            "H": name,
+            "I": why,
+            "K": base64.b64encode(shown.blob).decode() if shown else "NONE",
+            "t": kind_of(shown.blob) if shown else "NONE",
+        }
+        words = [substitute(word, tokens) for word in shlex.split(self.policy.command)]
+        try:
+            ended = await run(words, BOUND_S)
+        except OSError as error:
+            raise ValueError(f"KnownHostsCommand {words[0]}: {error.strerror}") from error
+        if ended.status:
+            raise ValueError(f"KnownHostsCommand {words[0]} {ending(ended.status)}")
+        if ended.status is None:
+            raise ValueError(f"KnownHostsCommand {words[0]} took more than {BOUND_S:g} s")
+        return ended.output
+
+    async def _is_listed_as_revoked(self, shown: Shown) -> bool:
+        """Return whether RevokedHostKeys has what was shown; raises HostError."""
+        if not (path := self.policy.revoked):
+            return False
+        try:
+            data = await asyncio.to_thread(Path(path).read_bytes)
+            if data.startswith(KRL_MAGIC):
+                return await _is_in_krl(path, shown)
+        except (OSError, ValueError) as error:
+            problem = ValueError(f"RevokedHostKeys {path}: {error}")
+            raise self._stages.error(*refusals.configuration(problem)) from error
+        signers = [shown.certificate.signing_key] if shown.certificate else []
+        keys = {base64.b64encode(each.public_data) for each in (shown.key, *signers)}
+        lines = [line.split() for line in data.splitlines() if not line.startswith(b"#")]
+        return any(keys.intersection(words) for words in lines)
+
+    def _doubt(self, shown: Shown) -> str:
+        """Return why a certificate is not valid; "" for one that is."""
+        assert shown.certificate
+        allowed, used = self._configuration.algorithms.authorities, signed_with(shown)
+        if allowed and used not in allowed:
+            return f"its certificate is signed with {used}, which CASignatureAlgorithms forbids"
+        try:
+            shown.certificate.validate(HOST_CERTIFICATE, self.policy.alias or self._host)
+        except ValueError as error:
+            return f"its certificate is not valid: {error}"
+        return ""
+
+    async def _is_known_without_port(self, shown: Shown) -> bool:
+        """Return whether the bare name has the key: ssh takes it from there for any port."""
+        if self.policy.alias or self._configuration.port == SSH_PORT:
+            return False
+        known = await self._known(self._host, "HOSTNAME", shown)
+        signer = shown.certificate.signing_key if shown.certificate else None
+        certified = signer and judge(known, shown.key, signer) is Verdict.KNOWN
+        if certified and not self._doubt(shown):
+            return True
+        return judge(known, shown.key) is Verdict.KNOWN
+
+    async def _by_address(self, shown: Shown, address: str) -> Verdict:
+        """Return what CheckHostIP finds: KNOWN where it is off."""
+        if not self.policy.check_address or address in ("", self._host) or is_loopback(address):
+            return Verdict.KNOWN
+        return judge(await self._known(self._with_port(address), "ADDRESS", shown), shown.key)
+
+    def _with_port(self, host: str) -> str:
+        return known_name(host, self._configuration.port)
+
+    def _overlook(self, shown: Shown, verdict: Verdict) -> bool:
+        """Refuse a changed or revoked key; StrictHostKeyChecking=no takes it without passwords."""
+        if self.policy.strict is Strict.NO:
+            return False
+        if verdict is Verdict.REVOKED:
+            raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
+        files = (self.policy.user_files, self.policy.system_files)
+        raise self._stages.error(*refusals.changed_host_key(self.name, shown.fingerprint, *files))
+
+    async def _accept(self, shown: Shown, doubt: str) -> None:
+        """Accept an unknown key as StrictHostKeyChecking says; raises HostError."""
+        strict, files = self.policy.strict, self.policy.user_files
+        accepted = bool(files) and strict in (Strict.NO, Strict.ACCEPT_NEW)
+        if files and strict is Strict.ASK:
+            question = refusals.host_key_question(self.name, shown.fingerprint, files[0], doubt)
+            accepted = await self._ask(question)
+        if not accepted:
+            raise self._stages.error(
+                *refusals.unknown_host_key(self.name, shown.fingerprint, doubt, self._again)
+            )
+
+    async def _accept_address(self, shown: Shown, address: str) -> None:
+        """Accept a key that is not the one known for its address; raises HostError."""
+        strict = self.policy.strict
+        reason, hint = refusals.other_key_of_address(self.name, self._with_port(address))
+        if strict is Strict.ASK and await self._ask(f"{reason}. Connect nevertheless?"):
+            return
+        if strict is not Strict.NO:
+            raise self._stages.error(reason, hint)
+
+    async def _ask(self, text: str) -> bool:
+        if not self._configuration.authentication.prompts:
+            return False
+        answer = await self._stages.ask(Question("host-key", text, False))
+        return (answer or "").strip().lower() in ("yes", "y")
+
+    def _remember(self, shown: Shown, names: Sequence[str]) -> None:
+        """Write a key down, for these names; ssh, too, goes on where it cannot."""
+        if not names or not self.policy.user_files:
+            return
+        path = self.policy.user_files[0]
+        try:
+            known_hosts.remember(path, names, shown.line, hash_names=self.policy.hash_names)
+        except OSError as error:
+            logger.warning("the host key of %s is not remembered: %s: %s", self.name, path, error)
+
+
+async def _is_in_krl(path: str, shown: Shown) -> bool:
+    """Return whether a revocation list (KRL) has a key or certificate; raises ValueError."""
+    with tempfile.NamedTemporaryFile("w", suffix=".pub") as key:
+        key.write(f"{kind_of(shown.blob)} {base64.b64encode(shown.blob).decode()}\n")
+        key.flush()
+        ended = await run(["ssh-keygen", "-Q", "-f", path, key.name], BOUND_S)
+    if ended.status not in (0, 1):
+        raise ValueError("; ".join(ended.last_log_lines) or f"took more than {BOUND_S:g} s")
+    return ended.status == 1
+
+
+def signed_with(shown: Shown) -> str:
+    """Return the algorithm of a certificate's signature, which follows its authority's key."""
+    assert shown.certificate
+    key = shown.certificate.signing_key.public_data
+    signature = shown.blob.rpartition(len(key).to_bytes(4, "big") + key)[2][4:]
+    return kind_of(signature)
+
+
+def kind_of(blob: bytes) -> str:
+    """Return the type of a key, a certificate or a signature as SSH sends it."""
+    return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace")
+
+
+def _plain(algorithm: str) -> str:
+    """Return the kind of key that a host-key algorithm is for.
+
+    >>> _plain("rsa-sha2-512-cert-v01@openssh.com"), _plain("ssh-ed25519")
+    ('ssh-rsa', 'ssh-ed25519')
+    """
+    name = algorithm.replace("-cert-v01@openssh.com", "")
+    return "ssh-rsa" if name.startswith("rsa-") else name
 
 
 def _rsa_bits(blob: bytes) -> int:
     """Return the size of an RSA key as SSH sends it; 0 for another kind. Source: RFC 4253, 6.6."""
-    parts = []
-    while len(blob) >= 4:
-        end = 4 + int.from_bytes(blob[:4], "big")
-        parts.append(blob[4:end])
-        blob = blob[end:]
-    if len(parts) < 3 or parts[0] != b"ssh-rsa":
+    if kind_of(blob) != "ssh-rsa":
         return 0
-    return int.from_bytes(parts[2], "big").bit_length()
-
-
-def _lines(paths: Iterable[str]) -> Iterator[Line]:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            status = Path(path).stat()
-            yield from _read(path, status.st_ino, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=8)
-def _read(path: str, *_state: int) -> tuple[Line, ...]:
-    """Return the lines of a file, which all hosts of a fleet have in common."""
-    return parse(Path(path).read_text(encoding="utf-8", errors="replace").splitlines())
+    exponent = 4 + len("ssh-rsa")
+    modulus = exponent + 4 + int.from_bytes(blob[exponent : exponent + 4], "big")
+    return int.from_bytes(blob[modulus + 4 :], "big").bit_length()

@@ -1,12 +1,19 @@
-"""The lines of known_hosts files, and which keys they have for a server. Source: sshd(8). Pure."""
+"""Keys of servers in known_hosts files, as `ssh-keygen -F` finds them, and a new line for one."""
 
 import base64
+import errno
 import hashlib
 import hmac
-import re
+import os
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+
+from gputui.process.child import run
+
+BOUND_S = 10.0
 
 
 class Marker(StrEnum):
@@ -28,45 +35,37 @@ class Entry:
     """The public key as SSH sends it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line, taken apart: all hosts of a fleet are looked up in the same ones."""
+async def find(paths: Iterable[str], name: str) -> list[Entry]:
+    """Return what files have for a server, by its name as `known_name` writes it.
 
-    marker: Marker
-    patterns: str
-    """Which servers it is about."""
-    kind: str
-    encoded: str
+    Files that are not there are passed over, as by ssh. Raises ValueError or OSError where
+    ssh-keygen fails: then a key must not count as unknown.
+    """
+    found: list[Entry] = []
+    for path in paths:
+        if Path(path).is_file() and os.access(path, os.R_OK):
+            ended = await run(["ssh-keygen", "-F", name, "-f", path], BOUND_S)
+            if ended.status not in (0, 1):
+                said = "; ".join(ended.last_log_lines) or f"took more than {BOUND_S:g} s"
+                raise ValueError(f"ssh-keygen -F {name} -f {path}: {said}")
+            found += entries(ended.output)
+    return found
 
 
-def parse(lines: Iterable[str]) -> tuple[Line, ...]:
-    """Return the lines that can be read; others are passed over, as ssh does."""
-    found = []
-    for line in lines:
+def entries(output: str) -> Iterator[Entry]:
+    """Yield the keys of known_hosts lines; those that cannot be read are passed over, as by ssh.
+
+    >>> [entry.marker.name for entry in entries("# Host a found: line 1\\n@revoked * ssh-x QUJD")]
+    ['REVOKED']
+    """
+    for line in output.splitlines():
         words = line.split()
-        marker = Marker.TRUSTED
-        if words and words[0].startswith("@"):
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) >= 3 and not line.startswith("#") and marker in list(Marker):
             try:
-                marker = Marker(words.pop(0))
+                yield Entry(Marker(marker), words[1], base64.b64decode(words[2], validate=True))
             except ValueError:
                 continue
-        if len(words) >= 3 and not words[0].startswith("#"):
-            found.append(Line(marker, *words[:3]))
-    return tuple(found)
-
-
-def entries(lines: Iterable[Line], name: str) -> Iterator[Entry]:
-    """Yield what lines have for a server, by its name as `known_name` writes it.
-
-    >>> key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"
-    >>> lines = parse([f"gpu-*,!gpu-c {key}", f"@revoked * {key}", "@unknown * x y"])
-    >>> [entry.marker for entry in entries(lines, "gpu-a")]
-    [<Marker.TRUSTED: ''>, <Marker.REVOKED: '@revoked'>]
-    """
-    name = name.lower()
-    for line in lines:
-        if _is_about(line.patterns, name) and (blob := _decoded(line.encoded)):
-            yield Entry(line.marker, line.kind, blob)
 
 
 def known_name(host: str, port: int) -> str:
@@ -79,40 +78,22 @@ def known_name(host: str, port: int) -> str:
 
 
 def hashed(name: str, salt: bytes) -> str:
-    """Return a name as HashKnownHosts writes it.
-
-    >>> _is_about(hashed("gpu-a", b"salt"), "gpu-a"), _is_about(hashed("gpu-a", b"salt"), "gpu-b")
-    (True, False)
-    """
+    """Return a name as HashKnownHosts writes it."""
     digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
     return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
 
 
-def _is_about(patterns: str, name: str) -> bool:
-    """Return whether the first field of a line means a server."""
-    if patterns.startswith("|"):
-        salt = _decoded(patterns.split("|")[2]) if patterns.count("|") == 3 else b""
-        return bool(salt) and hashed(name, salt) == patterns
-    if not any(each in patterns for each in "*?!"):
-        return name in patterns.lower().split(",")
-    found = False
-    for pattern in patterns.lower().split(","):
-        if _matches(pattern.removeprefix("!"), name):
-            if pattern.startswith("!"):
-                return False
-            found = True
-    return found
-
-
-def _matches(pattern: str, name: str) -> bool:
-    if "*" not in pattern and "?" not in pattern:
-        return pattern == name
-    parts = (".*" if part == "*" else "." if part == "?" else re.escape(part) for part in pattern)
-    return re.fullmatch("".join(parts), name) is not None
-
-
-def _decoded(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError:
-        return b""
+def remember(path: str, names: Iterable[str], key: str, *, hash_names: bool) -> None:
+    """Add a server's key to a file, as ssh does; raises OSError, and leaves no half a line."""
+    if Path(path).parent == Path("~/.ssh").expanduser():
+        Path(path).parent.mkdir(mode=0o700, exist_ok=True)
+    listed = [hashed(name, secrets.token_bytes(20)) for name in names] if hash_names else None
+    lines = "".join(f"{each} {key}\n" for each in listed or [",".join(names)])
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            lines = "\n" + lines
+        if os.write(handle, lines.encode()) < len(lines):
+            os.ftruncate(handle, size)  # half a key would be another key
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

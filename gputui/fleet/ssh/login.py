@@ -1,14 +1,19 @@
 """The client's side of one handshake: which host key is taken, which keys and passwords offered."""
 
+import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import asyncssh
 
+from gputui.errors import HostError
 from gputui.fleet.ssh.configuration import Authentication
-from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
+from gputui.fleet.ssh.host_keys import Shown
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.stages import Question, Stages
+
+Verify = Callable[[Shown, str], Awaitable[bool]]
+"""`HostKeys.verify`."""
 
 
 class Login(asyncssh.SSHClient):
@@ -18,15 +23,24 @@ class Login(asyncssh.SSHClient):
         self,
         name: str,
         how: Authentication,
-        keys: HostKeys,
+        verify: Verify,
         identities: Identities,
         stages: Stages,
     ) -> None:
         self.name = name
         """`user@host`, for questions."""
-        self.keys = keys
-        self.passwords = not keys.overlooked
-        """Whether a password may be sent: never to a host whose key has changed."""
+        self.shown: Shown | None = None
+        """What the server showed in the key exchange."""
+        self.refused: HostError | None = None
+        """Why its host key is not trusted."""
+        self.is_trusted = False
+        """Whether its host key is; before that nothing is sent to log in."""
+        self.address = ""
+        """Where a direct connection leads; "" through others."""
+        self.turn = contextlib.AsyncExitStack()
+        """What to give back after the key exchange: a person may be asked then."""
+        self._passwords = False
+        self._verify = verify
         self._how = how
         self._identities = identities
         self._stages = stages
@@ -36,6 +50,7 @@ class Login(asyncssh.SSHClient):
         self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
         self._offered = False
         self._connection: asyncssh.SSHClientConnection | None = None
+        self._verifying: asyncio.Task[None] | None = None
 
     @property
     def heard_version(self) -> bool:
@@ -44,34 +59,43 @@ class Login(asyncssh.SSHClient):
         return connection is not None and bool(connection.get_extra_info("server_version"))
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
-        """Keep the connection, and what the server will show.
+        """Have the host key checked between the key exchange and the login.
 
-        asyncssh 2.24 says of a certificate only who signed it.
+        asyncssh 2.24 asks about host keys where nothing can be awaited.
         """
         self._connection = conn
-        validate = conn.validate_server_host_key
+        self._begin = conn.try_next_auth
+        conn.validate_server_host_key = self._exchanged  # type: ignore[method-assign]
+        conn.try_next_auth = self._try_next_auth  # type: ignore[method-assign]
 
-        def shown(data: bytes) -> asyncssh.SSHKey:
-            self.keys.shown = data
-            return validate(data)
-
-        conn.validate_server_host_key = shown  # type: ignore[method-assign, assignment]
-
-    def validate_host_public_key(
-        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
-    ) -> bool:
-        """Return whether a plain host key is known."""
+    def _exchanged(self, key_data: bytes) -> asyncssh.SSHKey:
+        """Return the key that must have signed a key exchange, the same in all of them."""
         self._stages.progress()
-        return self.keys.judge(key) is KeyVerdict.KNOWN
+        if self.shown is None:
+            self.shown = Shown.of(key_data)
+        if self.shown.blob != key_data:
+            raise asyncssh.HostKeyNotVerifiable("the server has another host key now")
+        return self.shown.key
 
-    def validate_host_ca_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
-        """Return whether the authority that signed a host's certificate is known."""
-        self._stages.progress()
-        return self.keys.judge_authority(key) is KeyVerdict.KNOWN
+    def _try_next_auth(self, *, next_method: bool = False) -> None:
+        """Log in once the host key is trusted."""
+        if self.is_trusted:
+            self._begin(next_method=next_method)
+        elif self._connection:
+            self._verifying = self._connection.create_task(self._begin_when_trusted())
 
-    def begin_auth(self, username: str) -> None:
-        """Take note that the key exchange is over."""
+    async def _begin_when_trusted(self) -> None:
+        assert self.shown
         self._stages.progress()
+        await self.turn.aclose()
+        try:
+            self._passwords = await self._verify(self.shown, self.address)
+        except HostError as error:
+            self.refused = error
+            raise asyncssh.HostKeyNotVerifiable(error.reason) from error
+        self.is_trusted = True
+        self._stages.progress()
+        self._begin()
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
         """Return all keys the first time it is called."""
@@ -88,7 +112,7 @@ class Login(asyncssh.SSHClient):
     async def kbdint_auth_requested(self) -> str | None:
         """Accept keyboard-interactive questions."""
         self._stages.progress()
-        return "" if self.passwords and self._how.prompts else None
+        return "" if self._passwords and self._how.prompts else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
@@ -104,6 +128,8 @@ class Login(asyncssh.SSHClient):
 
     async def close(self) -> None:
         """Close the connection to ssh-agent."""
+        if self._verifying:
+            self._verifying.cancel()
         if self._agent:
             self._agent.close()
             with contextlib.suppress(OSError):
@@ -112,7 +138,7 @@ class Login(asyncssh.SSHClient):
     async def _password(self, text: str, *, secret: bool = True) -> str | None:
         self._stages.progress()
         self._tries += 1
-        if not self.passwords or self._tries > self._how.prompts:
+        if not self._passwords or self._tries > self._how.prompts:
             return None
         again = "Wrong. " if text in self._answered else ""
         self._answered.add(text)

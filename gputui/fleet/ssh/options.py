@@ -11,9 +11,7 @@ from asyncssh.mac import get_mac_algs
 from asyncssh.public_key import get_certificate_algs, get_public_key_algs
 
 from gputui.fleet.ssh.configuration import Algorithms, SshConfiguration
-from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.login import Login
-from gputui.fleet.ssh.sockets import is_loopback
 
 GCM = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
 BY_DEFAULT = frozenset(
@@ -23,14 +21,16 @@ BY_DEFAULT = frozenset(
 
 
 def options_for(
-    configuration: SshConfiguration, login: Login, sock: socket.socket | None
+    configuration: SshConfiguration,
+    login: Login,
+    host_keys: Sequence[str],
+    sock: socket.socket | None,
 ) -> dict[str, Any]:
     """Return asyncssh's options, all of them, so that it reads nothing by itself.
 
     Raises ValueError, by name, where no allowed algorithm is available.
     """
-    how, keys = configuration.authentication, login.keys
-    trusted = keys.policy.not_for_localhost and not keys.policy.alias and is_loopback(sock)
+    how = configuration.authentication
     return {
         "config": None,
         "host": configuration.hostname,
@@ -38,8 +38,7 @@ def options_for(
         "sock": sock,
         "client_factory": lambda: login,
         "username": configuration.user,
-        "known_hosts": None if trusted else keys.for_asyncssh,
-        "host_key_alias": keys.policy.alias or configuration.hostname,
+        "known_hosts": lambda *_: ([], [], [], [], [], [], []),
         "client_keys": None,
         "public_key_auth": how.public_key,
         "password_auth": how.password,
@@ -54,11 +53,11 @@ def options_for(
         "compression_algs": ["none"],
         "login_timeout": 0,
         "connect_timeout": None,
-        **_algorithms(configuration.algorithms, keys),
+        **_algorithms(configuration.algorithms, host_keys),
     }
 
 
-def _algorithms(allowed: Algorithms, keys: HostKeys) -> dict[str, Sequence[str]]:
+def _algorithms(allowed: Algorithms, host_keys: Sequence[str]) -> dict[str, Sequence[str]]:
     """Return asyncssh's options; raises ValueError, by name, where no allowed one is available."""
     chosen = {
         "kex_algs": _had("KexAlgorithms", allowed.kex, _names(get_kex_algs)),
@@ -66,7 +65,7 @@ def _algorithms(allowed: Algorithms, keys: HostKeys) -> dict[str, Sequence[str]]
         "mac_algs": _had("MACs", allowed.macs, _names(get_mac_algs)),
         "server_host_key_algs": _had(
             "HostKeyAlgorithms",
-            keys.preferred(allowed.host_keys),
+            host_keys,
             _names(get_public_key_algs) | _names(get_certificate_algs),
         ),
         "signature_algs": _had(

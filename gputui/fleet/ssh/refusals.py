@@ -12,7 +12,6 @@ import asyncssh
 
 from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.evaluation import this_machine
-from gputui.fleet.ssh.host_keys import HostKeys, KeyVerdict
 
 Words = tuple[str, str]
 """(reason, hint)"""
@@ -33,7 +32,7 @@ def was_dropped(error: Exception) -> bool:
     return isinstance(error, ConnectionResetError | BrokenPipeError | asyncssh.ConnectionLost)
 
 
-def configuration(error: Exception, config: str | None) -> Words:
+def configuration(error: Exception, config: str | None = None) -> Words:
     """Explain a mistake in an SSH configuration, or in a key that it names."""
     return f"{config or 'the SSH configuration'}: {error}", "correct it: `ssh -G HOST` shows"
 
@@ -114,50 +113,59 @@ def key_exchange(where: str, said: str) -> Words:
     )
 
 
-def host_key_question(keys: HostKeys) -> str:
+def host_key_question(name: str, fingerprint: str, file: str, doubt: str) -> str:
     """Return the question about an unknown host key."""
-    file = f", and write it to {keys.policy.user_files[0]}" if keys.policy.user_files else ""
-    doubt = f" ({keys.doubt})" if keys.doubt else ""
+    doubt = f" ({doubt})" if doubt else ""
     return (
-        f"The host key of {keys.name} is not known{doubt}. Its fingerprint is "
-        f"{keys.fingerprint()}. "
-        f"Trust it{file}?"
+        f"The host key of {name} is not known{doubt}. Its fingerprint is {fingerprint}. "
+        f"Trust it, and write it to {file}?"
     )
 
 
-def unknown_host_key(keys: HostKeys, again: tuple[str, ...]) -> Words:
+def unknown_host_key(name: str, fingerprint: str, doubt: str, again: tuple[str, ...]) -> Words:
     """Return the refusal of a key that was not accepted."""
-    known = f"the host key of {keys.name} is not known: {keys.fingerprint()}"
+    known = f"the host key of {name} is not known: {fingerprint}"
     command = shlex.join(("ssh", "-o", "StrictHostKeyChecking=accept-new", *again, "true"))
     return (
-        "; ".join(filter(None, (known, keys.doubt))),
+        "; ".join(filter(None, (known, doubt))),
         f"if that is its fingerprint, accept it: {command}",
     )
 
 
-def invalid_host_key(keys: HostKeys, error: asyncssh.Error) -> Words:
-    """Return the refusal of a certificate that is not valid, or of a key that cannot be read."""
-    return f"the host key of {keys.name} is not valid: {_plain(error.reason)}", ""
+def revoked_host_key(name: str, fingerprint: str) -> Words:
+    """Return the refusal of a revoked key."""
+    return f"the host key of {name} is revoked: {fingerprint}", ""
 
 
-def refused_host_key(keys: HostKeys) -> Words:
-    """Return the refusal of a key that is revoked, too short, or not the one that is known."""
-    if keys.verdict is KeyVerdict.REVOKED:
-        return f"the host key of {keys.name} is revoked: {keys.fingerprint()}", ""
-    if keys.verdict is KeyVerdict.WEAK:
-        least = keys.policy.required_rsa_bits
-        return (
-            f"the host key of {keys.name} is an RSA key of fewer than {least} bits",
-            "give the host a longer key; or set RequiredRSASize in ~/.ssh/config",
-        )
-    paths = (*keys.policy.user_files, *keys.policy.system_files)
-    files = " or ".join(path for path in paths if Path(path).exists()) or "KnownHostsCommand"
-    file = keys.policy.user_files[:1] or ("~/.ssh/known_hosts",)
-    forget = shlex.join(("ssh-keygen", "-R", keys.name, "-f", *file))
+def weak_host_key(name: str, least_bits: int) -> Words:
+    """Return the refusal of an RSA key that is too short."""
     return (
-        f"the host key of {keys.name} has changed: it is now {keys.fingerprint()}, and {files} has "
+        f"the host key of {name} is an RSA key of fewer than {least_bits} bits",
+        "give the host a longer key; or set RequiredRSASize in ~/.ssh/config",
+    )
+
+
+def changed_host_key(
+    name: str, fingerprint: str, user_files: Sequence[str], system_files: Sequence[str]
+) -> Words:
+    """Return the refusal of a key that is not the one that is known."""
+    paths = (*user_files, *system_files)
+    files = " or ".join(path for path in paths if Path(path).exists()) or "KnownHostsCommand"
+    forget = shlex.join(
+        ("ssh-keygen", "-R", name, "-f", *(user_files[:1] or ("~/.ssh/known_hosts",)))
+    )
+    return (
+        f"the host key of {name} has changed: it is now {fingerprint}, and {files} has "
         "another; this may be another machine that pretends to be it",
         f"if the host was installed again, forget its old key: {forget}",
+    )
+
+
+def other_key_of_address(name: str, address: str) -> Words:
+    """Return what CheckHostIP found: the address is known with another key than the name."""
+    return (
+        f"the host key of {name} is not the one on record for its address {address}",
+        f"if the address has changed hands, forget it: ssh-keygen -R {shlex.quote(address)}",
     )
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ipaddress
 import os
 import signal
 import socket
@@ -42,13 +41,6 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     if not isinstance(winner, socket.socket):
         raise next((each for each in reversed(problems) if each), OSError("no address"))
     return winner
-
-
-def is_loopback(sock: socket.socket | None) -> bool:
-    """Return whether a socket is connected to this machine's loopback."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return False
-    return ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback
 
 
 def _numeric(name: str, port: int, family: int) -> list[AddressInfo]:

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from gputui.fleet.ssh.connector import Connector
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host, parse_hosts
 from tests.fleet.oracle.rows import ROWS, Row
-from tests.fleet.oracle.world import World, environment
+from tests.fleet.oracle.world import OUTSIDE, World, environment
 
 COMMAND = 'echo "$USER $SSH_CONNECTION"; echo "$LC_THIS$LC_THAT"; cat "$SSH_USER_AUTH"'
 BOUND_S = 15
@@ -43,7 +44,7 @@ SAID_BY_GPUTUI = {
     "revoked": "revoked|RevokedHostKeys",
     "weak": "fewer than",
     "algorithms": "shares no SSH algorithm|allows only",
-    "unknown": "is not known|KnownHostsCommand",
+    "unknown": "is not known|on record for its address|KnownHostsCommand",
     "login": "refused the login",
     "unresolved": "does not resolve",
     "refused": "refuses the connection",
@@ -142,6 +143,8 @@ async def _with_gputui(world: World, row: Row, host: Host) -> Outcome:
             problem = error.reason
         except TimeoutError:
             return Outcome("no end")
+        except Exception:
+            return Outcome("defect", words=traceback.format_exc())
         finally:
             await connector.close()
     return _outcome(world, output, problem, SAID_BY_GPUTUI, tuple(asked))
@@ -158,7 +161,7 @@ def _outcome(
         result = next((why for why, words in said.items() if re.search(words, problem)), "other")
         return Outcome(result, "", asked, remembered, problem)
     user, client, _, address, port = who
-    origin = "" if client in ("127.0.0.1", "::1") else f" from {client}"
+    origin = "" if client in ("127.0.0.1", "::1", OUTSIDE) else f" from {client}"
     how = next((line for line in lines[2:] if line), "")
     key = world.key_name(how) if how.startswith("publickey") else how.split()[0]
     return Outcome(f"{user}@{address}:{port} {key}{origin}", lines[1], asked, remembered, problem)

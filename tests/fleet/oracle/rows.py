@@ -402,6 +402,169 @@ ROWS = (
         known="",
     ),
     Row("a line that cannot be read", ALICE, known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
+    # The keys of addresses
+    *(
+        Row(
+            f"CheckHostIP, another key of the address, {strict}, {name}, {answer}",
+            ALICE + f"CheckHostIP yes\nStrictHostKeyChecking {strict}\nHostKeyAlias {alias}\n",
+            line="gpu-w",
+            known=f"{name} {{a}}\n10.7.7.1 {{b}}",
+            asked=("host-key",) * (strict == "ask"),
+            answers={"host-key": answer},
+            expect="alice@10.7.7.1:22 one" if answer == "yes" else "unknown",
+        )
+        for strict, answer in (
+            ("ask", "yes"),
+            ("ask", "no"),
+            ("yes", "no"),
+            ("accept-new", "no"),
+            ("no", "yes"),
+        )
+        for name, alias in (("gpu-w", "gpu-w"), ("farm", "farm"))
+    ),
+    *(
+        Row(
+            f"CheckHostIP, {what}, {hashed}",
+            ALICE + f"CheckHostIP yes\nStrictHostKeyChecking accept-new\nHashKnownHosts {hashed}\n",
+            line=line,
+            known=known,
+            expect=f"alice@10.7.7.1:{port} one",
+        )
+        for hashed in ("yes", "no")
+        for what, line, known, port in (
+            ("both are new", "gpu-w", "", 22),
+            ("both are new, with a port", "gpu-w:2201", "", 2201),
+            ("the address is new", "gpu-w", "gpu-w {a}", 22),
+            ("the address is known", "gpu-w", "gpu-w,10.7.7.1 {a}", 22),
+            ("the name is the address", "10.7.7.1", "", 22),
+            ("the name is known without its port", "gpu-w:2201", "gpu-w {a}", 2201),
+        )
+    ),
+    Row(
+        "CheckHostIP, the name has another key, too",
+        ALICE + "CheckHostIP yes\n",
+        line="gpu-w",
+        known="gpu-w,10.7.7.1 {b}",
+        expect="changed",
+    ),
+    Row(
+        "CheckHostIP through a ProxyCommand",
+        ALICE + "CheckHostIP yes\nProxyCommand {folder}/pipe %h %p\n",
+        line="gpu-w",
+        known="gpu-w {a}\n10.7.7.1 {b}",
+        expect="alice@10.7.7.1:22 one",
+    ),
+    Row(
+        "CheckHostIP no",
+        ALICE + "CheckHostIP no\n",
+        line="gpu-w",
+        known="gpu-w {a}\n10.7.7.1 {b}",
+        expect="alice@10.7.7.1:22 one",
+    ),
+    # Certificates of hosts
+    Row(
+        "@cert-authority without the port",
+        ALICE,
+        line="gpu-c:2203",
+        known="@cert-authority gpu-* {ca}",
+        expect="alice@127.0.0.3:2203 one",
+    ),
+    Row(
+        "@cert-authority without the port, behind a jump host",
+        ALICE + "Host gpu-c\nProxyJump gpu-a\n",
+        line="gpu-c:2203",
+        known="gpu-a {a}\n@cert-authority gpu-* {ca}",
+        expect="alice@127.0.0.3:2203 one",
+    ),
+    Row(
+        "@cert-authority without the port, another key with it",
+        ALICE,
+        line="gpu-c:2203",
+        known="@cert-authority gpu-c {ca}\n[gpu-c]:2203 {b}",
+        expect="alice@127.0.0.3:2203 one",
+    ),
+    Row(
+        "@revoked authority without the port",
+        ALICE,
+        line="gpu-c:2203",
+        known="@cert-authority gpu-c {ca}\n@revoked gpu-c {ca}",
+        asked=("host-key",),
+        answers={"host-key": "yes"},
+        expect="alice@127.0.0.3:2203 one",
+    ),
+    *(
+        Row(
+            f"{what}, {then}",
+            ALICE + f"StrictHostKeyChecking {strict}\n",
+            line=line,
+            known=f"@cert-authority * {{ca}}\n{known}",
+            asked=("host-key",) * (strict == "ask" and not known),
+            answers={"host-key": "yes"},
+            expect=expect,
+        )
+        for what, line, key, address in (
+            ("a certificate that has expired", "gpu-e", "e", "127.0.0.7"),
+            ("a certificate of another name", "gpu-n", "n", "127.0.0.8"),
+        )
+        for then, strict, known, expect in (
+            ("asked", "ask", "", f"alice@{address}:22 one"),
+            ("accept-new", "accept-new", "", f"alice@{address}:22 one"),
+            ("strict", "yes", "", "unknown"),
+            ("its key is known", "yes", f"{line} {{{key}}}", f"alice@{address}:22 one"),
+            ("another key is known", "ask", f"{line} {{b}}", "changed"),
+        )
+    ),
+    # Files of host keys
+    Row(
+        "UserKnownHostsFile in quotes",
+        ALICE + 'UserKnownHostsFile "{home}/known hosts"\n',
+        known="",
+        files={"known hosts": "gpu-a {a}\n"},
+    ),
+    Row(
+        "UserKnownHostsFile in quotes and another",
+        ALICE + 'UserKnownHostsFile "{home}/my known hosts" ~/more\n',
+        known="",
+        files={"more": "gpu-a {a}\n", "my known hosts": ""},
+    ),
+    Row(
+        "UserKnownHostsFile, relative",
+        ALICE + "UserKnownHostsFile here\n",
+        known="",
+        files={"here": "gpu-a {a}\n"},
+    ),
+    Row(
+        "UserKnownHostsFile, relative and in quotes",
+        ALICE + 'UserKnownHostsFile first "last of all"\n',
+        known="",
+        files={"last of all": "gpu-a {a}\n"},
+    ),
+    Row(
+        "UserKnownHostsFile in a folder that is not there",
+        ALICE + "UserKnownHostsFile {home}/none/known\n",
+        known="",
+        asked=("host-key",),
+        answers={"host-key": "yes"},
+        untouched="none",
+    ),
+    Row(
+        "UserKnownHostsFile none",
+        ALICE + "UserKnownHostsFile none\nStrictHostKeyChecking accept-new\n",
+        known="",
+        expect="unknown",
+    ),
+    Row(
+        "UserKnownHostsFile /dev/null",
+        ALICE + "UserKnownHostsFile /dev/null\nStrictHostKeyChecking accept-new\n",
+        known="",
+    ),
+    Row(
+        "no, changed, a key without a port is known",
+        ALICE + "StrictHostKeyChecking no\n",
+        line="gpu-a:2201",
+        known="[gpu-a]:2201 {b}\ngpu-a {a}",
+        expect="alice@127.0.0.1:2201 one",
+    ),
     # Keys to log in with
     Row(
         "IdentityFile with tokens",

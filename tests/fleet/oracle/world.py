@@ -19,6 +19,8 @@ from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ss
 
 PASSWORD = "sesame"
 USERS = {"alice": 4001, "bob": 4002}
+OUTSIDE = "10.7.7.1"
+"""An address of gpu-a that is not a loopback one: ssh checks the addresses of others only."""
 HOSTS = "\n".join(
     (
         "127.0.0.1 localhost gpu-a x.lab x.lab.",
@@ -27,15 +29,22 @@ HOSTS = "\n".join(
         "127.0.0.4 gpu-p",
         "127.0.0.5 gpu-o",
         "127.0.0.6 gpu-r",
+        "127.0.0.7 gpu-e",
+        "127.0.0.8 gpu-n",
+        "127.0.0.9 gpu-m",
+        f"{OUTSIDE} gpu-w",
         "127.0.0.99 gpu-many",
         "127.0.0.1 gpu-many gpu-6",
         "::1 gpu-6",
     )
 )
-ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcpor", 1)}
+ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcporenm", 1)}
 SETTINGS = {
-    "a": "Port 2201\nListenAddress ::1\n",
-    "c": "HostCertificate {folder}/host-c-cert.pub\n",
+    "a": f"Port 2201\nListenAddress ::1\nListenAddress {OUTSIDE}\n",
+    "c": "Port 2203\nHostCertificate {folder}/host-c-cert.pub\n",
+    "e": "HostCertificate {folder}/host-e-cert.pub\n",
+    "n": "HostCertificate {folder}/host-n-cert.pub\n",
+    "m": "MaxAuthTries 3\n",
     "p": "UsePAM yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication yes\n"
     "PubkeyAuthentication no\n",
     "o": "KexAlgorithms diffie-hellman-group14-sha1\nCiphers aes128-cbc\n",
@@ -100,6 +109,7 @@ class World:
         self._make_keys()
         self._make_programs()
         separate_privileges()
+        subprocess.run(["ip", "addr", "add", f"{OUTSIDE}/32", "dev", "lo"], check=True)
         for name, address in ADDRESSES.items():
             self._start(name, address)
         self._start_agent()
@@ -130,6 +140,7 @@ class World:
             path.write_text(self.fill(text))
             path.chmod(0o600)
         (self.folder / "asked").unlink(missing_ok=True)
+        os.chdir(self.home)
         return {name: self.fill(value) for name, value in row.environ.items()}
 
     def key_name(self, line: str) -> str:
@@ -147,11 +158,14 @@ class World:
         (self.keys / "open").write_bytes((self.keys / "two").read_bytes())
         (self.keys / "open").chmod(0o644)
         (self.keys / "alice-key").symlink_to("two")
-        for name in ("ca", "user-ca", "host-a", "host-b", "host-c", "host-p", "host-o"):
+        for name in ("ca", "user-ca", *(f"host-{each}" for each in ADDRESSES if each != "r")):
             _keygen("-t", "ed25519", "-f", self.folder / name)
         _keygen("-t", "rsa", "-b", "2048", "-f", self.folder / "host-r")
-        certify = ("-s", self.folder / "ca", "-I", "c", "-h", "-n", "gpu-c")
-        _keygen(*certify, "-z", "7", self.folder / "host-c.pub")
+        certify = ("-s", self.folder / "ca", "-I", "c", "-h")
+        _keygen(*certify, "-n", "gpu-c", "-z", "7", self.folder / "host-c.pub")
+        past = ("-V", "20200101:20210101")
+        _keygen(*certify, "-n", "gpu-e", *past, self.folder / "host-e.pub")
+        _keygen(*certify, "-n", "web-n", self.folder / "host-n.pub")
         self._make_revocation_lists()
         for name in ("two", "certified"):
             _keygen(
@@ -170,7 +184,7 @@ class World:
             path.write_text("".join(f"{public[name]}\n" for name in names))
         hosts = {name: _public(self.folder / f"host-{name}") for name in ADDRESSES}
         known = [f"gpu-{name},[gpu-{name}]:* {key}\n" for name, key in hosts.items()]
-        more = [f"::1,[::1]:*,gpu-many,gpu-6,x.lab {hosts['a']}\n"]
+        more = [f"::1,[::1]:*,gpu-many,gpu-6,x.lab,gpu-w {hosts['a']}\n"]
         self.words = {
             **hosts,
             "ca": _public(self.folder / "ca"),
