@@ -140,6 +140,16 @@ def test_functions_on_the_scheduler_may_keep_files_as_those_of_memray_do(
     assert standing[1].run_on_scheduler(written) == 3
 
 
+def test_handlers_that_the_configuration_blocks_are_refused() -> None:
+    with (
+        dask.config.set({"distributed.scheduler.blocked-handlers": ["run_function"]}),
+        GPUCluster(HOSTS, n_workers=0) as cluster,
+        Client(cluster) as client,
+        pytest.raises(ValueError, match="explicitly disallowed in Scheduler"),
+    ):
+        client.run_on_scheduler(os.getpid)
+
+
 def test_the_state_of_a_cluster_can_be_dumped(standing: Standing, tmp_path: Path) -> None:
     standing[1].dump_cluster_state(str(tmp_path / "state"))
     assert (tmp_path / "state.msgpack.gz").stat().st_size > 1000

@@ -9,6 +9,7 @@ from dask.utils import parse_timedelta
 from distributed.deploy import adaptive
 from tornado.ioloop import PeriodicCallback
 
+from gputui.engine.overrides import overriding
 from gputui.protocol.frontend import Adapt
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ MOST_WORKERS = 2**31
 """Where no maximum is set."""
 
 
+@overriding(adapt="self", stop="self reason")
 class Adaptive(adaptive.Adaptive):  # type: ignore[misc]
     """The bounds, and `stop`; nothing runs here, and nothing stops when this is dropped."""
 

@@ -29,6 +29,7 @@ from gputui.client.head_connection import GONE, Elsewhere, HeadConnection, secur
 from gputui.client.start import check_enough
 from gputui.engine import cupy_arrays
 from gputui.engine.dask_settings import devices_preferred
+from gputui.engine.overrides import overriding, require
 from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
 from gputui.process.background import Background, Shared
 from gputui.protocol.frontend import (
@@ -59,6 +60,22 @@ CLOSE_S = 20.0
 """How long a cluster left open may delay the end of the interpreter."""
 
 
+@overriding(
+    scheduler_address=None,
+    dashboard_link=None,
+    scale="self n",
+    adapt="self Adaptive kwargs",
+    wait_for_workers="self n_workers timeout",
+    close="self timeout",
+    _start="self",
+    _watch_worker_status="self comm",
+    _sync_cluster_info="self",
+    _update_worker_status="self op msg",
+    _wait_for_workers="self n_workers timeout",
+    _get_logs="self cluster scheduler workers",
+    _close="self",
+    _repr_html_="self cluster_status",
+)
 class RunningCluster(Cluster):  # type: ignore[misc]
     """A hold on a running cluster, from `gputui.connect`; closing it leaves the cluster running.
 
@@ -359,6 +376,9 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         if self._watching is not None:
             await self._watching
         await self._close()
+
+
+require(Client, _instances=None)
 
 
 def seconds(text: float | str | None) -> float | None:

@@ -15,12 +15,15 @@ from distributed.comm import registry
 from distributed.comm.tcp import TLSBackend, TLSListener
 from distributed.security import Security
 
+from gputui.engine.overrides import overriding
+
 HANDSHAKE_S = 10.0
 """A peer that has not finished TLS's handshake by then is closed."""
 HANDSHAKES = 256
 """Handshakes that a port waits for at once; one more closes the oldest, which is the slowest."""
 
 
+@overriding(_get_tls_context="self tls purpose")
 class MemorySecurity(Security):  # type: ignore[misc]
     """Dask's settings of TLS, with certificate and key as PEM text that goes to no disk.
 
@@ -49,6 +52,7 @@ def security(certificate_pem: str, key_pem: str) -> Security:
     )
 
 
+@overriding(_prepare_stream="self stream address")
 class GuardedListener(TLSListener):  # type: ignore[misc]
     """A port whose unfinished handshakes are bounded in number and time.
 
@@ -75,6 +79,7 @@ class GuardedListener(TLSListener):  # type: ignore[misc]
             self._handshakes.pop(id(stream), None)
 
 
+@overriding(_listener_class=None)
 class GuardedBackend(TLSBackend):  # type: ignore[misc]
     """Dask's `tls://` with guarded ports."""
 

@@ -14,6 +14,8 @@ from dask.utils import parse_bytes
 from distributed.comm.addressing import get_address_host
 from distributed.worker_state_machine import WorkerState
 
+from gputui.engine.overrides import overriding, require
+
 NEAR_BYTES = 2**30
 """At once, of a worker of this host: 10 ms over NVLink, as long as the message itself takes."""
 LIMIT = "distributed.worker.transfer.message-bytes-limit"
@@ -21,6 +23,7 @@ USUAL = "50MB"
 """With Dask; another is the user's own, and holds for all workers."""
 
 
+@overriding(_select_workers_for_gather="self")
 class NearFirst(WorkerState):  # type: ignore[misc]
     """Dask's state of a worker, with a limit of its own for workers of the same host."""
 
@@ -33,6 +36,9 @@ class NearFirst(WorkerState):  # type: ignore[misc]
             is_near = get_address_host(worker) == here
             self.transfer_message_bytes_limit = near if is_near else far  # type: ignore[misc]
             yield worker, tasks
+
+
+require(WorkerState, transfer_message_bytes_limit=None)
 
 
 @cache

@@ -22,6 +22,7 @@ from distributed.worker import DEFAULT_METRICS
 
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.engine import torch_tensors
+from gputui.engine.overrides import overriding
 from gputui.engine.tls import guard_ports, security
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
@@ -40,6 +41,12 @@ SEND_EVERY_S = 0.0005
 """How long messages to the scheduler are gathered; 2 ms with Dask."""
 
 
+@overriding(
+    start_http_server="self routes dashboard_address default_port ssl_options",
+    execute="self key stimulus_id",
+    get_data="self comm keys who serializers",
+    close="self timeout executor_wait nanny reason",
+)
 class Worker(distributed.Worker):  # type: ignore[misc]
     """Dask's worker that serves no HTTP, and runs no task before its device is open."""
 

@@ -9,7 +9,7 @@ from tornado.websocket import websocket_connect
 
 from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
-from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import ConfigureScheduler
 
@@ -32,7 +32,7 @@ def configured(folder: Path, address: str) -> ConfigureScheduler:
 @pytest.fixture
 async def port(tmp_path: Path) -> AsyncIterator[int]:
     (tmp_path / "scratch").mkdir()
-    async with ClusterScheduler(configured(tmp_path, "127.0.0.1:0")) as scheduler:
+    async with Scheduler(configured(tmp_path, "127.0.0.1:0")) as scheduler:
         yield scheduler.services["dashboard"].port
 
 
@@ -70,4 +70,4 @@ async def test_a_websocket_of_another_site_is_refused(port: int) -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":8787", "192.0.2.1:8787"])
 def test_it_listens_on_loopback_only(tmp_path: Path, address: str) -> None:
     with pytest.raises(HeadError, match="loopback only"):
-        ClusterScheduler(configured(tmp_path, address))
+        Scheduler(configured(tmp_path, address))

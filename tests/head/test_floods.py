@@ -1,4 +1,4 @@
-"""Connections that never finish their handshake: a scheduler has room for clients all the same."""
+"""Connections that never finish their handshake: schedulers and workers have room all the same."""
 
 import asyncio
 import resource
@@ -36,6 +36,26 @@ async def test_half_open_connections_leave_room_for_clients_and_a_small_log(
         assert len(list(Path(f"/proc/{scheduler}/fd").iterdir())) < FILES
     written = sum(path.stat().st_size for path in log_folder().iterdir())
     assert written < 1_000_000
+
+
+@pytest.mark.slow
+async def test_half_open_connections_to_a_worker_leave_room_for_its_tasks_and_values(
+    clusters: Clusters,
+) -> None:
+    cluster = await clusters.start()
+    await cluster.up(2)
+    pids = {worker.address: worker.pid for worker in cluster.workers.values()}
+    flooded, other = pids
+    resource.prlimit(pids[flooded], resource.RLIMIT_NOFILE, (FILES, FILES))
+    async with Client(
+        cluster.link.address, security=security(cluster.link), asynchronous=True
+    ) as client:
+        with flood(flooded, HALF_OPEN):
+            value = client.submit(pow, 2, 20_000, workers=[flooded], pure=False)
+            size = client.submit(int.bit_length, value, workers=[other], pure=False)
+            assert await asyncio.wait_for(size, 20) == 20_001
+            open_files = len(list(Path(f"/proc/{pids[flooded]}/fd").iterdir()))
+    assert open_files < FILES / 2
 
 
 class flood:  # noqa: N801 - used as a function

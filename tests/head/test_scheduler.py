@@ -12,7 +12,7 @@ from distributed import Client, Worker, get_worker
 
 from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
-from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.reporter import Reporter
 from gputui.protocol import VERSION
@@ -32,7 +32,7 @@ from gputui.protocol.scheduler import (
 class Cluster:
     """A scheduler with a client, and workers as a test wants them."""
 
-    def __init__(self, scheduler: ClusterScheduler, client: Client, folder: Path, tls: Any) -> None:
+    def __init__(self, scheduler: Scheduler, client: Client, folder: Path, tls: Any) -> None:
         self.scheduler, self.client = scheduler, client
         self._folder, self._tls = folder, tls
 
@@ -53,7 +53,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     scratch.mkdir()
     config = ConfigureScheduler(VERSION, "127.0.0.1", 0, *pems, "{}", 1.0, str(scratch))
     async with (
-        ClusterScheduler(config) as scheduler,
+        Scheduler(config) as scheduler,
         Client(scheduler.address, security=security(*pems), asynchronous=True) as client,
     ):
         yield Cluster(scheduler, client, tmp_path, security(*pems))

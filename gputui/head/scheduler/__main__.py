@@ -16,7 +16,7 @@ from gputui.process.lifetime import die_with, dump_no_core
 from gputui.process.search_path import add_task_path
 
 if TYPE_CHECKING:
-    from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+    from gputui.head.scheduler.cluster_scheduler import Scheduler
     from gputui.head.scheduler.reporter import Reporter
 
 
@@ -34,7 +34,7 @@ async def _run(output_descriptor: int) -> None:
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
     from gputui.engine import tls
-    from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+    from gputui.head.scheduler.cluster_scheduler import Scheduler
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
     from gputui.protocol.streams import SocketStream
@@ -54,7 +54,7 @@ async def _run(output_descriptor: int) -> None:
     dask_settings.apply(config.dask_config_json)
     tls.guard_ports()
     _raise_file_limit()
-    scheduler = await ClusterScheduler(config)
+    scheduler = await Scheduler(config)
     dashboard = scheduler.services.get("dashboard")
     where = f"http://127.0.0.1:{dashboard.port}/status" if dashboard else ""
     channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
@@ -62,7 +62,7 @@ async def _run(output_descriptor: int) -> None:
     await close_quickly(scheduler)
 
 
-async def _serve(scheduler: "ClusterScheduler", reporter: "Reporter", interval_s: float) -> None:
+async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float) -> None:
     """Return when the head says stop or is gone, or a client closed the scheduler.
 
     What fails here is the end of this process, with its reason on stderr.

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import distributed
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.serialize import ToPickle
-from distributed.scheduler import Scheduler
 from distributed.utils import key_split
 
 from gputui.engine import tls
+from gputui.engine.overrides import overriding
 from gputui.engine.sent_task import SentTask
 from gputui.errors import UsageError
 from gputui.head.scheduler import dashboard
@@ -26,18 +27,35 @@ SEND_EVERY_S = 0.0005
 """How long messages to a worker are gathered. Dask's 5 ms are what each task of a chain waits."""
 
 
+@overriding(add_worker="self scheduler worker")
 class SendSooner(SchedulerPlugin):  # type: ignore[misc]
     """Has a scheduler send what it decides to its workers at once."""
 
     name = "gputui-send-sooner"
 
-    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+    def add_worker(self, scheduler: distributed.Scheduler, worker: str) -> None:
         """Change how long messages to a new worker are gathered."""
         scheduler.stream_comms[worker].interval = SEND_EVERY_S
 
 
-class ClusterScheduler(Scheduler):  # type: ignore[misc]
-    """A scheduler without an HTTP server, unless a dashboard was asked for."""
+@overriding(
+    start_http_server="self routes dashboard_address default_port ssl_options",
+    retire_workers="self workers names close_workers remove stimulus_id kwargs",
+    restart_workers="self workers client timeout wait_for_workers on_error stimulus_id",
+    identity="self n_workers",
+    register_nanny_plugin="self comm plugin name idempotent",
+    upload_file="self filename data load",
+    run_function="self comm function args kwargs wait",
+    valid_workers="self ts",
+    _task_to_msg="self ts",
+    handle_task_finished="self key worker stimulus_id msg",
+    handle_task_erred="self key stimulus_id msg",
+)
+class Scheduler(distributed.Scheduler):  # type: ignore[misc]
+    """A scheduler without an HTTP server, unless a dashboard was asked for.
+
+    Dask reads a server's settings under the name of its class: `distributed.scheduler.…`.
+    """
 
     def __init__(self, config: ConfigureScheduler) -> None:
         address = config.dashboard_address and dashboard.checked_address(config.dashboard_address)
@@ -148,6 +166,7 @@ class ClusterScheduler(Scheduler):  # type: ignore[misc]
     def _task_to_msg(self, ts: Any) -> dict[str, Any]:
         """Return Dask's message; where a worker cannot load the task, the task fails."""
         message: dict[str, Any] = super()._task_to_msg(ts)
+        assert isinstance(message["run_spec"], ToPickle)
         message["run_spec"] = ToPickle(SentTask(ts.run_spec))
         return message
 

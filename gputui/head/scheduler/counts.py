@@ -6,7 +6,7 @@ from itertools import chain, islice
 
 from distributed.scheduler import TaskGroup, TaskState, WorkerState, heartbeat_interval
 
-from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.model.snapshot import TaskGroupStatus
 from gputui.protocol.scheduler import Counts, WorkerCounts
 
@@ -19,7 +19,7 @@ SILENT_AFTER_HEARTBEATS = 3
 """Workers of large clusters send few heartbeats: 200 in a second, all workers together."""
 
 
-def count(scheduler: ClusterScheduler, listening_since: float = 0.0) -> Counts:
+def count(scheduler: Scheduler, listening_since: float = 0.0) -> Counts:
     """Return the counts now, with the tasks sampled since the last call.
 
     `listening_since` is when the scheduler's loop was last held up: what it did not read then
@@ -87,9 +87,7 @@ def _worker(state: WorkerState, running: list[TaskState], silent_s: float) -> Wo
     )
 
 
-def _groups(
-    scheduler: ClusterScheduler, executing: Counter[TaskGroup]
-) -> tuple[TaskGroupStatus, ...]:
+def _groups(scheduler: Scheduler, executing: Counter[TaskGroup]) -> tuple[TaskGroupStatus, ...]:
     groups = list(scheduler.task_groups.values())
     if len(groups) > MAX_GROUPS:
         newest_first = reversed(groups)
@@ -98,7 +96,7 @@ def _groups(
     return tuple(_group(group, executing[group], needs.get(group, ())) for group in groups)
 
 
-def _needs(scheduler: ClusterScheduler) -> dict[TaskGroup, tuple[str, ...]]:
+def _needs(scheduler: Scheduler) -> dict[TaskGroup, tuple[str, ...]]:
     """Return what the tasks ask for that no worker may run, by group."""
     needs: dict[TaskGroup, tuple[str, ...]] = {}
     for task in islice(scheduler.unrunnable, MAX_UNRUNNABLE):

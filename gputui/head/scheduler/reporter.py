@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from gputui.head.scheduler.cluster_scheduler import ClusterScheduler
+from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.head.scheduler.counts import count
 from gputui.process.background import Background
 from gputui.protocol.channel import Channel
@@ -36,7 +36,7 @@ HELD_UP_S = 1.0
 class Reporter:
     """The scheduler's end of the channel to its head."""
 
-    def __init__(self, scheduler: ClusterScheduler, channel: HeadChannel) -> None:
+    def __init__(self, scheduler: Scheduler, channel: HeadChannel) -> None:
         self._scheduler = scheduler
         self._channel = channel
         scheduler.tell_head = channel.send
@@ -112,7 +112,7 @@ class Reporter:
                 logger.exception("the scheduler could not forget %s", address)
 
 
-async def close_quickly(scheduler: ClusterScheduler, bound_s: float = 1.0) -> None:
+async def close_quickly(scheduler: Scheduler, bound_s: float = 1.0) -> None:
     """Close the scheduler; what is left of it after that ends with the process."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(bound_s):

@@ -19,10 +19,12 @@ from dataclasses import astuple, dataclass, field
 from typing import Any
 
 from distributed.comm import registry
-from distributed.comm.tcp import TLS, TLSBackend, TLSConnector, TLSListener
+from distributed.comm.tcp import TLS, TLSConnector
 from distributed.protocol.serialize import Serialize
 from tornado.ioloop import PeriodicCallback
 
+from gputui.engine.overrides import overriding
+from gputui.engine.tls import GuardedBackend, GuardedListener
 from gputui.process.background import Background
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.allocations import Reader, allocations
@@ -93,6 +95,13 @@ def install(side: Side) -> None:
     registry.backends["tls"] = _Backend()
 
 
+@overriding(
+    handshake_info="self",
+    write="self msg serializers on_error",
+    read="self deserializers",
+    abort="self",
+    close="self",
+)
 class WorkerComm(TLS):  # type: ignore[misc]
     """Dask's TLS comm between workers."""
 
@@ -284,15 +293,18 @@ def _release_lent(work: "Future[tuple[Loan, dict[Any, Any]]]") -> None:
         work.result()[0].release()
 
 
+@overriding(comm_class=None)
 class _Connector(TLSConnector):  # type: ignore[misc]
     comm_class = WorkerComm
 
 
-class _Listener(TLSListener):  # type: ignore[misc]
+@overriding(comm_class=None)
+class _Listener(GuardedListener):
     comm_class = WorkerComm
 
 
-class _Backend(TLSBackend):  # type: ignore[misc]
+@overriding(_connector_class=None, _listener_class=None)
+class _Backend(GuardedBackend):
     _connector_class = _Connector
     _listener_class = _Listener
 
