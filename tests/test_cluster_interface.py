@@ -5,8 +5,10 @@ test_spec_cluster.py, dask-labextension's manager and dask-cuda's test_local_cud
 """
 
 import asyncio
+import contextlib
 import gc
 import inspect
+import logging
 import multiprocessing
 import os
 import signal
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import dask
+import numpy
 import pytest
 from distributed import Client, Environ, LocalCluster, performance_report, wait
 from distributed.deploy import Adaptive, Cluster
@@ -212,6 +215,107 @@ def test_a_worker_that_a_client_retires_stays_away_and_one_it_restarts_comes_bac
         client.wait_for_workers(2, timeout=60)
 
 
+@pytest.mark.parametrize(
+    "number", ["2", 2.5, True, -1, 10**30, float("nan")], ids=lambda number: repr(number)[:9]
+)
+def test_a_number_that_is_no_number_of_workers_costs_its_request_only(
+    standing: Standing, number: Any
+) -> None:
+    cluster, client = standing
+    requests: list[Callable[[], Any]] = [
+        lambda: cluster.scale(number),
+        lambda: cluster.adapt(minimum=number),
+        lambda: cluster.adapt(minimum=0, wait_count=number),
+    ]
+    for request in requests:
+        with pytest.raises(UsageError, match="write a whole number from 0"):
+            request()
+    with pytest.raises(UsageError, match="memory='much': write a number such as '64 GiB'"):
+        cluster.scale(memory="much")
+    with pytest.raises(UsageError, match="interval='soon': write a number such as '15s'"):
+        cluster.adapt(interval="soon")
+    cluster.scale(2)
+    assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+
+
+def test_numbers_of_numpy_and_whole_floats_are_taken(standing: Standing) -> None:
+    cluster, _ = standing
+    for number in (numpy.int64(2), 2.0):
+        cluster.scale(number)
+        assert len(cluster.requested) == 2
+
+
+@pytest.mark.slow
+def test_adapting_again_stops_what_was_before_and_keeps_its_options() -> None:
+    with GPUCluster(HOSTS, n_workers=1) as cluster, Client(cluster) as client:
+        with pytest.raises(UsageError, match=r"maximun=2: adapt has no .* mean 'maximum'"):
+            cluster.adapt(maximun=2)
+        with pytest.raises(UsageError, match="the minimum is the greater one"):
+            cluster.adapt(minimum=4, maximum=2)
+        first = cluster.adapt(minimum=1, maximum=1, interval="100ms", wait_count=2)
+        second = cluster.adapt(minimum=3, maximum=3)
+        assert (first.state, second.state) == ("stopped", "running")
+        assert (second.interval, second.wait_count) == (0.1, 2)
+        first.stop()
+        client.wait_for_workers(3, timeout=60)
+        cluster.adapt(minimum=1)
+        within(60, lambda: len(cluster.observed) == 1)
+        assert {entry["status"] for _, entry in second.log} == {"up"}
+        assert {entry["status"] for _, entry in cluster._adaptive.log} == {"down"}
+        assert cluster.adapt(minimum=1).stop() is None
+        cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.slow
+def test_adapting_by_cores_and_memory_is_by_those_of_a_worker() -> None:
+    hosts = "localhost gpus=none nthreads=2 memory=512MiB"
+    with GPUCluster(hosts, n_workers=0) as cluster:
+        bounds = cluster.adapt(minimum_cores=3, maximum_cores=5)
+        assert (bounds.minimum, bounds.maximum) == (2, 2)
+        cluster.wait_for_workers(2, timeout=60)
+        bounds = cluster.adapt(minimum=0, maximum=9, minimum_memory="1 GiB", maximum_memory="2GiB")
+        assert (bounds.minimum, bounds.maximum) == (2, 4)
+        cluster.scale(cores=1)
+        assert len(cluster.requested) == 1 and bounds.state == "stopped"
+
+
+@pytest.mark.slow
+def test_an_adaptive_of_ones_own_follows_the_work_from_here(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with GPUCluster(HOSTS, n_workers=0) as cluster, Client(cluster) as client:
+        own = cluster.adapt(Adaptive, minimum=2, maximum=2, interval="100ms", wait_count=2)
+        client.wait_for_workers(2, timeout=60)
+        keyed = cluster.adapt(minimum=1, maximum=1, worker_key=lambda state: state.address)
+        assert (type(keyed), own.state) == (Adaptive, "stopped")
+        within(60, lambda: len(cluster.observed) == 1)
+        assert [entry["status"] for _, entry in keyed.log][-1] == "down"
+    assert [each for each in caplog.records if each.levelno > logging.INFO] == []
+
+
+@pytest.mark.slow
+async def test_what_is_asked_for_before_a_wait_is_sent_before_it() -> None:
+    async with GPUCluster(HOSTS, n_workers=1, asynchronous=True) as cluster:
+        cluster.scale(3)
+        await cluster.wait_for_workers(3)
+        cluster.adapt(minimum=4, maximum=4)
+        await cluster.wait_for_workers(4)
+        cluster.scale(1)
+        assert len((await cluster).observed) == 1
+        cluster.scale(2)
+        assert len((await cluster).observed) == 2
+        first, second = cluster.requested
+        await cluster.scale_down([first, "gone:cpu7"])
+        assert cluster.requested == {second}
+
+
+def test_fewer_workers_than_asked_for_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+    with GPUCluster("localhost gpus=none workers=1", n_workers=2) as cluster:
+        text = "1 of 2 workers are up: the hosts have room for no more"
+        assert text in caplog.text and text in cluster.get_logs()["Cluster"]
+
+
 def test_nanny_plugins_are_refused_with_what_to_do_instead(standing: Standing) -> None:
     with pytest.raises(UsageError, match=r"distributed\.nanny\.environ"):
         standing[1].register_plugin(Environ({"A": "1"}))
@@ -356,7 +460,7 @@ def test_keywords_of_other_clusters_are_taken_where_they_mean_something(tmp_path
         ({"n_workers": "two"}, "n_workers='two': write a whole number"),
         ({"workers": 1.5}, "workers=1.5: write a whole number"),
         ({"min_workers": True}, "min_workers=True: write a whole number"),
-        ({"timeout": "soon"}, "timeout='soon': write seconds"),
+        ({"timeout": "soon"}, "timeout='soon': write a number such as '15s'"),
         ({"busy": "wait"}, "gputui.busy: 'wait' is not one of warn, skip, refuse"),
         ({"lease_s": -1}, "gputui.lease: -1 is not seconds above 0"),
         ({"stage_timeout_s": float("nan")}, "gputui.stage-timeout: nan is not seconds above 0"),
@@ -446,3 +550,19 @@ def test_a_hold_on_a_running_cluster_has_the_same(runtime: Path) -> None:
             held.scale(2)
             held.wait_for_workers(2, timeout=60)
         assert cluster.get_client().submit(sum, [1, 2]).result() == 3
+
+
+@pytest.mark.long
+def test_workers_killed_while_others_are_waited_for_and_scaled_harm_nothing() -> None:
+    with GPUCluster(HOSTS, n_workers=3) as cluster, Client(cluster) as client:
+        killed = 0
+        while killed < 200:
+            for pid in client.run(os.getpid, on_error="ignore").values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed += 1
+            for number in (1, 3):
+                cluster.scale(number)
+                cluster.wait_for_workers(number, timeout=60)
+            assert client.submit(sum, [1, 2], pure=False).result(timeout=60) == 3
+        assert len(cluster.observed) == 3

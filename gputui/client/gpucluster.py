@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
-from gputui.client.keywords import translate, whole_number
-from gputui.client.running import RunningCluster, seconds
+from gputui.client.keywords import seconds, translate, whole_number
+from gputui.client.running import RunningCluster
 from gputui.client.sources import default_name, read_hosts
 from gputui.client.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.engine.dask_settings import given_json
@@ -21,7 +21,7 @@ from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import HostStatus
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import find_cluster, running_clusters
-from gputui.protocol.frontend import AwaitWorkers, Settled
+from gputui.protocol.frontend import AwaitWorkers
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -64,7 +64,7 @@ class GPUCluster(RunningCluster):
         workers = whole_number("workers", workers)
         n_workers = whole_number("n_workers", n_workers)
         min_workers = whole_number("min_workers", min_workers) or 0
-        seconds(timeout)  # it can be read
+        seconds("timeout", timeout)  # it can be read
         meant = translate(keywords)
         parse_hosts(meant.hosts(text), source or "hosts")
         known = {
@@ -105,7 +105,7 @@ class GPUCluster(RunningCluster):
 
     async def _start(self) -> None:
         try:
-            async with asyncio.timeout(seconds(self._timeout)):
+            async with asyncio.timeout(seconds("timeout", self._timeout)):
                 await self._bring_up()
         except TimeoutError:
             await self._close()
@@ -116,12 +116,17 @@ class GPUCluster(RunningCluster):
 
     async def _bring_up(self) -> None:
         await self._attach(await asyncio.to_thread(self._process.opened))
-        settled = await self._head.request(AwaitWorkers(0, self._workers))
-        assert isinstance(settled, Settled)
+        # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
+        settled = self._settle(
+            await self._head.request(AwaitWorkers(0, 1 if self._workers == 0 else self._workers))
+        )
         check_enough(settled, self._min_workers)
-        await self._refresh()
         self.failed_hosts = settled.failed_hosts
-        for line in failures(settled):
+        lines = failures(settled)
+        if len(settled.workers) < (self._workers or 0):
+            room = "" if lines else ": the hosts have room for no more"
+            lines.append(f"{len(settled.workers)} of {self._workers} workers are up{room}")
+        for line in lines:
             self._log(line)
             logger.warning("%s", line)
 

@@ -158,20 +158,20 @@ class HeadConnection:
     async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
 
-        The request's number is filled in here. Raises HeadError with the reason when the head
-        refuses, and when it is gone.
+        Raises HeadError with the reason when the head refuses, and when it is gone.
         """
-        if self._ended:
-            raise HeadError(self._why_gone)
+        return await self.begin(message)
+
+    def begin(self, message: Request) -> "asyncio.Future[Reply]":
+        """Send a request, with its number filled in, and return its answer to come."""
         number = next(self._numbers)
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[number] = reply
-        try:
-            numbered = replace(message, request=number)
-            await self.send(numbered)
-            return await reply
-        finally:
-            self._waiting.pop(number, None)
+        reply.add_done_callback(lambda _: self._waiting.pop(number))
+        if self._ended:
+            reply.set_exception(HeadError(self._why_gone))
+        self._channel.send(replace(message, request=number))
+        return reply
 
     async def send(self, message: FromFrontend) -> None:
         """Send a message that asks for no answer; what a head that is gone cannot take is lost."""

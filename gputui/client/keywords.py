@@ -4,6 +4,7 @@ Those that mean something are taken; for the others the error says what to write
 """
 
 import json
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -149,14 +150,41 @@ def whole_number(name: str, value: Any) -> int | None:
 
     >>> whole_number("n_workers", -1)
     Traceback (most recent call last):
-    gputui.errors.UsageError: n_workers=-1: write a whole number from 0
+    gputui.errors.UsageError: n_workers=-1: write a whole number from 0 to 2147483648
     """
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     try:
-        if value is None or (not isinstance(value, bool) and operator.index(value) >= 0):
-            return None if value is None else operator.index(value)
+        if not isinstance(value, bool) and 0 <= (number := operator.index(value)) <= MOST_WORKERS:
+            return number
     except TypeError:
         pass
-    raise UsageError(f"{name}={value!r}: write a whole number from 0")
+    raise UsageError(f"{name}={value!r}: write a whole number from 0 to {MOST_WORKERS}")
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """Return a time as Dask takes it: seconds, "15s"; None is none. Raises UsageError."""
+    from dask.utils import parse_timedelta
+
+    return amount(name, value, parse_timedelta)
+
+
+def amount(name: str, value: Any, parse: Callable[[Any], float]) -> float | None:
+    """Return a number from 0, as Dask's function reads it; raises UsageError."""
+    try:
+        number = None if value is None else float(parse(value))
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
+        number = -1.0
+    if (number is not None and not 0 <= number < math.inf) or isinstance(value, bool):
+        example = {"cores": "8", "memory": "'64 GiB'"}.get(name, "'15s'")
+        raise UsageError(f"{name}={value!r}: write a number such as {example}")
+    return number
+
+
+MOST_WORKERS = 2**31
+"""Anybody may ask for."""
 
 
 _OF_HEADS = frozenset(each.name for each in fields(ConfigureHead))

@@ -14,29 +14,30 @@ import logging
 import math
 import os
 import weakref
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_bytes
 from distributed.client import Client, default_client
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
-from distributed.objects import SchedulerInfo
 from distributed.utils import Log, Logs
 
-from gputui.client.adaptive import Adaptive
+from gputui.client.adaptive import Adaptive, fitting
 from gputui.client.head_connection import GONE, Elsewhere, HeadConnection, security
+from gputui.client.keywords import amount, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import cupy_arrays
 from gputui.engine.dask_settings import devices_preferred
 from gputui.engine.overrides import overriding, require
-from gputui.errors import ClusterError, ClusterTimeoutError, HeadError, UsageError
+from gputui.errors import ClusterError, ClusterTimeoutError, HeadError
 from gputui.process.background import Background, Shared
 from gputui.protocol.frontend import (
     AwaitWorkers,
     EventHappened,
     Reply,
     Request,
+    RetireWorkers,
     Scale,
     SchedulerReady,
     Settled,
@@ -83,6 +84,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     `asynchronous=True` its methods return awaitables.
     """
 
+    _adaptive: Any
+
     def __init__(
         self, head: str | Elsewhere, *, asynchronous: bool = False, loop: "IOLoop | None" = None
     ):
@@ -94,7 +97,9 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._connection: HeadConnection | None = None
         self._requested: frozenset[str] = frozenset()
         self._worker_size = (0, 0)
-        """Threads and bytes of a worker, of one that was seen."""
+        """Threads and bytes of a worker; 0 until a host could run one."""
+        self._rescaling: asyncio.Task[Any] | None = None
+        """The last change of the number of workers that was asked for."""
         self._started = Shared[None]()
         self._closed = Shared[None]()
         unanswered = functools.partial(_unanswered, weakref.ref(self))
@@ -148,24 +153,54 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         A job is a worker, as in dask-jobqueue. Without any of them: as many as the hosts give.
         Nothing that a worker holds is lost.
         """
-        wanted = [number for number in (n, jobs) if number is not None]
-        threads, limit = self._worker_size
-        size = None if memory is None else parse_bytes(memory)
-        for amount, of_one in ((cores, threads), (size, limit)):
-            if amount is not None and not of_one:
-                raise ClusterError("no worker was up yet: write how many workers are wanted")
-            if amount is not None:
-                wanted.append(math.ceil(amount / of_one))
-        return self._ask(Scale(0, max(wanted, default=None)))
+        named = (whole_number("n", n), whole_number("jobs", jobs))
+        wanted = [number for number in named if number is not None]
+        wanted += [math.ceil(number) for number in self._workers_with(cores, memory)]
+        if isinstance(self._adaptive, Adaptive):
+            self._adaptive.ended()
+        return self._ask(Scale(0, whole_number("n", max(wanted, default=None))))
 
-    def adapt(self, Adaptive: type = Adaptive, **options: Any) -> Any:  # noqa: N803 - Dask's word
-        """Let the number of workers follow the work.
+    def scale_down(self, workers: Iterable[str]) -> Any:
+        """Want these workers no more, by name; those that are gone already are left out."""
+        names = self._requested.intersection(workers)
+        return self._ask(RetireWorkers(0, tuple(sorted(names))))
 
-        `options` are those of `distributed.deploy.Adaptive`; the head does what it would do, so
-        that the number goes on following when this process ends.
+    def adapt(
+        self,
+        Adaptive: type = Adaptive,  # noqa: N803 - Dask's word
+        *,
+        minimum_cores: float | None = None,
+        maximum_cores: float | None = None,
+        minimum_memory: str | int | None = None,
+        maximum_memory: str | int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Let the number of workers follow the work; options of earlier calls hold on.
+
+        `options` are those of `distributed.deploy.Adaptive`. The head does what it would do, so
+        that the number goes on following when this process ends; with `worker_key` or an
+        `Adaptive` of your own, that follows the work from this process.
         """
-        self._adaptive = Adaptive(self, **options)
-        return self._adaptive
+        for name, cores, memory in (
+            ("minimum", minimum_cores, minimum_memory),
+            ("maximum", maximum_cores, maximum_memory),
+        ):
+            rounded, strictest = (math.ceil, max) if name == "minimum" else (math.floor, min)
+            bounds = [rounded(number) for number in self._workers_with(cores, memory)]
+            if bounds:
+                given = [options[name]] if options.get(name) is not None else []
+                options[name] = strictest(bounds + given)
+        merged = getattr(self, "_adaptive_options", {}) | options
+        return super().adapt(fitting(Adaptive, merged), **options)
+
+    def _workers_with(self, cores: float | None, memory: str | int | None) -> Iterator[float]:
+        """Yield how many workers have these threads, and how many this memory."""
+        amounts = (amount("cores", cores, float), amount("memory", memory, parse_bytes))
+        for whole, of_one in zip(amounts, self._worker_size, strict=True):
+            if whole is not None and not of_one:
+                raise ClusterError("no host is ready yet: write how many workers are wanted")
+            if whole is not None:
+                yield whole / of_one
 
     def wait_for_workers(self, n_workers: int = 1, timeout: float | str | None = None) -> Any:
         """Wait until so many workers are up.
@@ -230,7 +265,11 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self._connection
 
     async def _awaited(self) -> Self:
+        """Start, or wait for the workers of a change that was asked for."""
         await self._started.get(self._start)
+        if self._rescaling is not None:
+            await asyncio.wait({self._rescaling})
+            await self._up(None)
         return self
 
     async def _start(self) -> None:
@@ -256,7 +295,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._dropped.atexit = False
         await super()._start()
         self.name = connection.attached.name
-        self._see(self.scheduler_info["workers"])
 
     def _watch_worker_status(self, comm: Any) -> Coroutine[Any, Any, None]:
         """Follow the workers that come and go, without keeping this object alive for it."""
@@ -269,45 +307,51 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             await self.scheduler_comm.set_metadata(keys=["cluster-manager-info"], value=info)
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        super()._update_worker_status(op, msg)
-        self._see(self.scheduler_info["workers"])
+        if op != "remove" or msg in self.scheduler_info["workers"]:
+            super()._update_worker_status(op, msg)
         self._later(self._refresh())
-
-    def _see(self, workers: dict[str, Any]) -> None:
-        for info in workers.values():
-            self._worker_size = (info["nthreads"], info["memory_limit"])
-            return
 
     async def _refresh(self) -> None:
         """Learn which workers are wanted."""
         with contextlib.suppress(HeadError):
-            settled = await self._head.request(AwaitWorkers(0, 0))
-            assert isinstance(settled, Settled)
-            self._requested = frozenset(settled.wanted)
+            self._settle(await self._head.request(AwaitWorkers(0, 0)))
+
+    def _settle(self, settled: Reply) -> Settled:
+        """Take note of what the head knows of its workers."""
+        assert isinstance(settled, Settled)
+        before, self._requested = self._requested, frozenset(settled.wanted)
+        self._worker_size = settled.worker_size
+        if isinstance(self._adaptive, Adaptive):
+            self._adaptive.followed(before, self._requested)
+        return settled
 
     def _ask(self, request: Request) -> Any:
         """Send a request to the head at once, also when the result is not awaited."""
         if self.asynchronous:
-            return self._later(self._request(request))
-        return self.sync(self._request, request)
+            self._rescaling = self._later(self._answered(self._head.begin(request)))
+            return self._rescaling
+        return self.sync(self._asked_for, request)
+
+    async def _asked_for(self, request: Request) -> Reply:
+        return await self._answered(self._head.begin(request))
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._asked.start(work, "a request")
 
-    async def _request(self, message: Request) -> Reply:
-        reply = await self._head.request(message)
+    async def _answered(self, reply: "asyncio.Future[Reply]") -> Reply:
+        answer = await reply
         await self._refresh()
-        return reply
+        return answer
 
     async def _wait_for_workers(
         self, n_workers: int = 1, timeout: float | str | None = None
     ) -> None:
+        number = whole_number("n_workers", n_workers)
         try:
-            async with asyncio.timeout(seconds(timeout)):
-                await self._until_up(n_workers)
-                await self._refresh()
+            async with asyncio.timeout(seconds("timeout", timeout)):
+                await self._up(number)
         except TimeoutError:
-            up = len(_up(self.scheduler_info))
+            up = len(self.scheduler_info["workers"])
             raise ClusterTimeoutError(
                 f"{up} of {n_workers} workers were up after {timeout}"
             ) from None
@@ -316,17 +360,27 @@ class RunningCluster(Cluster):  # type: ignore[misc]
                 raise
             raise ClusterTimeoutError(str(error)) from None
 
-    async def _until_up(self, n_workers: int) -> None:
-        """Return when the scheduler has so many that stay; the head knows which, and what comes."""
+    async def _up(self, number: int | None) -> None:
+        """Return when so many are up that stay, None for all that are wanted.
+
+        The head knows which, and what comes; the scheduler, whether it gives them tasks.
+        """
         while True:
-            settled = await self._head.request(AwaitWorkers(0, n_workers))
-            assert isinstance(settled, Settled)
+            settled = self._settle(await self._head.request(AwaitWorkers(0, number)))
+            enough = len(settled.workers) if number is None else number
             with contextlib.suppress(OSError):
-                self.scheduler_info = SchedulerInfo(await self.scheduler_comm.identity())
-                if len(_up(self.scheduler_info) & {*settled.workers}) >= n_workers:
+                known = await self.scheduler_comm.identity(n_workers=-1)
+                up = len(_running(known) & self.observed & {*settled.workers}) >= enough
+                if up and (number is not None or self.observed <= self._requested):
                     return
-            check_enough(settled, n_workers)
+            if not self._grows_to(enough):
+                check_enough(settled, enough)
             await asyncio.sleep(LOOK_S)
+
+    def _grows_to(self, number: int) -> bool:
+        """Whether an `Adaptive` in this process may ask for so many yet."""
+        adaptive = self._adaptive
+        return bool(adaptive and adaptive.periodic_callback and number <= adaptive.maximum)
 
     async def _get_logs(
         self, cluster: Any = True, scheduler: Any = True, workers: Any = True
@@ -340,7 +394,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         await self._closed.get(self._close_once)
 
     async def _close_once(self) -> None:
-        self._adaptive = None  # its loop is the head's
+        if isinstance(self._adaptive, Adaptive):
+            self._adaptive = None  # its loop is the head's
         self._end_senders()
         try:
             await super()._close()
@@ -381,15 +436,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 require(Client, _instances=None)
 
 
-def seconds(text: float | str | None) -> float | None:
-    """Return a time given as Dask takes it: seconds, "15s"; None is none. Raises UsageError."""
-    try:
-        return None if text is None else float(parse_timedelta(text, default="s"))
-    except (KeyError, ValueError, TypeError, AttributeError):
-        raise UsageError(f"timeout={text!r}: write seconds, or a time such as '15s'") from None
-
-
-def _up(info: dict[str, Any]) -> set[str]:
+def _running(info: dict[str, Any]) -> set[str]:
     """Return the workers that the scheduler gives tasks."""
     return {each["name"] for each in info["workers"].values() if each["status"] == "running"}
 

@@ -61,12 +61,14 @@ async def carry_out(head: "Head", request: Request, session: Session) -> Reply |
 async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
     await head.until(lambda: _enough(head, request.workers))
     fleet = head.fleet
+    slot = next(iter(fleet.slots()), None)
     return Settled(
         request.request,
         workers=fleet.worker_table.up,
         failed_hosts=tuple(s for s in fleet.host_statuses if s.state is HostState.FAILED),
         failed_workers=tuple(s for s in fleet.worker_statuses if s.state is WorkerState.CRASH_LOOP),
         wanted=tuple(fleet.worker_table.staying),
+        worker_size=(slot.nthreads, slot.memory_limit_bytes) if slot else (0, 0),
     )
 
 

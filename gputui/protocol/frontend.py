@@ -301,6 +301,8 @@ class Settled:
     failed_workers: tuple[WorkerStatus, ...]
     wanted: tuple[str, ...] = ()
     """The workers that are to run now, those that are not up yet among them."""
+    worker_size: tuple[int, int] = (0, 0)
+    """Threads of a worker, and its memory limit in bytes; 0 before any host can run one."""
 
 
 @dataclass(frozen=True, slots=True)
