@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,19 @@ from typing import Any
 import pytest
 
 from gputui.errors import HeadError, ProtocolError
-from gputui.model.readings import HostReading
+from gputui.model.readings import DeviceReading, HostReading
 from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
-from gputui.protocol.channel import MAX_FLOODS, Channel, memory_pair
-from gputui.protocol.codec import encode
+from gputui.protocol.channel import MAX_FLOODS
+from gputui.protocol.compression import Deflated
 from gputui.protocol.frontend import Done, FromFrontend, Restart, Stop, SubscribeLogs, ToFrontend
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines, Refused
 from gputui.protocol.streams import MemoryStream, SocketStream, memory_streams
+from gputui.protocol.typed_codec import TypedChannel, encode, memory_pair
 
-BIG = 2**17
+AnyChannel = TypedChannel[Any, Any]
+BIG = LogLines("w", ("x" * 8_000,) * 20, 0.0)
 """More than what a stream takes before a channel waits."""
 
 
@@ -40,12 +43,12 @@ class Slow(MemoryStream):
 
 
 @pytest.fixture
-async def slow() -> AsyncIterator[tuple[Channel[Any, Any], Channel[Any, Any], asyncio.Event]]:
+async def slow() -> AsyncIterator[tuple[AnyChannel, AnyChannel, asyncio.Event]]:
     """A sender, its receiver, and the event that lets the sender go on after its first line."""
     one, other = Slow(), MemoryStream()
     one.peer, other.peer = other, one
-    sender = Channel[Any, Any](one, ToAgent, queue_bytes=1000)
-    receiver = Channel[Any, Any](other, FromAgent)
+    sender = TypedChannel[Any, Any](one, ToAgent, queue_bytes=1000)
+    receiver = TypedChannel[Any, Any](other, FromAgent)
     sender.send(Trouble("first"))
     assert await receiver.receive() == Trouble("first")
     yield sender, receiver, one.reading
@@ -54,7 +57,7 @@ async def slow() -> AsyncIterator[tuple[Channel[Any, Any], Channel[Any, Any], as
     await receiver.close()
 
 
-async def rest(receiver: Channel[Any, Any]) -> list[Any]:
+async def rest(receiver: TypedChannel[Any, Any]) -> list[Any]:
     return [message async for message in receiver]
 
 
@@ -62,7 +65,7 @@ async def rest(receiver: Channel[Any, Any]) -> list[Any]:
 async def test_messages_arrive_however_the_bytes_are_cut(size: int) -> None:
     data = b"Welcome!\n" + MARKER + b"\n" + encode(Pong(1)) + encode(Pong(22)) + b'["Pong",'
     one, other = memory_streams()
-    channel = Channel[ToAgent, FromAgent](one, FromAgent)
+    channel = TypedChannel[ToAgent, FromAgent](one, FromAgent)
     for start in range(0, len(data), size):
         other.write(data[start : start + size])
     await other.close()
@@ -119,7 +122,7 @@ async def test_a_peer_that_never_reads_is_hung_up_on(slow: Any) -> None:
     sender, receiver, _ = slow
     for _ in range(100):
         sender.send(Trouble("x" * 100))
-    assert "unread" in sender.broken
+    assert "peer stopped reading" in sender.broken
     assert await receiver.receive() is None
 
 
@@ -132,7 +135,7 @@ async def test_one_message_may_be_larger_than_the_queue(slow: Any) -> None:
 
 async def test_a_line_that_is_too_long_is_an_error_before_its_end() -> None:
     one, other = memory_streams()
-    channel = Channel[ToAgent, FromAgent](one, FromAgent, line_bytes=1000)
+    channel = TypedChannel[ToAgent, FromAgent](one, FromAgent, line_bytes=1000)
     other.write(b"[" * 600)
     other.write(b"[" * 600)
     with pytest.raises(ProtocolError, match="a line of more than 1000 bytes"):
@@ -166,7 +169,7 @@ async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
 @pytest.mark.parametrize("rate", [{"lines_per_s": 10}, {"bytes_per_s": 150}])
 async def test_a_peer_sends_no_more_than_the_rate_it_is_given(rate: dict[str, int]) -> None:
     one, other = memory_streams()
-    channel = Channel[Any, Any](one, FromAgent, **rate)
+    channel = TypedChannel[Any, Any](one, FromAgent, **rate)
     for number in range(25):
         other.write(encode(Trouble(f"{number}")))
     began = asyncio.get_running_loop().time()
@@ -194,14 +197,14 @@ async def test_a_message_for_many_is_encoded_once() -> None:
         assert await to_agent.receive() == Trouble("to all")
         await to_agent.close()
         await to_head.close()
-    assert prepared.line is prepared.line
+    assert prepared.line(encode) is prepared.line(encode)
 
 
 async def test_a_message_that_cannot_be_encoded_ends_the_connection_and_says_so() -> None:
     to_agent, to_head = memory_pair(FromAgent, ToAgent)
     to_head.send(Telemetry(0.0, HostReading(object()), (), ()))  # type: ignore[arg-type]
     assert await to_agent.receive() is None
-    assert "not JSON serializable" in to_head.broken
+    assert "unsupported" in to_head.broken
     await to_agent.close()
     await to_head.close()
 
@@ -244,7 +247,7 @@ async def test_every_request_is_answered_whatever_happens_to_it() -> None:
     await to_frontend.close()
 
 
-async def until(channel: Channel[Any, Any], count: int) -> AsyncIterator[Any]:
+async def until(channel: TypedChannel[Any, Any], count: int) -> AsyncIterator[Any]:
     for _ in range(count):
         yield await channel.receive()
 
@@ -257,10 +260,10 @@ async def test_a_socket_carries_a_channel_and_its_end_is_noticed(tmp_path: Path)
 
     server = await asyncio.start_unix_server(accept, tmp_path / "s")
     async with server:
-        one = Channel[Any, Any](await SocketStream.connect(tmp_path / "s"), ToAgent)
-        other = Channel[Any, Any](await accepted.get(), FromAgent)
-        one.send(Trouble("x" * BIG))
-        assert await other.receive() == Trouble("x" * BIG)
+        one = TypedChannel[Any, Any](await SocketStream.connect(tmp_path / "s"), ToAgent)
+        other = TypedChannel[Any, Any](await accepted.get(), FromAgent)
+        one.send(BIG)
+        assert await other.receive() == BIG
         other.abort()
         assert await one.receive() is None
         await one.close()
@@ -269,8 +272,8 @@ async def test_a_socket_carries_a_channel_and_its_end_is_noticed(tmp_path: Path)
 
 async def test_two_pipes_carry_a_channel() -> None:
     (read_one, write_other), (read_other, write_one) = os.pipe(), os.pipe()
-    one = Channel[Any, Any](await SocketStream.of_pipes(read_one, write_one), ToAgent)
-    other = Channel[Any, Any](await SocketStream.of_pipes(read_other, write_other), FromAgent)
+    one = TypedChannel[Any, Any](await SocketStream.of_pipes(read_one, write_one), ToAgent)
+    other = TypedChannel[Any, Any](await SocketStream.of_pipes(read_other, write_other), FromAgent)
     one.send(Trouble("through a pipe"))
     other.send(Ping(1))
     assert await other.receive() == Trouble("through a pipe")
@@ -284,7 +287,64 @@ async def test_a_peer_that_stops_reading_holds_nobody_up(tmp_path: Path) -> None
     ours, theirs = socket.socketpair()
     with theirs:
         reader, writer = await asyncio.open_unix_connection(sock=ours)
-        channel = Channel[Any, Any](SocketStream(reader, writer), ToAgent)
+        channel = TypedChannel[Any, Any](SocketStream(reader, writer), ToAgent)
         channel.send(Trouble("x" * 2**22))
         assert not await channel.flush(0.05)
         await asyncio.wait_for(channel.close(0.05), 5)
+
+
+def gpu_telemetry(used: int) -> Telemetry:
+    devices = tuple(DeviceReading(f"GPU-{n}", f"{n}", "H200", 2**37, used + n) for n in range(8))
+    return Telemetry(float(used), HostReading(), devices, ())
+
+
+async def test_a_compressed_channel_says_the_same_in_a_tenth_of_the_bytes() -> None:
+    one, other = memory_streams()
+    sender, receiver = AnyChannel(one, ToAgent), AnyChannel(other, FromAgent)
+    sender.send(Trouble("in the open"))
+    assert await receiver.receive() == Trouble("in the open")
+    sender.compress()
+    receiver.decompress()
+    sizes = []
+    for used in range(5):
+        sender.send(gpu_telemetry(used))
+        await sender.flush()
+        sizes.append(other._size)
+        assert await receiver.receive() == gpu_telemetry(used)
+    assert max(sizes[1:]) < len(encode(gpu_telemetry(0))) / 10
+    await sender.close()
+    await receiver.close()
+
+
+async def test_what_came_with_the_line_before_is_decompressed_too() -> None:
+    one, other = memory_streams()
+    receiver = AnyChannel(other, FromAgent)
+    one.write(encode(Pong(1)) + Deflated()(encode(Trouble("\n\n" * 99)) + encode(Pong(2))))
+    assert await receiver.receive() == Pong(1)
+    receiver.decompress()
+    assert [await receiver.receive(), await receiver.receive()] == [Trouble("\n\n" * 99), Pong(2)]
+    await receiver.close()
+
+
+async def test_a_few_bytes_that_would_fill_memory_are_refused_as_they_expand() -> None:
+    one, other = memory_streams()
+    receiver = AnyChannel(other, FromAgent)
+    one.write(encode(Pong(1)) + Deflated()(b'["Trouble",{"text":"' + b"x" * 2**28))
+    assert await receiver.receive() == Pong(1)
+    receiver.decompress()
+    tracemalloc.start()
+    with pytest.raises(ProtocolError, match="a line of more than 1048576 bytes"):
+        await receiver.receive()
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    await receiver.close()
+
+
+async def test_what_is_not_compressed_as_it_should_be_is_an_error_of_that_peer() -> None:
+    one, other = memory_streams()
+    receiver = AnyChannel(other, FromAgent)
+    receiver.decompress()
+    one.write(encode(Pong(1)))
+    with pytest.raises(ProtocolError, match="not compressed as it should be"):
+        await receiver.receive()
+    await receiver.close()

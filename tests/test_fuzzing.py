@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputui.model.snapshot import Snapshot
-from gputui.protocol.codec import decode, encode
+from gputui.protocol.typed_codec import decode, encode
 from tests.fuzzing.seeds import inputs
 from tests.fuzzing.shapes import ANYTHING, one_wrong, value_of
 from tests.fuzzing.targets import TARGETS, UNIONS

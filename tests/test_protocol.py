@@ -1,17 +1,21 @@
 """The protocol: what goes over each link, and which way."""
 
 import inspect
+import re
 import typing
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from gputui.errors import ProtocolError
-from gputui.protocol import agent, forking, frontend, scheduler, starter
-from gputui.protocol.codec import decode, encode
-from gputui.protocol.shared import Refused
+from gputui.model.bounds import Bounds, Length
+from gputui.model.readings import DeviceReading, HostReading
+from gputui.protocol import agent, codec, forking, frontend, scheduler, starter
+from gputui.protocol.codec import apart, hints_of
+from gputui.protocol.typed_codec import decode, encode
 
 DIRECTIONS = {
     agent: agent.ToAgent | agent.FromAgent,
@@ -56,57 +60,101 @@ def _inside(hint: Any) -> set[type]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (b'["Pong", ["seven"]]', "Pong.number is list, not int"),
-        (b'["Pong", true]', "Pong.number is bool, not int"),
-        (b'["Pong", 7.5]', "Pong.number is float, not int"),
-        (b'["Pong", null]', "Pong.number is null, not int"),
-        (b'["Pong", 1' + b"0" * 30 + b"]", "not a message"),
-        (b'["Pong"]', "not a message"),
-        (b'["Trouble", 7]', "Trouble.text is int, not str"),
-        (b'["Trouble", "\\ud800"]', "not a message"),
-        (b'["WorkerReading", "w", NaN, 1, 1]', "not a message"),
-        (b'["ForkserverReady", NaN]', "not a message"),
-        (b'["ForkserverReady", 1e999]', "not a message"),
-        (b'["ForkserverReady", -1E+0309]', "not a message"),
-        (b'["ForkserverReady", ' + b"9" * 400 + b".0]", "not a message"),
-        (b'["LogLines", "w", ["a"], 1e17, 0, false]', "not a message"),
-        (b'["LogLines", "w", ["a"], -1.0, 0, false]', "not a message"),
-        (b'["Telemetry", 1e17, [null, null, null, null, null, null, null], [], []]', "not a"),
-        (b'["LogLines", "w", ["a", 7], 0.0, 0, false]', "LogLines.lines is list"),
-        (b'["LogLines", "w", "abc", 0.0, 0, false]', "LogLines.lines is str"),
-        (b'["Telemetry", 0.0, [1, 2], [], []]', "Telemetry.host is list"),
-        (b'["Telemetry", 0.0, null, [], []]', "Telemetry.host is null"),
-        (b'["Telemetry", 0.0, "12345678", [], []]', "Telemetry.host is str"),
-        (b"[" * 100_000, "not a message"),
+        (b'["Pong",{"number":"seven"}]', "Expected `int`, got `str` - at `$.number`"),
+        (b'["Pong",{"number":true}]', "got `bool`"),
+        (b'["Pong",{"number":7.5}]', "got `float`"),
+        (b'["Pong",{"number":null}]', "got `null`"),
+        (b'["Pong",{"number":-1}]', ">= 0"),
+        (b'["Pong",{"number":1' + b"0" * 30 + b"}]", "no Pong"),
+        (b'["Pong",{}]', "missing required field `number`"),
+        (b'["Pong",[7]]', "Expected `object`"),
+        (b'["Pong",7', "not a message"),
+        (b'["Pong",{"number":7},8]', "malformed"),
+        (b'["Trouble",{"text":7}]', "Expected `str`"),
+        (b'["Trouble",{"text":"\\ud800"}]', "no Trouble"),
+        (b'["Trouble",{"text":"\xed\xa0\x8f"}]', "can't decode"),
+        (b'["ForkserverReady",{"seconds":NaN}]', "malformed"),
+        (b'["ForkserverReady",{"seconds":1e999}]', "out of range"),
+        (b'["ForkserverReady",{"seconds":1e99}]', "<= 1000000000.0"),
+        (b'["LogLines",{"worker":"w","lines":["a"],"at":1e17}]', "at `$.at`"),
+        (b'["LogLines",{"worker":"w","lines":["a"],"at":-1.0}]', "at `$.at`"),
+        (b'["LogLines",{"worker":"w","lines":["a",7],"at":0}]', "at `$.lines[1]`"),
+        (b'["LogLines",{"worker":"w","lines":"abc","at":0}]', "Expected `array`"),
+        (b'["Telemetry",{"at":0,"host":[],"devices":[],"workers":[]}]', "Expected `object`"),
+        (b'["Pong",{"number":' + b"[" * 100_000, "not a message"),
+        (b'["Pong",{"x":' + b"[" * 100_000 + b"]", "recursion"),
         (b'{"Pong": 1}', "not a message"),
         (b"\xff\xfe", "not a message"),
     ],
 )
 def test_what_is_not_of_its_declared_type_is_an_error_of_that_peer(line: bytes, words: str) -> None:
-    with pytest.raises(ProtocolError, match=words):
+    with pytest.raises(ProtocolError, match=re.escape(words)):
         decode(line, agent.FromAgent)
 
 
 def test_an_integer_may_stand_for_a_float_and_null_where_it_is_declared() -> None:
-    assert decode(b'["ForkserverReady", 3]', agent.FromAgent) == agent.ForkserverReady(3)
-    assert decode(b'["WorkerReady", "w", "a", null]', agent.FromAgent).device_uuid is None
+    ready = decode(b'["ForkserverReady",{"seconds":3}]', agent.FromAgent)
+    assert ready == agent.ForkserverReady(3)
+    line = b'["WorkerReady",{"name":"w","address":"a","device_uuid":null}]'
+    assert decode(line, agent.FromAgent).device_uuid is None
 
 
-def test_a_type_that_was_wrong_once_is_wrong_again() -> None:
-    for _ in range(2):
-        with pytest.raises(ProtocolError):
-            decode(b'["Pong", "7"]', agent.FromAgent)
-        assert decode(b'["Pong", 7]', agent.FromAgent) == agent.Pong(7)
+@pytest.mark.parametrize("kind", [agent.Ping, agent.StartWorkers, agent.Configure])
+def test_an_agent_refuses_what_is_of_another_type(kind: type) -> None:
+    name = kind.__name__.encode()
+    for body in (b"7", b"{}", b"[]", b'{"number":"7"}', b'{"nothing":7}', b"{" * 99_999):
+        with pytest.raises(ProtocolError, match="not a message of this version"):
+            codec.decode(b'["%b",%b]' % (name, body), agent.ToAgent)
 
 
 def test_text_that_is_no_unicode_is_sent_readable() -> None:
-    sent = encode(agent.Trouble("file \udcff"))
-    assert decode(sent, agent.FromAgent) == agent.Trouble("file ?")
-    emoji = agent.Trouble("all good 👍 99999999999999999999")
-    assert decode(encode(emoji), agent.FromAgent) == emoji
+    for write in (encode, codec.encode):
+        sent = write(agent.Trouble("file \udcff"))
+        assert decode(sent, agent.FromAgent) == agent.Trouble("file ?")
+        emoji = agent.Trouble("all good 👍 99999999999999999999")
+        assert decode(write(emoji), agent.FromAgent) == emoji
 
 
-def test_half_a_surrogate_pair_is_no_text() -> None:
-    line = b'["Refused",1,"\xed\xa0\x8f"]'
-    with pytest.raises(ProtocolError):
-        decode(line, Refused)
+def test_an_agent_keeps_to_the_bounds_that_its_head_checks() -> None:
+    gpu = DeviceReading("GPU-a", "0", "x" * 9_999, power_w=float("nan"), temperature_c=255.5)
+    absurd = replace(gpu, uuid="GPU-b", utilization_percent=-166.0, memory_used_bytes=2**63)
+    host = HostReading(cpu_percent=100.0, load_1m=float("inf"))
+    sent = agent.Telemetry(-5.0, host, (gpu, absurd) * 400, ())
+    arrived = decode(codec.encode(sent), agent.FromAgent)
+    assert (arrived.at, len(arrived.devices)) == (0.0, 512)
+    assert arrived.host == HostReading(cpu_percent=100.0)
+    first, second = arrived.devices[:2]
+    assert (len(first.name), first.power_w, first.temperature_c) == (512, None, 255.5)
+    assert (second.utilization_percent, second.memory_used_bytes) == (None, None)
+
+
+def bounds_missing(kind: Any, seen: set[Any]) -> Iterator[str]:
+    """Yield each number, text and tuple within a message that has no bounds."""
+    if kind in seen:
+        return
+    seen.add(kind)
+    for name, hint in hints_of(kind).items():
+        yield from (f"{kind.__name__}.{name}: {part}" for part in _unbounded(hint, seen))
+
+
+def _unbounded(hint: Any, seen: set[Any]) -> Iterator[Any]:
+    hint, bounds, _ = apart(hint)
+    if is_dataclass(hint):
+        yield from bounds_missing(hint, seen)
+    elif typing.get_origin(hint) is tuple:
+        parts = typing.get_args(hint)
+        if parts[-1] is ... and not isinstance(bounds, Length):
+            yield hint
+        for part in parts:
+            yield from () if part is ... else _unbounded(part, seen)
+    elif (hint is str and not isinstance(bounds, Length)) or (
+        hint in (int, float) and not isinstance(bounds, Bounds)
+    ):
+        yield hint
+
+
+def test_every_number_text_and_tuple_of_every_message_has_bounds() -> None:
+    kinds = [kind for union in DIRECTIONS.values() for kind in typing.get_args(union)]
+    seen: set[Any] = set()
+    assert [part for kind in kinds for part in bounds_missing(kind, seen)] == []
+    assert len(seen) > 70

@@ -184,6 +184,8 @@ class Supervisor:
             async for message in channel:
                 if isinstance(message, Configure):
                     self._prefer(channel)
+                    if message.compressed:
+                        channel.compress()
                 if channel is not self._head:
                     return
                 self._lease.renew()

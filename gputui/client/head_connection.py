@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.process.background import Background, words
-from gputui.protocol import VERSION
-from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
-from gputui.protocol.codec import learn
+from gputui.protocol import hello
+from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.frontend import (
     Attach,
     Attached,
@@ -33,6 +32,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
+from gputui.protocol.typed_codec import TypedChannel, decode
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 GONE = "the cluster's head is gone"
 OTHER_VERSION = "use the gputui that started the cluster, or start it again with this one"
 
-HeadChannel = Channel[FromFrontend, ToFrontend]
+HeadChannel = TypedChannel[FromFrontend, ToFrontend]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,17 @@ class HeadConnection:
 
     @classmethod
     async def open(
-        cls, head: "str | Path | Elsewhere", *, frontend: str, snapshots: bool = False
+        cls,
+        head: "str | Path | Elsewhere",
+        *,
+        frontend: str,
+        snapshots: bool = False,
+        compressed: bool = False,
     ) -> "HeadConnection":
         """Attach to the head behind a socket, or elsewhere.
 
-        `frontend` is screen, run, python or command. Raises HeadError when there is no head, or one
-        of another version.
+        `frontend` is screen, run, python or command; `compressed` is whether to compress what the
+        head sends. Raises HeadError when there is no head, or one of another version.
         """
         if not isinstance(head, str | Path):
             return await cls._open_elsewhere(head, frontend, snapshots)
@@ -106,25 +111,30 @@ class HeadConnection:
             stream = await SocketStream.connect(socket_path)
         except OSError as error:
             raise HeadError(f"no head answers at {socket_path}: {error.strerror}") from error
-        connection = await cls.over(stream, frontend=frontend, snapshots=snapshots)
+        connection = await cls.over(
+            stream, frontend=frontend, snapshots=snapshots, compressed=compressed
+        )
         connection.socket = socket_path
         return connection
 
     @classmethod
-    async def over(cls, stream: ByteStream, *, frontend: str, snapshots: bool) -> Self:
+    async def over(
+        cls, stream: ByteStream, *, frontend: str, snapshots: bool, compressed: bool = False
+    ) -> Self:
         """Attach to the head at the other end of a stream; raises HeadError."""
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
-            channel.send(_attach(frontend, snapshots))
-            if snapshots:
-                await channel.flush()
-                learn(SnapshotTaken)  # while the head makes its first one
-            answer = await channel.receive()
-            if isinstance(answer, Attached) and answer.version == VERSION:
-                return cls(channel, answer)
+            stream.write(hello.HELLO)
+            channel.send(_attach(frontend, snapshots=snapshots, compressed=compressed))
+            answer = await channel.read_line()
             if answer is None:
                 raise HeadError(GONE)
-            raise OtherVersionError(_why_turned_away(answer))
+            if reason := hello.why_refused(answer):
+                raise OtherVersionError(reason)
+            attached = decode(answer, Attached)
+            if compressed:
+                channel.decompress()
+            return cls(channel, attached)
         except ProtocolError as error:
             await channel.close()
             raise OtherVersionError(f"{error}: {OTHER_VERSION}") from error
@@ -139,7 +149,9 @@ class HeadConnection:
         """Attach to a head on another machine."""
         reached = await head.reach()
         try:
-            connection = await cls.open(reached.socket, frontend=frontend, snapshots=snapshots)
+            connection = await cls.open(
+                reached.socket, frontend=frontend, snapshots=snapshots, compressed=True
+            )
         except HeadError as error:
             await head.close()
             raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
@@ -247,7 +259,7 @@ class HeadConnection:
         self._arrived.set()
 
 
-def _attach(frontend: str, snapshots: bool) -> Attach:
+def _attach(frontend: str, *, snapshots: bool, compressed: bool) -> Attach:
     """Return the first message: who this is, and where."""
     terminal = ""
     for descriptor in (0, 1, 2):
@@ -257,16 +269,7 @@ def _attach(frontend: str, snapshots: bool) -> Attach:
     with contextlib.suppress(KeyError):
         user = pwd.getpwuid(os.getuid()).pw_name
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    return Attach(VERSION, frontend, snapshots, os.getpid(), user, terminal, client)
-
-
-def _why_turned_away(answer: ToFrontend | None) -> str:
-    """Return why a head did not let a frontend in."""
-    if isinstance(answer, Refused):
-        return answer.reason
-    if isinstance(answer, Attached):
-        return f"the head speaks version {answer.version} of the protocol, this gputui {VERSION}"
-    return "the head ended the connection"
+    return Attach(frontend, snapshots, os.getpid(), user, terminal, client, compressed)
 
 
 def security(connection: HeadConnection) -> "Security":

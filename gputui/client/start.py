@@ -20,11 +20,11 @@ from gputui.client.head_connection import HeadConnection
 from gputui.errors import ClusterError, HeadError, ProtocolError
 from gputui.process.child import signal_name
 from gputui.process.search_path import own_environment, own_python
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.connection_file import ConnectionFile, find_cluster
 from gputui.protocol.frontend import Settled
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
+from gputui.protocol.typed_codec import decode, encode
 
 END_S = 20.0
 """How long a head may take to end everything."""

@@ -47,9 +47,9 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.channel import Channel
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import MemoryStream
+from gputui.protocol.typed_codec import TypedChannel
 
 PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
 CPUS = 128
@@ -127,7 +127,7 @@ class SimulatedAgent:
         self._pids = 1000 * number
         self._follows = False
         self._printed: deque[LogLines] = deque(maxlen=LINES_KEPT)
-        self._channel: Channel[FromAgent, ToAgent] | None = None
+        self._channel: TypedChannel[FromAgent, ToAgent] | None = None
         self._stream: AgentStream | None = None
         self._tasks = Background(lambda _what, _error: self.end())
 
@@ -140,11 +140,11 @@ class SimulatedAgent:
         """Return the head's end of a connection within this process."""
         self._stream, own = AgentStream(), MemoryStream()
         self._stream.peer, own.peer = own, self._stream
-        self._channel = Channel(own, ToAgent)
+        self._channel = TypedChannel(own, ToAgent)
         self._tasks.start(self.serve(self._channel), f"agent of {self.host}")
         return self._stream
 
-    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
+    async def serve(self, channel: TypedChannel[FromAgent, ToAgent]) -> None:
         """Answer a head until it is gone."""
         self._channel = channel
         telling: asyncio.Task[None] | None = None
@@ -160,7 +160,7 @@ class SimulatedAgent:
                 telling.cancel()
             await channel.close()
 
-    async def _tell(self, configure: Configure, channel: Channel[FromAgent, ToAgent]) -> None:
+    async def _tell(self, configure: Configure, channel: TypedChannel[FromAgent, ToAgent]) -> None:
         """Send facts, then telemetry at every interval; hosts are out of step with each other."""
         await asyncio.sleep(self.rng.uniform(0.4, 2.4) * self.pace * (AGAIN if self.met else 1.0))
         self.met = True

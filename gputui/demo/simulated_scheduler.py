@@ -16,7 +16,6 @@ from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
 from gputui.demo.work import SimulatedRun
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.process.background import Background
-from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -30,6 +29,7 @@ from gputui.protocol.scheduler import (
     WorkerCounts,
 )
 from gputui.protocol.streams import MemoryStream, memory_streams
+from gputui.protocol.typed_codec import TypedChannel
 
 PORT = 40_123
 SPANS_KEPT = 2_000
@@ -123,7 +123,7 @@ class SimulatedScheduler:
         self._spans: list[TaskSpan] = []
         self._old_groups: tuple[TaskGroupStatus, ...] = ()
         self._old_groups_until = 0.0
-        self._channel: Channel[FromScheduler, ToScheduler]
+        self._channel: TypedChannel[FromScheduler, ToScheduler]
         self._tasks = Background(self._failed)
 
     def start(self, _cluster_id: str) -> "SimulatedScheduler":
@@ -133,7 +133,7 @@ class SimulatedScheduler:
     async def stream(self) -> MemoryStream:
         """Return the head's end of the connection, and serve the other one."""
         heads, own = memory_streams()
-        self._channel = Channel(own, ToScheduler)
+        self._channel = TypedChannel(own, ToScheduler)
         self._tasks.start(self._serve(), "scheduler")
         return heads
 

@@ -11,8 +11,8 @@ from typing import Protocol
 
 from gputui.process.child import Child
 from gputui.protocol.agent import FromAgent, ToAgent
-from gputui.protocol.channel import Channel
 from gputui.protocol.streams import ByteStream, SocketStream
+from gputui.protocol.typed_codec import TypedChannel
 
 READ_BYTES = 2**16
 STDERR_LINES = 20
@@ -34,7 +34,7 @@ class CommandStream(ByteStream, Protocol):
         """Return how the command on the other end ended; None where that is not known."""
 
 
-class AgentChannel(Channel[ToAgent, FromAgent]):
+class AgentChannel(TypedChannel[ToAgent, FromAgent]):
     """Messages to and from one agent."""
 
     stream: CommandStream

@@ -12,9 +12,6 @@ from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity, PlannedDevice
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.agent import Facts, Telemetry
-from gputui.protocol.codec import unfrozen
-
-UnfrozenStatus = unfrozen(HostStatus)
 
 
 class HostRecord:
@@ -58,23 +55,13 @@ class HostRecord:
         if telemetry is None:
             devices = self.facts.devices if self.facts else ()
             return replace(status, address=self.far_address, devices=devices)
-        # `replace` would take five times as long, for thousands of hosts each second.
-        now: HostStatus = UnfrozenStatus(
-            status.name,
-            status.state,
-            status.state_since,
-            status.reason,
-            status.hint,
-            status.failed_stage,
-            status.stderr_tail,
-            self.far_address,
-            telemetry.host,
-            telemetry.at,
-            telemetry.devices,
-            status.warnings,
+        return replace(
+            status,
+            address=self.far_address,
+            reading=telemetry.host,
+            read_at=telemetry.at,
+            devices=telemetry.devices,
         )
-        now.__class__ = HostStatus
-        return now
 
     def meet(self, facts: Facts) -> None:
         """Set what the agent reports of its host."""

@@ -111,8 +111,11 @@ class AgentSession:
                     temporary_directory=self.settings.temporary_directory,
                     cluster=self.settings.cluster,
                     frontends=self.settings.frontends() if self.host.is_local else (),
+                    compressed=self.opened.compressed,
                 )
             )
+            if self.opened.compressed:
+                self.opened.channel.decompress()
             self.configured = True
             facts = await self._probed
         problem = next(checks.problems(self.host, facts, self.settings), None)

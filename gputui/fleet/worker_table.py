@@ -8,20 +8,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import UP, WorkerState, WorkerStatus
 from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
-from gputui.protocol.codec import unfrozen
 from gputui.protocol.scheduler import Counts, WorkerCounts
 
 BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
-UnfrozenStatus = unfrozen(WorkerStatus)
-UNKNOWN: list[Any] = [None] * 14
-NOT_COUNTED = WorkerCounts(*[*UNKNOWN, 0.0])
-"""In place of counts and of a reading that there are not: no status has to ask for each field."""
 NOT_READ = WorkerReading("", None, None, None)
+"""In place of a reading that has not come yet."""
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
 
 
@@ -290,46 +285,40 @@ class WorkerTable:
 def _status(
     worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading | None
 ) -> WorkerStatus:
-    """Join all that is known of a worker; in one go, because there are thousands each second."""
-    spec, state, reason = worker.spec, worker.state, worker.reason
-    counts, reading = counts or NOT_COUNTED, reading or NOT_READ
-    if state in UP:
-        if counts.status == "paused":
-            state = PAUSED
-        elif counts is not NOT_COUNTED:
-            state = BUSY if counts.executing else IDLE
-    stopped, silent_s = reading.stopped, counts.silent_s
-    if (stopped or silent_s) and worker.address is not None:
-        state, reason = WorkerState.SILENT, _why_silent(worker, silent_s, stopped=stopped)
-    # By place: to pass two dozen arguments by name takes longer than all else here.
-    status: WorkerStatus = UnfrozenStatus(
-        spec.name,
-        spec.host,
-        state,
-        spec.device_uuid,
-        counts.device_uuid or worker.seen_device_uuid,
-        worker.pid,
-        worker.address,
-        reason,
-        reading.cpu_percent,
-        reading.rss_bytes,
-        spec.memory_limit_bytes,
-        reading.open_files,
-        counts.executing,
-        counts.ready,
-        counts.in_memory,
-        counts.managed_bytes,
-        counts.device_managed_bytes,
-        counts.spilled_bytes,
-        worker.deaths,
-        spec.nthreads,
-        counts.current_task,
-        counts.task_since,
-        silent_s,
-        stopped,
+    """Join all that is known of a worker."""
+    spec, reading, state, reason = worker.spec, reading or NOT_READ, worker.state, worker.reason
+    if state in UP and counts is not None:
+        state = PAUSED if counts.status == "paused" else BUSY if counts.executing else IDLE
+    silent_s = counts.silent_s if counts else 0.0
+    if (reading.stopped or silent_s) and worker.address is not None:
+        state = WorkerState.SILENT
+        reason = _why_silent(worker, silent_s, stopped=reading.stopped)
+    return WorkerStatus(
+        name=spec.name,
+        host=spec.host,
+        state=state,
+        device_uuid=spec.device_uuid,
+        seen_device_uuid=(counts and counts.device_uuid) or worker.seen_device_uuid,
+        pid=worker.pid,
+        address=worker.address,
+        reason=reason,
+        cpu_percent=reading.cpu_percent,
+        rss_bytes=reading.rss_bytes,
+        memory_limit_bytes=spec.memory_limit_bytes,
+        open_files=reading.open_files,
+        executing=counts.executing if counts else None,
+        ready=counts.ready if counts else None,
+        in_memory=counts.in_memory if counts else None,
+        managed_bytes=counts.managed_bytes if counts else None,
+        device_managed_bytes=counts.device_managed_bytes if counts else None,
+        spilled_bytes=counts.spilled_bytes if counts else None,
+        restarts=worker.deaths,
+        nthreads=spec.nthreads,
+        current_task=counts.current_task if counts else None,
+        task_since=counts.task_since if counts else None,
+        silent_for_s=silent_s,
+        stopped=reading.stopped,
     )
-    status.__class__ = WorkerStatus
-    return status
 
 
 def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:

@@ -19,9 +19,9 @@ from gputui.model.snapshot import Severity
 from gputui.process.garbage import look_rarely
 from gputui.process.lifetime import dump_no_core
 from gputui.protocol import VERSION
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, Opened
+from gputui.protocol.typed_codec import decode, encode
 
 READ_BYTES = 4096
 

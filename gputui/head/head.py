@@ -37,7 +37,6 @@ from gputui.head.server import FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Event, Session, Severity
 from gputui.process.background import Background, words
-from gputui.protocol import VERSION
 from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
@@ -342,7 +341,6 @@ class Head:
         self._met.set()
         assert self._certificate is not None
         return Attached(
-            version=VERSION,
             name=self.name,
             cluster_id=self.cluster_id,
             pid=os.getpid(),

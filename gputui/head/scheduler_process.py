@@ -21,7 +21,7 @@ from gputui.process.background import Background
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
-from gputui.protocol.channel import TRUSTED_LINE_BYTES, Channel
+from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
     Aim,
     ConfigureScheduler,
@@ -36,6 +36,7 @@ from gputui.protocol.scheduler import (
     ToScheduler,
 )
 from gputui.protocol.streams import ByteStream
+from gputui.protocol.typed_codec import TypedChannel
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class SchedulerProcess:
         self._listener = listener
         self._start = start
         self._child: SchedulerChild | None = None
-        self._channel: Channel[ToScheduler, FromScheduler] | None = None
+        self._channel: TypedChannel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
         self._end_reason = ""
@@ -130,7 +131,7 @@ class SchedulerProcess:
     async def start(self) -> None:
         """Start the process, which imports while it waits for its configuration."""
         self._child = self._start(self._cluster_id)
-        self._channel = Channel(
+        self._channel = TypedChannel(
             await self._child.stream(), FromScheduler, line_bytes=TRUSTED_LINE_BYTES
         )
         self._task = self._tasks.start(self._attend(self._child, self._channel), "scheduler")
@@ -207,7 +208,7 @@ class SchedulerProcess:
             self._channel.send(message)
 
     async def _attend(
-        self, child: SchedulerChild, channel: Channel[ToScheduler, FromScheduler]
+        self, child: SchedulerChild, channel: TypedChannel[ToScheduler, FromScheduler]
     ) -> None:
         """Receive its messages until it ends; one that cannot be handled is logged."""
         while True:

@@ -6,7 +6,6 @@ lines are left out and counted, and past all bounds it is disconnected.
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -20,13 +19,11 @@ from typing import Any, Protocol
 from gputui.errors import ProtocolError
 from gputui.model.snapshot import Session
 from gputui.process.background import Background
-from gputui.protocol import VERSION
-from gputui.protocol.channel import Channel
-from gputui.protocol.codec import decode
+from gputui.protocol import hello
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
 from gputui.protocol.outgoing import Prepared
-from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
+from gputui.protocol.typed_codec import TypedChannel, decode
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class FrontendListener(Protocol):
         """A frontend is gone."""
 
 
-FrontendChannel = Channel[ToFrontend, FromFrontend]
+FrontendChannel = TypedChannel[ToFrontend, FromFrontend]
 
 
 class FrontendConnection:
@@ -140,12 +137,15 @@ class FrontendServer:
         """Attend to a frontend until it is gone; what it asked for goes on."""
         try:
             async with asyncio.timeout(ATTACH_S):
-                first = await channel.read_line()
-            if refusal := _refusal(first or b""):
-                channel.send(Refused(0, refusal))
-                return
-            frontend = FrontendConnection(decode(first or b"", Attach), channel, pid)
-            frontend.send(self._listener.frontend_attached(frontend))
+                if refusal := hello.refusal(await channel.read_line() or b""):
+                    channel.stream.write(hello.refused(refusal))
+                    return
+                attach = decode(await channel.read_line() or b"", Attach)
+                frontend = FrontendConnection(attach, channel, pid)
+                frontend.send(self._listener.frontend_attached(frontend))
+                if attach.compressed:
+                    await channel.flush(None)
+                    channel.compress()
             self.frontends.add(frontend)
             try:
                 self._listener.frontend_settled(frontend)
@@ -169,22 +169,3 @@ def _peer(connected: socket.socket) -> int:
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
     pid: int = struct.unpack("3i", credentials)[0]
     return pid
-
-
-def _refusal(line: bytes) -> str:
-    """Return why a frontend is turned away by its first line; "" when it is not.
-
-    That line begins alike in every version: its name, and the version.
-    """
-    first = None
-    with contextlib.suppress(ValueError):
-        first = json.loads(line or b"null")
-    match first:
-        case ["Attach", int(version), *_]:
-            if version == VERSION:
-                return ""
-            return (
-                f"this cluster's head speaks version {VERSION} of the protocol, and this frontend "
-                f"{version}: use the gputui that started the cluster, or restart the cluster"
-            )
-    return "the first message must be Attach"

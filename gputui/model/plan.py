@@ -8,6 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
 
+from gputui.model.bounds import (
+    Bytes,
+    Name,
+    Options,
+    Share,
+    SmallNumber,
+)
 from gputui.model.hosts import Host
 
 
@@ -33,15 +40,15 @@ class HostCapacity:
 class WorkerSpec:
     """One worker to run: where, on which device, and within what limits."""
 
-    name: str
-    host: str
-    device_uuid: str | None
-    nthreads: int
-    memory_limit_bytes: int
-    env: tuple[tuple[str, str], ...] = ()
-    memory_share: float = 0.0
+    name: Name
+    host: Name
+    device_uuid: Name | None
+    nthreads: SmallNumber
+    memory_limit_bytes: Bytes
+    env: Options = ()
+    memory_share: Share = 0.0
     """Of the host's memory, where its line names no limit: what the limit grows with."""
-    device_share: float = 1.0
+    device_share: Share = 1.0
     """Of the device's memory, where several workers have one device."""
 
 

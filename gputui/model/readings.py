@@ -6,6 +6,23 @@ A reading that is missing is `None`, never 0.
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gputui.model.bounds import (
+    Bytes,
+    BytesPerSecond,
+    Celsius,
+    Few,
+    Line,
+    Load,
+    Megahertz,
+    Name,
+    Number,
+    Percent,
+    Pid,
+    SmallNumber,
+    Some,
+    Watts,
+)
+
 
 class Owner(StrEnum):
     """The owner of a process on a GPU."""
@@ -19,51 +36,51 @@ class Owner(StrEnum):
 class DeviceProcess:
     """A process that holds memory on a GPU."""
 
-    pid: int
+    pid: Pid
     owner: Owner
-    user: str | None
-    command: str | None
-    memory_bytes: int | None
+    user: Name | None
+    command: Line | None
+    memory_bytes: Bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Interconnect:
     """A GPU's links to the others and to its host, and their bandwidth each way."""
 
-    nvlinks: int = 0
+    nvlinks: SmallNumber = 0
     """Of them that are up."""
-    nvlink_generation: int | None = None
-    nvlink_bytes_per_s: float | None = None
+    nvlink_generation: SmallNumber | None = None
+    nvlink_bytes_per_s: BytesPerSecond | None = None
     """All of them together."""
-    nvlink_peers: tuple[str, ...] = ()
+    nvlink_peers: Few[Name] = ()
     """Labels of the GPUs that it reaches over them."""
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_bytes_per_s: float | None = None
+    pcie_generation: SmallNumber | None = None
+    pcie_width: SmallNumber | None = None
+    pcie_bytes_per_s: BytesPerSecond | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
     """One GPU, or one MIG instance of it, as NVML last read it."""
 
-    uuid: str
-    label: str
+    uuid: Name
+    label: Name
     """`0` for the GPU of NVML index 0, `0.2` for the instance 2 on it."""
-    name: str
-    memory_total_bytes: int | None = None
-    memory_used_bytes: int | None = None
-    utilization_percent: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    sm_clock_mhz: float | None = None
-    throttle_reasons: tuple[str, ...] = ()
+    name: Name
+    memory_total_bytes: Bytes | None = None
+    memory_used_bytes: Bytes | None = None
+    utilization_percent: Percent | None = None
+    temperature_c: Celsius | None = None
+    power_w: Watts | None = None
+    power_limit_w: Watts | None = None
+    sm_clock_mhz: Megahertz | None = None
+    throttle_reasons: Few[Name] = ()
     """Only those that matter: thermal, power brake, hardware slowdown; not idle."""
-    ecc_errors: int | None = None
+    ecc_errors: Number | None = None
     """Uncorrected volatile errors."""
-    processes: tuple[DeviceProcess, ...] = ()
+    processes: Some[DeviceProcess] = ()
     interconnect: Interconnect | None = None
-    nvlink_bytes_per_s: float | None = None
+    nvlink_bytes_per_s: BytesPerSecond | None = None
     """What it sends and receives over NVLink."""
     lost: bool = False
     """Whether it fell off the bus; the other readings are then the last good ones."""
@@ -82,14 +99,14 @@ class DeviceReading:
 class HostReading:
     """One host as its agent last read it."""
 
-    cpu_percent: float | None = None
+    cpu_percent: Percent | None = None
     """Of all CPUs that its cgroup allows: 0 to 100."""
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    load_1m: float | None = None
-    network_receive_bytes_per_s: float | None = None
-    network_send_bytes_per_s: float | None = None
-    disk_free_bytes: int | None = None
+    memory_used_bytes: Bytes | None = None
+    memory_total_bytes: Bytes | None = None
+    load_1m: Load | None = None
+    network_receive_bytes_per_s: BytesPerSecond | None = None
+    network_send_bytes_per_s: BytesPerSecond | None = None
+    disk_free_bytes: Bytes | None = None
 
     @property
     def network_bytes_per_s(self) -> float | None:

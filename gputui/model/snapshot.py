@@ -8,6 +8,27 @@ second; the screen, `ls --json` and the metrics only read it. A reading that is 
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gputui.model.bounds import (
+    Bytes,
+    CpuPercent,
+    Devices,
+    Document,
+    Fleet,
+    Line,
+    Many,
+    Moment,
+    Name,
+    Number,
+    Options,
+    Pid,
+    Restarts,
+    Seconds,
+    SmallNumber,
+    Some,
+    SumOfSeconds,
+    Text,
+    WorkerNumber,
+)
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
 
 
@@ -99,57 +120,57 @@ class RunState(StrEnum):
 class HostStatus:
     """One host: its state, the reason, and what its agent reads."""
 
-    name: str
+    name: Name
     state: HostState
-    state_since: float
-    reason: str = ""
+    state_since: Moment
+    reason: Document = ""
     """Why it is silent or failed, or what it is waiting for; "" when all is well."""
-    hint: str = ""
-    failed_stage: str = ""
+    hint: Document = ""
+    failed_stage: Name = ""
     """For a failed host, the `HostState` it failed in."""
-    stderr_tail: tuple[str, ...] = ()
-    address: str = ""
+    stderr_tail: Some[Document] = ()
+    address: Name = ""
     reading: HostReading = UNREAD
-    read_at: float | None = None
+    read_at: Moment | None = None
     """When the agent's last telemetry came; its age is shown for a silent host."""
-    devices: tuple[DeviceReading, ...] = ()
-    warnings: tuple[str, ...] = ()
+    devices: Devices[DeviceReading] = ()
+    warnings: Many[Document] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """One worker: what the agent and the scheduler know of it, joined by name."""
 
-    name: str
-    host: str
+    name: Name
+    host: Name
     state: WorkerState
-    device_uuid: str | None = None
+    device_uuid: Name | None = None
     """The GPU or MIG instance it was pinned to; None for a CPU worker."""
-    seen_device_uuid: str | None = None
+    seen_device_uuid: Name | None = None
     """The device its CUDA context is on, by UUID; differs only when the pinning failed."""
-    pid: int | None = None
-    address: str | None = None
-    reason: str = ""
-    cpu_percent: float | None = None
+    pid: Pid | None = None
+    address: Name | None = None
+    reason: Document = ""
+    cpu_percent: CpuPercent | None = None
     """Of one CPU: 250 is two and a half CPUs."""
-    rss_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    open_files: int | None = None
-    executing: int | None = None
-    ready: int | None = None
-    in_memory: int | None = None
-    managed_bytes: int | None = None
-    device_managed_bytes: int | None = None
+    rss_bytes: Bytes | None = None
+    memory_limit_bytes: Bytes | None = None
+    open_files: Number | None = None
+    executing: Number | None = None
+    ready: Number | None = None
+    in_memory: Number | None = None
+    managed_bytes: Bytes | None = None
+    device_managed_bytes: Bytes | None = None
     """Bytes of results on the device."""
-    spilled_bytes: int | None = None
-    restarts: int = 0
+    spilled_bytes: Bytes | None = None
+    restarts: Restarts = 0
     """How often its process died; each time it is started again, unless in a crash loop."""
-    nthreads: int = 1
-    current_task: str | None = None
+    nthreads: SmallNumber = 1
+    current_task: Document | None = None
     """The prefix of a task it executes now."""
-    task_since: float | None = None
+    task_since: Moment | None = None
     """When that task began; None until the worker has reported it."""
-    silent_for_s: float = 0.0
+    silent_for_s: Seconds = 0.0
     """How long its heartbeats to the scheduler have been missing; 0 while they come."""
     stopped: bool = False
     """Whether a signal has stopped its process (SIGSTOP): it is silent from then on."""
@@ -169,25 +190,25 @@ class WorkerStatus:
 class TaskGroupStatus:
     """A group of tasks of one kind, as the scheduler counts them."""
 
-    name: str
-    prefix: str
-    waiting: int = 0
-    queued: int = 0
-    no_worker: int = 0
-    processing: int = 0
+    name: Document
+    prefix: Document
+    waiting: Number = 0
+    queued: Number = 0
+    no_worker: Number = 0
+    processing: Number = 0
     """Tasks that workers have: those that run, and those that wait for one of its threads."""
-    executing: int = 0
+    executing: Number = 0
     """Tasks that run."""
-    needs: tuple[str, ...] = ()
+    needs: Many[Document] = ()
     """What the tasks in `no_worker` ask for: a resource, a host, the address of a worker."""
-    memory: int = 0
-    released: int = 0
-    erred: int = 0
-    forgotten: int = 0
-    compute_s: float = 0.0
+    memory: Number = 0
+    released: Number = 0
+    erred: Number = 0
+    forgotten: Number = 0
+    compute_s: SumOfSeconds = 0.0
     """Seconds of computing on all workers so far."""
-    transfer_s: float = 0.0
-    nbytes: int = 0
+    transfer_s: SumOfSeconds = 0.0
+    nbytes: Bytes = 0
 
     @property
     def total(self) -> int:
@@ -205,41 +226,41 @@ class SchedulerStatus:
     """The scheduler process and what it counts."""
 
     state: SchedulerState
-    address: str = ""
-    pid: int | None = None
-    busy_s: float = 0.0
+    address: Name = ""
+    pid: Pid | None = None
+    busy_s: Seconds = 0.0
     """How long its loop has not answered, 0 when it does."""
-    tasks: int = 0
-    queued: int = 0
+    tasks: Number = 0
+    queued: Number = 0
     """Tasks that wait for a worker that is free."""
-    clients: int = 0
-    cpu_percent: float | None = None
-    rss_bytes: int | None = None
-    reason: str = ""
+    clients: WorkerNumber = 0
+    cpu_percent: CpuPercent | None = None
+    rss_bytes: Bytes | None = None
+    reason: Document = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStatus:
     """A run that the head knows, from its start to its end."""
 
-    id: str
-    preset: str
-    parameters: tuple[tuple[str, str], ...]
+    id: Name
+    preset: Line
+    parameters: Options
     state: RunState
-    started_at: float
-    ended_at: float | None = None
-    done: int = 0
-    total: int = 0
+    started_at: Moment
+    ended_at: Moment | None = None
+    done: Number = 0
+    total: Number = 0
     """Tasks; 0 as long as it is not known."""
-    stage: str = ""
+    stage: Name = ""
     """What it does now, in a word or two: building, computing, checking."""
-    summary: str = ""
+    summary: Document = ""
     """The result in a line, or the error."""
-    result_json: str = ""
+    result_json: Document = ""
     """The `--json` object of an ended run."""
-    restarts: int = 0
+    restarts: Restarts = 0
     """Workers restarted while it ran."""
-    error_type: str = ""
+    error_type: Name = ""
 
 
 class Severity(StrEnum):
@@ -254,29 +275,29 @@ class Severity(StrEnum):
 class Event:
     """Something that happened, kept by the head for those who attach later."""
 
-    sequence: int
-    at: float
+    sequence: Number
+    at: Moment
     severity: Severity
-    subject: str
+    subject: Name
     """A host, a worker, a run, or "scheduler" / "cluster"."""
-    kind: str
+    kind: Name
     """A past participle or a state: connected, crashed, retired, scaled, alarm."""
-    text: str
+    text: Text
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
     """An attached frontend, and where it is, for other users to see."""
 
-    frontend: str
+    frontend: Name
     """screen, run, python or command."""
-    pid: int = 0
-    user: str = ""
-    terminal: str = ""
+    pid: Pid = 0
+    user: Name = ""
+    terminal: Line = ""
     """`pts/3`; "" without one."""
-    client: str = ""
+    client: Line = ""
     """The address that its SSH connection comes from; "" on this machine itself."""
-    attached_at: float = 0.0
+    attached_at: Moment = 0.0
 
     def __str__(self) -> str:
         """Describe who this is.
@@ -297,10 +318,10 @@ class Session:
 class TaskSpan:
     """One task that ran on a worker, for the task stream."""
 
-    worker: str
-    prefix: str
-    started_at: float
-    duration_s: float
+    worker: Name
+    prefix: Document
+    started_at: Moment
+    duration_s: Seconds
     erred: bool = False
 
 
@@ -308,25 +329,25 @@ class TaskSpan:
 class Snapshot:
     """The whole cluster at `taken_at`; `sequence` grows by one with each."""
 
-    sequence: int
-    taken_at: float
-    name: str
+    sequence: Number
+    taken_at: Moment
+    name: Name
     state: ClusterState
-    started_at: float
+    started_at: Moment
     scheduler: SchedulerStatus
-    hosts: tuple[HostStatus, ...] = ()
-    workers: tuple[WorkerStatus, ...] = ()
-    groups: tuple[TaskGroupStatus, ...] = ()
-    runs: tuple[RunStatus, ...] = ()
-    spans: tuple[TaskSpan, ...] = ()
+    hosts: Fleet[HostStatus] = ()
+    workers: Fleet[WorkerStatus] = ()
+    groups: Fleet[TaskGroupStatus] = ()
+    runs: Fleet[RunStatus] = ()
+    spans: Fleet[TaskSpan] = ()
     """Tasks that ended since the last snapshot (a bounded sample)."""
-    wanted_workers: int | None = None
+    wanted_workers: WorkerNumber | None = None
     """None is: as many as the hosts give."""
-    adaptive: tuple[int, int] | None = None
+    adaptive: tuple[WorkerNumber, WorkerNumber] | None = None
     """The bounds, when the number of workers follows the work."""
-    sessions: tuple[Session, ...] = ()
+    sessions: Fleet[Session] = ()
     """Who is attached, the first to come first."""
-    reason: str = ""
+    reason: Document = ""
     simulated: bool = False
 
     @property

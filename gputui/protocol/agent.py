@@ -7,9 +7,32 @@ with its `Facts`.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gputui.model.bounds import (
+    Bytes,
+    CpuPercent,
+    Cpus,
+    Devices,
+    Document,
+    ExitStatus,
+    Few,
+    Line,
+    Many,
+    Moment,
+    Name,
+    Number,
+    Options,
+    Pid,
+    Port,
+    Restarts,
+    Seconds,
+    SmallNumber,
+    Some,
+    Text,
+    Version,
+)
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.protocol.shared import Delivery, LogLines, check_moment
+from gputui.protocol.shared import Delivery, LogLines
 
 MARKER = b"gputui-agent-stream-1"
 """The line that starts an agent's stream; what a login shell prints before it is skipped."""
@@ -19,19 +42,21 @@ MARKER = b"gputui-agent-stream-1"
 class Configure:
     """The first message on every agent channel; a reconnecting head sends it again."""
 
-    version: int
-    cluster_id: str
-    host: str
-    lease_s: float
-    telemetry_interval_s: float
-    env: tuple[tuple[str, str], ...]
+    version: Version
+    cluster_id: Name
+    host: Name
+    lease_s: Seconds
+    telemetry_interval_s: Seconds
+    env: Options
     """The host's `env.X=`, to be set before NumPy and the loader read it."""
-    temporary_directory: str | None = None
+    temporary_directory: Line | None = None
     """Where workers keep their files; None is where the host keeps such things."""
-    cluster: str = ""
+    cluster: Name = ""
     """The cluster's name, for other clusters of this user on the host."""
-    frontends: tuple[int, ...] = ()
+    frontends: Many[Pid] = ()
     """As in `KnowFrontends`."""
+    compressed: bool = False
+    """Whether to compress what the agent answers, and all after it."""
     only_examined: bool = False
     """Whether no worker will be wanted: a forkserver takes a second of CPU to import."""
 
@@ -40,35 +65,35 @@ class Configure:
 class KnowFrontends:
     """Take these processes of this host, and what they start, as the cluster's own."""
 
-    pids: tuple[int, ...]
+    pids: Many[Pid]
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """Workers' credentials: TLS material (PEM text) and Dask's configuration (JSON)."""
 
-    certificate_pem: str
-    key_pem: str
-    dask_config_json: str
+    certificate_pem: Document
+    key_pem: Document
+    dask_config_json: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
     """Try to open a TCP connection, to the scheduler or another host; answered by `Reached`."""
 
-    host: str
-    port: int
-    timeout_s: float
+    host: Name
+    port: Port
+    timeout_s: Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class StartWorkers:
     """Start these; one that runs already under that name is left alone."""
 
-    specs: tuple[WorkerSpec, ...]
-    scheduler_address: str
+    specs: Many[WorkerSpec]
+    scheduler_address: Name
     """`tls://host:port`, as this host reaches it."""
-    listen_host: str
+    listen_host: Name
     """The address that the workers listen on and announce."""
 
 
@@ -76,15 +101,15 @@ class StartWorkers:
 class StopWorkers:
     """End these for good: asked first, killed by process group after `grace_s`."""
 
-    names: tuple[str, ...]
-    grace_s: float
+    names: Many[Name]
+    grace_s: Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RestartWorkers:
     """Restart these, those in a crash loop included."""
 
-    names: tuple[str, ...]
+    names: Many[Name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +117,7 @@ class FollowLogs:
     """Send `LogLines` of all workers here from now on (after the last `history` lines), or stop."""
 
     on: bool
-    history: int = 200
+    history: SmallNumber = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +129,14 @@ class KeepLease:
 class Ping:
     """Keeps the lease of an agent that says nothing; answered by `Pong` with the same number."""
 
-    number: int
+    number: Number
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
     """Stop all workers and end, at once; the agent closes the stream when nothing is left."""
 
-    grace_s: float
+    grace_s: Seconds
 
 
 ToAgent = (
@@ -134,45 +159,45 @@ ToAgent = (
 class Pong:
     """The answer to a `Ping`."""
 
-    number: int
+    number: Number
 
 
 @dataclass(frozen=True, slots=True)
 class RunningWorker:
     """A worker that an agent already has when a head connects again."""
 
-    name: str
-    pid: int | None
+    name: Name
+    pid: Pid | None
     """None while it is between two processes: one ended, and the next is due or being forked."""
-    restarts: int
+    restarts: Restarts
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """A host's facts, sent once, in answer to `Configure`. Versions from metadata, "" if absent."""
 
-    version: int
-    agent_pid: int
-    python: str
+    version: Version
+    agent_pid: Pid
+    python: Line
     """The interpreter's path."""
-    python_version: str
-    packages: tuple[tuple[str, str], ...]
+    python_version: Name
+    packages: Some[tuple[Name, Name]]
     """Distribution name → version for dask, distributed, numpy, cupy, dask-cuda and others."""
-    cuda_driver: str
+    cuda_driver: Name
     """The newest CUDA that the driver runs, `13.0`; "" without a driver."""
-    cpus: int
+    cpus: Cpus
     """CPUs this process may use: its affinity and its cgroup's quota, rounded up."""
-    memory_total_bytes: int
-    disk_free_bytes: int
-    devices: tuple[DeviceReading, ...]
-    cuda_visible_devices: str | None
-    running: tuple[RunningWorker, ...]
-    warnings: tuple[str, ...] = ()
-    driver_version: str = ""
+    memory_total_bytes: Bytes
+    disk_free_bytes: Bytes
+    devices: Devices[DeviceReading]
+    cuda_visible_devices: Line | None
+    running: Many[RunningWorker]
+    warnings: Few[Line] = ()
+    driver_version: Name = ""
     """The NVIDIA driver's own version, `580.159.04`."""
     gpus_known: bool = True
     """Whether NVML has said which GPUs there are, or that there can be none."""
-    clusters: tuple[str, ...] = ()
+    clusters: Few[Name] = ()
     """Other clusters of this user that have an agent on this host, by name."""
 
 
@@ -180,10 +205,10 @@ class Facts:
 class WorkerReading:
     """An agent's reading of one worker's process."""
 
-    name: str
-    cpu_percent: float | None
-    rss_bytes: int | None
-    open_files: int | None
+    name: Name
+    cpu_percent: CpuPercent | None
+    rss_bytes: Bytes | None
+    open_files: Number | None
     stopped: bool = False
     """Whether a signal has stopped its process."""
 
@@ -194,24 +219,20 @@ class Telemetry:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    at: float
+    at: Moment
     host: HostReading
-    devices: tuple[DeviceReading, ...]
-    workers: tuple[WorkerReading, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse a time that nobody can show."""
-        check_moment(self.at)
+    devices: Devices[DeviceReading]
+    workers: Many[WorkerReading]
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
     """Whether a port could be reached; `error` is "" when it could."""
 
-    host: str
-    port: int
-    error: str
-    local_address: str = ""
+    host: Name
+    port: Port
+    error: Text
+    local_address: Name = ""
     """This end of the way there; "" where nothing answered, not even that the port is closed."""
 
 
@@ -219,25 +240,25 @@ class Reached:
 class ForkserverReady:
     """The forkserver has imported what workers need."""
 
-    seconds: float
+    seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStarted:
     """A worker's process was forked."""
 
-    name: str
-    pid: int
-    restarts: int
+    name: Name
+    pid: Pid
+    restarts: Restarts
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
     """A worker registered with the scheduler, or, later, made its CUDA context."""
 
-    name: str
-    address: str
-    device_uuid: str | None
+    name: Name
+    address: Name
+    device_uuid: Name | None
     """The device that its CUDA context is on; None before there is one."""
 
 
@@ -245,17 +266,17 @@ class WorkerReady:
 class WorkerExited:
     """A worker's process ended."""
 
-    name: str
-    pid: int
-    kind: str
+    name: Name
+    pid: Pid
+    kind: Name
     """stopped, closed, crashed, memory-limit, oom-killer, cuda-error, import-error, address or
     signal, as `gputui.agent.exits` makes it."""
-    reason: str
+    reason: Text
     """Why, with the hint where one is known."""
-    exit_code: int | None
-    signal: int | None
-    log_tail: tuple[str, ...]
-    restart_in_s: float | None
+    exit_code: ExitStatus | None
+    signal: ExitStatus | None
+    log_tail: Some[Line]
+    restart_in_s: Seconds | None
     """When it will be started again; None when it will not."""
     crash_loop: bool
     """Whether it failed five times in a row and waits for `RestartWorkers`."""
@@ -265,15 +286,15 @@ class WorkerExited:
 class Trouble:
     """A problem of a host, not of one worker."""
 
-    text: str
+    text: Text
 
 
 @dataclass(frozen=True, slots=True)
 class AgentEnding:
     """The agent ends though no head asked it to: why, and the last lines of its log."""
 
-    reason: str
-    log_tail: tuple[str, ...]
+    reason: Text
+    log_tail: Some[Line]
 
 
 FromAgent = (

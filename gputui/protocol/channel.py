@@ -7,7 +7,7 @@ telemetry takes the place of the older, floods of log lines are thinned and coun
 reads nothing for so long that state fills the queue is hung up on.
 
 Every connection of gputui is one: `Channel(stream, FromAgent)`. Two ends in one process, which
-carry the same encoded bytes, come from `memory_pair`:
+carry the same encoded bytes, come from `typed_codec.memory_pair`:
 
     to_agent, to_head = memory_pair(FromAgent, ToAgent)
     to_agent.send(Ping(1))
@@ -27,10 +27,11 @@ from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
 from gputui.process.background import Background
-from gputui.protocol.deltas import Incoming
+from gputui.protocol import codec
+from gputui.protocol.compression import Deflated, Inflated
 from gputui.protocol.outgoing import Outgoing, Prepared
 from gputui.protocol.shared import Refused
-from gputui.protocol.streams import ByteStream, memory_streams
+from gputui.protocol.streams import ByteStream
 
 logger = logging.getLogger(__name__)
 
@@ -38,16 +39,13 @@ LINE_BYTES = 2**20
 """No line may be longer, unless the channel says so; a peer that sends one is hung up on."""
 
 TRUSTED_LINE_BYTES = 2**26
-"""For what our own processes on this machine send: a snapshot of 8,000 GPUs takes 4 MB."""
+"""For what our own processes on this machine send: a snapshot of 8,000 GPUs takes 9 MB."""
 
 QUEUE_BYTES = 2**24
 """State that may wait for a peer to read."""
 
 MAX_FLOODS = 1000
 """Messages that may be left out, and wait."""
-
-LONG_LINE_BYTES = 2**20
-"""A line of so much is decoded in a thread, so that the loop does not wait."""
 
 LINES_AT_ONCE = 64
 """After so many lines that were there already, other tasks get a turn."""
@@ -63,8 +61,12 @@ Received = TypeVar("Received")
 class Channel(Generic[Sent, Received]):
     """Messages to and from one peer: `Sent` goes out, `Received` comes in.
 
-    It belongs to the running event loop, and begins to send at once.
+    It belongs to the running event loop, and begins to send at once. Its codec is an agent's; heads
+    and frontends use a `TypedChannel`.
     """
+
+    encode = staticmethod(codec.encode)
+    decode = staticmethod(codec.decode)
 
     def __init__(
         self,
@@ -80,9 +82,10 @@ class Channel(Generic[Sent, Received]):
         self.stream = stream
         self.banner: deque[str] = deque(maxlen=BANNER_LINES)
         """What was skipped before a marker: often the reason why it did not come."""
-        self._incoming = Incoming(receives, line_bytes)
+        self._receives = receives
         self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
-        self._outgoing = Outgoing(queue_bytes, MAX_FLOODS)
+        self._outgoing = Outgoing(self.encode, queue_bytes, MAX_FLOODS)
+        self._deflate: Callable[[bytes], bytes] = bytes
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -112,12 +115,16 @@ class Channel(Generic[Sent, Received]):
         line = await self._lines.next()
         if line is None:
             return None
-        if len(line) < LONG_LINE_BYTES:
-            message: Received = self._incoming.decode(line)
-        else:
-            message = await asyncio.to_thread(self._incoming.decode, line)
-        self._lines.charge(self._incoming.size - len(line))
+        message: Received = self.decode(line, self._receives)
         return message
+
+    def compress(self) -> None:
+        """Compress what is sent from now on; the peer has to `decompress` it."""
+        self._deflate = Deflated()
+
+    def decompress(self) -> None:
+        """Take what comes after the line that was read last as compressed."""
+        self._lines.decompress()
 
     def __aiter__(self) -> Self:
         return self
@@ -188,7 +195,7 @@ class Channel(Generic[Sent, Received]):
             await self._wake.wait()
             self._wake.clear()
             while (line := self._outgoing.pop()) is not None:
-                self.stream.write(line)
+                self.stream.write(self._deflate(line))
                 try:
                     await self.stream.drain()
                 except OSError as error:
@@ -233,6 +240,7 @@ class Lines:
         self._partial: list[bytes] = []
         self._partial_bytes = 0
         self._over = False
+        self._inflated: Inflated | None = None
         self._taken = 0
         self._second = 0.0
         self._lines_this_second = 0
@@ -245,7 +253,7 @@ class Lines:
         """
         await self._give_turns()
         while not self._lines:
-            chunk = b"" if self._over else await self._stream.read()
+            chunk = b"" if self._over else await self._read()
             if not chunk:
                 return None
             self._add(chunk)
@@ -254,9 +262,20 @@ class Lines:
         self._bytes_this_second += len(line)
         return line
 
-    def charge(self, size: int) -> None:
-        """Count so much more as read."""
-        self._bytes_this_second += size
+    def decompress(self) -> None:
+        """Take all bytes after the last line as compressed."""
+        came = b"\n".join([*self._lines, b"".join(self._partial)])
+        self._lines.clear()
+        self._partial, self._partial_bytes = [], 0
+        self._inflated = Inflated(came)
+
+    async def _read(self) -> bytes:
+        while self._inflated is None or not (piece := self._inflated.take()):
+            came = await self._stream.read()
+            if self._inflated is None or not came:
+                return came
+            self._inflated.add(came)
+        return piece
 
     def _add(self, chunk: bytes) -> None:
         head, *rest = chunk.split(b"\n")
@@ -282,14 +301,6 @@ class Lines:
             now = self._second + 1.0
         if now >= self._second + 1.0:
             self._second, self._lines_this_second, self._bytes_this_second = now, 0, 0
-
-
-def memory_pair(
-    one_receives: Any, other_receives: Any
-) -> tuple["Channel[Any, Any]", "Channel[Any, Any]"]:
-    """Return the two ends of a channel within this process."""
-    one, other = memory_streams()
-    return Channel(one, one_receives), Channel(other, other_receives)
 
 
 async def _fail(error: Exception) -> Any:

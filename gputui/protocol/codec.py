@@ -1,48 +1,36 @@
-"""Messages on and off the wire: a frozen dataclass ↔ one JSON line, `["Name", field, field, …]`.
+"""Messages on and off the wire with the standard library: a dataclass ↔ `["Name", {field: value}]`.
 
-Nested values are arrays of their fields in order. `encode` and `decode` are the only way. What
-arrives is checked, field by field, against the types that the message declares: nothing behind
-`decode` meets a list where a name should be.
+One JSON line each. This is the agents' half, which read what their own head and workers send;
+`typed_codec` is that of heads and frontends, in the same form. `decode` checks types, `encode`
+keeps to the bounds that the fields declare (`gputui.model.bounds`): a reading out of them is
+missing, a text is cut, so that no peer refuses an honest host.
 """
 
 import json
-import re
 import types
 import typing
-from collections.abc import Callable, Iterable
-from dataclasses import fields, is_dataclass, make_dataclass
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import cache
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 from gputui.errors import ProtocolError
+from gputui.model.bounds import Bounds, Length
 
-LARGEST_INT = 2**63
-LARGEST_FLOAT = 1e100
-"""Finite in any sum and product that is taken of it."""
-LONG, LONG_WHOLE = b"0" * 19, re.compile(rb"(?<![.0])0{19}")
-EXPONENT, LARGE_EXPONENT = b"e000", re.compile(rb"e0{3,}(?:[,\]}\s]|\Z)")
-"""A line whose digits, as zeros, show neither has no larger integer, and no infinite float: `1e999`
-is one to `json`, and what is encoded of it nobody takes. UUIDs are full of `e123`, but only what a
-number ends with follows it in a number; and a long fraction makes nothing large."""
-DIGITS_AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
-ESCAPE, SURROGATE = b"\\u", re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a pair, escaped: `encode` writes none, and half a pair alone cannot be printed."""
-
-MAX_KNOWN_SHAPES = 256
-"""How many combinations of field types are remembered for each kind of message."""
+JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+Convert = Callable[[Any], Any]
 
 
 def encode(message: object) -> bytes:
     """Return the message as one line, newline included."""
     kind: Any = type(message)
-    return to_line([kind.__name__, *_encoder(kind)(message)])
+    return to_line([kind.__name__, _outward(kind)(message)])
 
 
-def to_line(row: list[Any]) -> bytes:
-    """Return a JSON array as one line."""
-    return JSON.encode(row).encode("utf-8", "replace") + b"\n"
+def to_line(value: Any) -> bytes:
+    """Return a JSON value as one line."""
+    return JSON.encode(value).encode("utf-8", "replace") + b"\n"
 
 
 def decode(line: bytes, messages: Any) -> Any:
@@ -53,75 +41,19 @@ def decode(line: bytes, messages: Any) -> Any:
     >>> from gputui.protocol.agent import Ping, Pong
     >>> decode(encode(Ping(7)), Ping | Pong)
     Ping(number=7)
-    >>> decode(b'["Nonsense", 1]\n', Ping | Pong)
+    >>> decode(b'["Nonsense",{}]\n', Ping | Pong)
     Traceback (most recent call last):
-    gputui.errors.ProtocolError: not a message of this version: ["Nonsense", 1]
-    >>> decode(b'["Ping", ["seven"]]\n', Ping | Pong)
-    Traceback (most recent call last):
-    gputui.errors.ProtocolError: Ping.number is list, not int: ["Ping", ["seven"]]
+    gputui.errors.ProtocolError: not a message of this version: ["Nonsense",{}]
     """
     try:
-        name, *values = parse(line)
-        return _decoder(by_name(messages)[name])(values)
-    except WrongTypeError as error:
-        raise ProtocolError(f"{error}: {shown(line)}") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        name, value = json.loads(line)
+        return _inward(by_name(messages)[name])(value)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError(f"not a message of this version: {shown(line)}") from error
 
 
-class WrongTypeError(Exception):
-    """A field that is not of the type which its message declares."""
-
-
-def parse(line: bytes) -> Any:
-    """Return the JSON value of a line; raises ValueError for numbers and text out of bounds."""
-    # Given bytes, json.loads would take half of a surrogate pair.
-    value = (BOUNDED if _may_be_large(line) else PLAIN).decode(line.decode())
-    if ESCAPE in line and SURROGATE.search(line):
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
-def _may_be_large(line: bytes) -> bool:
-    """Return whether a number of a line may be out of bounds: each then is looked at.
-
-    >>> _may_be_large(b'["x", 1e999]'), _may_be_large(b'["x", 1234567890123456789]')
-    (True, True)
-    >>> _may_be_large(b'["GPU-7e123456-0e99-1e77-e123-0123456789ae", 0.00034093856811523438]')
-    False
-    """
-    zeros = line.translate(DIGITS_AS_ZEROS, b"+")
-    return bool(
-        (EXPONENT in zeros and LARGE_EXPONENT.search(zeros))
-        or (LONG in zeros and LONG_WHOLE.search(zeros))
-    )
-
-
-def _bounded_int(digits: str) -> int:
-    if len(digits) > 20 or abs(number := int(digits)) > LARGEST_INT:
-        raise ValueError(f"an integer of {len(digits)} digits")
-    return number
-
-
-def _bounded_float(digits: str) -> float:
-    if abs(number := float(digits)) > LARGEST_FLOAT:
-        raise ValueError("a float out of range")
-    return number
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not a number")
-
-
-JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-"""Made once, as the next two: `json` with an option makes one for each line."""
-PLAIN = json.JSONDecoder(parse_constant=_refuse)
-BOUNDED = json.JSONDecoder(
-    parse_constant=_refuse, parse_int=_bounded_int, parse_float=_bounded_float
-)
-
-
 def shown(line: bytes) -> str:
+    """Return the beginning of a line, for an error's message."""
     return line[:80].decode("utf-8", "replace").strip()
 
 
@@ -131,194 +63,111 @@ def by_name(messages: Any) -> dict[str, type]:
     return {kind.__name__: kind for kind in typing.get_args(messages) or (messages,)}
 
 
-Value = TypeVar("Value")
-Encoder = Callable[[Any], list[Any]]
-Decoder = Callable[[Any], Any]
+def hints_of(kind: Any) -> dict[str, Any]:
+    """Return the type of each field of a dataclass, with its bounds."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+def apart(hint: Any) -> tuple[Any, Any, bool]:
+    """Return (type, its bounds, whether None may stand for it).
+
+    >>> from gputui.model.bounds import Percent
+    >>> apart(Percent | None)
+    (<class 'float'>, Bounds(least=0, most=100), True)
+    """
+    optional = typing.get_origin(hint) in (types.UnionType, typing.Union)
+    if optional:
+        (hint,) = [part for part in typing.get_args(hint) if part is not type(None)]
+    if typing.get_origin(hint) is Annotated:
+        hint, bounds, *_ = typing.get_args(hint)
+        return hint, bounds, optional
+    return hint, None, optional
 
 
 @cache
-def _encoder(kind: Any) -> Encoder:
-    """Return a function from a value of this dataclass to the list of its fields."""
-    names = [field.name for field in fields(kind)]
-    hints = typing.get_type_hints(kind)
-    nested = [(i, convert) for i, name in enumerate(names) if (convert := _outward(hints[name]))]
-    if not names:
-        return lambda value: []
-    get = attrgetter(*names) if len(names) > 1 else None
-    first = names[0]
-
-    def encode_fields(value: Any) -> list[Any]:
-        row = list(get(value)) if get else [getattr(value, first)]
-        for i, convert in nested:
-            if row[i] is not None:
-                row[i] = convert(row[i])
-        return row
-
-    return encode_fields
+def _outward(hint: Any) -> Convert:
+    """Return a function from a value of this type to JSON, within the type's bounds."""
+    hint, bounds, optional = apart(hint)
+    if is_dataclass(hint):
+        convert = _fields_outward(hint)
+    elif typing.get_origin(hint) is tuple:
+        convert = _items_outward(typing.get_args(hint)[0], bounds)
+    elif hint in (int, float):
+        convert = _number_outward(bounds, optional=optional)
+    elif bounds is not None:
+        convert = _text_outward(bounds)
+    else:
+        return lambda value: value
+    return lambda value: None if value is None else convert(value)
 
 
-def _outward(hint: Any) -> Callable[[Any], Any] | None:
-    """Return how a field of this type is made JSON, None where it already is."""
-    hint = without_none(hint)
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _encoder(hint)
-    if typing.get_origin(hint) is tuple:
-        inner = typing.get_args(hint)[0]
-        if is_dataclass(inner) and isinstance(inner, type):
-            convert = _encoder(inner)
-            return lambda values: [convert(value) for value in values]
-    return None
+def _fields_outward(kind: Any) -> Convert:
+    parts = [(name, _outward(hint)) for name, hint in hints_of(kind).items()]
+    return lambda value: {name: convert(getattr(value, name)) for name, convert in parts}
 
 
-def learn(kind: type) -> None:
-    """Make the decoder of a message class now, not as the first of them comes."""
-    _decoder(kind)
+def _items_outward(hint: Any, length: Length | None) -> Convert:
+    convert, most = _outward(hint), length.most if length else None
+    return lambda values: [convert(value) for value in values[:most]]
 
 
-@cache
-def _decoder(kind: Any) -> Decoder:
-    """Return a function from the list of its fields to a value of this dataclass.
+def _number_outward(bounds: Bounds, *, optional: bool) -> Convert:
+    def within(value: float) -> float | None:
+        if bounds.least <= value <= bounds.most:
+            return value
+        if optional:
+            return None
+        return bounds.most if value > bounds.most else bounds.least
 
-    Plain fields are checked all at once, by the combination of their types: after the first
-    message of a shape that is one look-up. `inward` checks the others as it makes them.
-    """
-    names = [field.name for field in fields(kind)]
-    hints = typing.get_type_hints(kind)
-    nested = [
-        (i, name, convert, may_be_none(hints[name]))
-        for i, name in enumerate(names)
-        if (convert := inward(hints[name]))
-    ]
-    converted = {i for i, *_ in nested}
-    plain = {i: plain_types(hints[n]) for i, n in enumerate(names) if i not in converted}
-    known: set[tuple[type, ...]] = set()
-    make = _maker(kind)
-
-    def decode_fields(values: list[Any]) -> Any:
-        if type(values) is not list:
-            raise TypeError
-        shape = tuple(map(type, values))
-        if shape not in known:
-            if len(values) != len(names):
-                raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
-            for i, allowed in plain.items():
-                if shape[i] not in allowed:
-                    raise wrong_type(kind, names[i], values[i], hints[names[i]])
-            if len(known) < MAX_KNOWN_SHAPES:
-                known.add(shape)
-        for i, name, convert, optional in nested:
-            if values[i] is None and optional:
-                continue
-            try:
-                values[i] = convert(values[i])
-            except (TypeError, KeyError, ValueError):
-                raise wrong_type(kind, name, values[i], hints[name]) from None
-        return make(values)
-
-    return decode_fields
+    return within
 
 
-def _maker(kind: Any) -> Decoder:
-    """Return a function from all fields to a value of this dataclass, without its `__init__`."""
-    if hasattr(kind, "__post_init__"):  # it checks what the fields' types do not say
-        return lambda values: kind(*values)
-    twin = unfrozen(kind)
-
-    def make(values: list[Any]) -> Any:
-        made = twin(*values)
-        made.__class__ = kind
-        return made
-
-    return make
+def _text_outward(length: Length) -> Convert:
+    most = length.most
+    return lambda text: text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @cache
-def unfrozen(kind: type[Value]) -> type[Value]:
-    """Return a twin of a frozen dataclass; what it makes is to be given the class itself.
+def _inward(hint: Any) -> Convert:
+    """Return a function from JSON to a value of this type.
 
-    The `__init__` of a frozen one calls `object.__setattr__` for each field: a twin that has the
-    same slots, no defaults, and is not frozen is filled in a fifth of the time.
+    It raises TypeError, KeyError or ValueError for one that does not fit.
     """
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return make_dataclass(kind.__name__, names, slots=True)
+    hint, _, optional = apart(hint)
+    if is_dataclass(hint):
+        convert = _fields_inward(hint)
+    elif typing.get_origin(hint) is tuple:
+        convert = _items_inward(typing.get_args(hint))
+    elif issubclass(hint, StrEnum):
+        convert = hint
+    else:
+        convert = _plain_inward(hint)
+    return lambda value: None if value is None and optional else convert(value)
 
 
-def row_maker(kind: Any) -> Callable[[Iterable[Iterable[Any]]], tuple[Any, ...]]:
-    """Return a function from all values of each field to values of this dataclass.
-
-    It does not check their types.
-    """
-    if hasattr(kind, "__post_init__"):
-        return lambda columns: tuple(map(kind, *columns))
-    twin = unfrozen(kind)
-
-    def rows_of(columns: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-        rows = tuple(map(twin, *columns))
-        for row in rows:
-            row.__class__ = kind
-        return rows
-
-    return rows_of
+def _fields_inward(kind: Any) -> Convert:
+    parts = {name: _inward(hint) for name, hint in hints_of(kind).items()}
+    return lambda value: kind(**{name: parts[name](inner) for name, inner in value.items()})
 
 
-def inward(hint: Any) -> Decoder | None:
-    """Return how a field of this type is made from JSON, None where it already is.
+def _items_inward(hints: tuple[Any, ...]) -> Convert:
+    convert, length = _inward(hints[0]), None if hints[-1] is ... else len(hints)
 
-    What it returns raises TypeError, KeyError or ValueError for a value that does not fit.
-    """
-    hint = without_none(hint)
-    if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return {member.value: member for member in hint}.__getitem__
-    if is_dataclass(hint) and isinstance(hint, type):
-        return _decoder(hint)
-    if typing.get_origin(hint) is tuple:
-        return _tuple_of(typing.get_args(hint))
-    return None
-
-
-def _tuple_of(parts: tuple[Any, ...]) -> Decoder:
-    """Return the decoder of a tuple: `X, ...` for any number, or one type for each item."""
-    length = None if parts[-1] is ... else len(parts)
-    inner, allowed = inward(parts[0]), plain_types(parts[0])
-    if len({part for part in parts if part is not ...}) > 1:
-        raise TypeError(f"a field cannot be a tuple of several types: {parts}")
-
-    def decode_items(values: list[Any]) -> Any:
-        if type(values) is not list:
+    def items(values: Any) -> tuple[Any, ...]:
+        if type(values) is not list or length not in (None, len(values)):
             raise TypeError
-        if not values and length is None:
-            return ()
-        if length is not None and len(values) != length:
-            raise ValueError
-        if inner is not None:
-            return tuple([inner(value) for value in values])
-        if not allowed.issuperset(map(type, values)):
+        return tuple([convert(value) for value in values])
+
+    return items
+
+
+def _plain_inward(kind: type) -> Convert:
+    allowed = {float, int} if kind is float else {kind}
+
+    def plain(value: Any) -> Any:
+        if type(value) not in allowed:
             raise TypeError
-        return tuple(values)
+        return value
 
-    return decode_items
-
-
-def plain_types(hint: Any) -> frozenset[type]:
-    """Return the types that JSON may give for a field of a plain type."""
-    allowed = {float, int} if (plain := without_none(hint)) is float else {plain}
-    return frozenset(allowed | ({type(None)} if may_be_none(hint) else set()))
-
-
-def may_be_none(hint: Any) -> bool:
-    return isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint)
-
-
-def wrong_type(kind: type, name: str, value: Any, hint: Any) -> WrongTypeError:
-    expected = hint.__name__ if isinstance(hint, type) else str(hint).replace("gputui.", "")
-    found = type(value).__name__ if value is not None else "null"
-    return WrongTypeError(f"{kind.__name__}.{name} is {found}, not {expected}")
-
-
-def without_none(hint: Any) -> Any:
-    """Return X for X | None."""
-    if isinstance(hint, types.UnionType):
-        rest = [part for part in typing.get_args(hint) if part is not type(None)]
-        if len(rest) == 1:
-            return rest[0]
-    return hint
+    return plain

@@ -6,6 +6,16 @@ pipe for what the worker prints and the pipe for its `WorkerReport`s, `Forked` i
 
 from dataclasses import dataclass
 
+from gputui.model.bounds import (
+    Cpus,
+    ExitStatus,
+    Line,
+    Many,
+    Name,
+    Pid,
+    Seconds,
+    SmallNumber,
+)
 from gputui.model.plan import WorkerSpec
 from gputui.protocol.agent import Credentials
 
@@ -15,13 +25,13 @@ class ForkWorker:
     """Fork a worker; answered by `Forked`, and at its end by `ForkEnded`."""
 
     spec: WorkerSpec
-    scheduler_address: str
-    listen_host: str
-    scratch: str
+    scheduler_address: Name
+    listen_host: Name
+    scratch: Line
     """The folder for what it writes."""
-    lock: str
+    lock: Line
     """A file: workers of a host make their CUDA contexts in turn."""
-    cpus: tuple[int, ...]
+    cpus: Many[Cpus]
     """Those near its device; empty for any."""
 
 
@@ -33,8 +43,8 @@ ToForkserver = Credentials | ForkWorker
 class Imported:
     """The forkserver has imported what workers need, and takes orders."""
 
-    seconds: float
-    threads: int
+    seconds: Seconds
+    threads: SmallNumber
     """Threads of libraries that it then has; forking is safe without any."""
 
 
@@ -42,17 +52,17 @@ class Imported:
 class Forked:
     """A worker's process was forked; its pidfd comes along where the kernel has them."""
 
-    name: str
-    pid: int
+    name: Name
+    pid: Pid
 
 
 @dataclass(frozen=True, slots=True)
 class ForkEnded:
     """A worker's process ended, with this status of `waitpid`."""
 
-    name: str
-    pid: int
-    status: int
+    name: Name
+    pid: Pid
+    status: ExitStatus
 
 
 FromForkserver = Imported | Forked | ForkEnded
@@ -63,5 +73,5 @@ FromForkserver = Imported | Forked | ForkEnded
 class WorkerReport:
     """A worker registered, or made its CUDA context."""
 
-    address: str
-    device_uuid: str | None = None
+    address: Name
+    device_uuid: Name | None = None

@@ -1,12 +1,25 @@
 """Frontend ↔ head: a user's or a program's requests, and what happens in a cluster.
 
-A frontend says `Attach` and is `Attached`, or `Refused`. Every `Request` carries a number, which
-its answer has, too: a `Reply`, or `Refused`.
+A frontend says its version (`hello`) and `Attach`, and is `Attached` or `Refused`. Every `Request`
+carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gputui.model.bounds import (
+    Document,
+    Fleet,
+    Line,
+    Many,
+    Moment,
+    Name,
+    Number,
+    Options,
+    Pid,
+    Seconds,
+    SignedNumber,
+)
 from gputui.model.series import METRICS, unpack
 from gputui.model.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
@@ -16,34 +29,35 @@ from gputui.protocol.shared import Delivery, LogLines, Refused
 class Attach:
     """A frontend's first message; answered by `Attached`."""
 
-    version: int
-    frontend: str
+    frontend: Name
     """screen, run, python or command."""
     snapshots: bool = False
     """Whether to send `SnapshotTaken`; commands get neither `EventHappened` nor `Asked` then."""
-    pid: int = 0
-    user: str = ""
-    terminal: str = ""
+    pid: Pid = 0
+    user: Name = ""
+    terminal: Line = ""
     """`pts/3`; "" without one."""
-    client: str = ""
+    client: Line = ""
     """The address its SSH connection comes from, or ""."""
+    compressed: bool = False
+    """Whether to compress what follows `Attached`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitWorkers:
     """Answer with `Settled` once this many workers are up (None: all wanted), or no more will."""
 
-    request: int
-    workers: int | None = None
+    request: Number
+    workers: SignedNumber | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """Want this many workers (None: as many as the hosts give), on these hosts or all."""
 
-    request: int
-    workers: int | None
-    host: str | None = None
+    request: Number
+    workers: SignedNumber | None
+    host: Name | None = None
     preview: bool = False
     """Answer with `Previewed` and change nothing."""
 
@@ -52,8 +66,8 @@ class Scale:
 class RetireWorkers:
     """Retire these workers by name, moving what they hold first."""
 
-    request: int
-    names: tuple[str, ...]
+    request: Number
+    names: Fleet[Name]
     preview: bool = False
 
 
@@ -61,8 +75,8 @@ class RetireWorkers:
 class AddWorkers:
     """Start workers on these devices (`host:gpu0` names) that have none."""
 
-    request: int
-    names: tuple[str, ...]
+    request: Number
+    names: Fleet[Name]
     preview: bool = False
 
 
@@ -70,23 +84,23 @@ class AddWorkers:
 class Restart:
     """Restart workers by name, those of a host by the host's name, or all with none named."""
 
-    request: int
-    names: tuple[str, ...]
+    request: Number
+    names: Fleet[Name]
 
 
 @dataclass(frozen=True, slots=True)
 class Adapt:
     """Let the number of workers follow the work between bounds, or stop that."""
 
-    request: int
-    minimum: int
-    maximum: int
+    request: Number
+    minimum: SignedNumber
+    maximum: SignedNumber
     on: bool = True
-    interval_s: float = 1.0
+    interval_s: Seconds = 1.0
     """How often the number is looked at; at most once for each of the scheduler's counts."""
-    wait_count: int = 3
+    wait_count: SignedNumber = 3
     """Looks in a row that must ask for fewer before any worker goes."""
-    target_duration_s: float | None = None
+    target_duration_s: Seconds | None = None
     """In what time the work is to be done; None is what Dask's configuration says."""
 
 
@@ -94,9 +108,9 @@ class Adapt:
 class ChangeHosts:
     """Add the hosts of this hosts text, remove those named; `replace` makes the text the whole."""
 
-    request: int
-    text: str = ""
-    remove: tuple[str, ...] = ()
+    request: Number
+    text: Document = ""
+    remove: Fleet[Name] = ()
     replace: bool = False
     preview: bool = False
 
@@ -105,26 +119,26 @@ class ChangeHosts:
 class RetryHosts:
     """Try failed hosts again; all of them with none named."""
 
-    request: int
-    names: tuple[str, ...] = ()
+    request: Number
+    names: Fleet[Name] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StartRun:
     """Start a preset as a headless command attached to this cluster."""
 
-    request: int
-    preset: str
-    parameters: tuple[tuple[str, str], ...]
-    backend: str = "auto"
+    request: Number
+    preset: Line
+    parameters: Options
+    backend: Name = "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class CancelRun:
     """Cancel a run of any frontend."""
 
-    request: int
-    id: str
+    request: Number
+    id: Name
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +147,17 @@ class ReportRun:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    id: str
-    preset: str
-    parameters: tuple[tuple[str, str], ...]
-    state: str
-    started_at: float
-    stage: str = ""
-    done: int = 0
-    total: int = 0
-    summary: str = ""
-    result_json: str = ""
-    error_type: str = ""
+    id: Name
+    preset: Line
+    parameters: Options
+    state: Name
+    started_at: Moment
+    stage: Name = ""
+    done: Number = 0
+    total: Number = 0
+    summary: Document = ""
+    result_json: Document = ""
+    error_type: Name = ""
 
     @property
     def delivery_key(self) -> str:
@@ -162,15 +176,15 @@ class SubscribeLogs:
 class Answer:
     """A user's answer to `Asked`; None for no."""
 
-    question: int
-    text: str | None
+    question: Number
+    text: Document | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop the cluster; the head closes the channel when everything is gone."""
 
-    request: int
+    request: Number
 
 
 Request = (
@@ -196,19 +210,18 @@ FromFrontend = Request | Attach | ReportRun | SubscribeLogs | Answer
 class Attached:
     """The first message to a frontend: the cluster, its address, and TLS material for `Client`."""
 
-    version: int
-    name: str
-    cluster_id: str
-    pid: int
-    address: str
+    name: Name
+    cluster_id: Name
+    pid: Pid
+    address: Name
     """`tls://host:port`, "" while the scheduler starts (then `SchedulerReady` follows)."""
-    certificate_pem: str
-    key_pem: str
-    hosts_source: str
+    certificate_pem: Document
+    key_pem: Document
+    hosts_source: Line
     """The absolute path of the hosts file, or ""."""
-    started_at: float
-    dask_config_json: str = "{}"
-    dashboard: str = ""
+    started_at: Moment
+    dask_config_json: Document = "{}"
+    dashboard: Name = ""
     """The URL of Dask's dashboard, where one is served."""
 
 
@@ -216,8 +229,8 @@ class Attached:
 class SchedulerReady:
     """The scheduler listens at this address; sent when it starts and when it was replaced."""
 
-    address: str
-    dashboard: str = ""
+    address: Name
+    dashboard: Name = ""
     """As that of `Attached`."""
 
 
@@ -240,16 +253,16 @@ class HistoryTaken:
     metric :: width]`. Later rows are for the frontend to add, from its snapshots.
     """
 
-    host: str
-    keys: tuple[str, ...]
+    host: Name
+    keys: Many[Name]
     """"" is the host itself; then its devices by UUID, and its CPU workers by name."""
-    fine_at: float
+    fine_at: Moment
     """When the newest fine row was read, by the head's clock; one each `series.FINE_S`."""
-    fine_rows: int
-    coarse_at: float
+    fine_rows: Number
+    coarse_at: Moment
     """When the newest coarse row ended: the mean of `series.COARSE_S`; 0 without any."""
-    coarse_rows: int
-    values: str
+    coarse_rows: Number
+    values: Document
 
     def __post_init__(self) -> None:
         """Refuse values that are not so many rows."""
@@ -269,11 +282,11 @@ class EventHappened:
 class Asked:
     """A question for a user: a host key, a password, a passphrase."""
 
-    question: int
-    host: str
-    kind: str
+    question: Number
+    host: Name
+    kind: Name
     """host-key, password, passphrase."""
-    text: str
+    text: Document
     secret: bool
     withdrawn: bool = False
     """Another frontend answered, or it no longer matters."""
@@ -283,11 +296,11 @@ class Asked:
 class Previewed:
     """A change's effect, before it is made."""
 
-    request: int
-    starts: tuple[str, ...]
+    request: Number
+    starts: Fleet[Name]
     """Worker names."""
-    stops: tuple[str, ...]
-    text: str
+    stops: Fleet[Name]
+    text: Document
     """What moves, what is lost, what cannot be done."""
 
 
@@ -295,11 +308,11 @@ class Previewed:
 class Settled:
     """The workers that are up, and what failed: hosts, and workers in a crash loop."""
 
-    request: int
-    workers: tuple[str, ...]
-    failed_hosts: tuple[HostStatus, ...]
-    failed_workers: tuple[WorkerStatus, ...]
-    wanted: tuple[str, ...] = ()
+    request: Number
+    workers: Fleet[Name]
+    failed_hosts: Fleet[HostStatus]
+    failed_workers: Fleet[WorkerStatus]
+    wanted: Fleet[Name] = ()
     """The workers that are to run now, those that are not up yet among them."""
     worker_size: tuple[int, int] = (0, 0)
     """Threads of a worker, and its memory limit in bytes; 0 before any host can run one."""
@@ -309,22 +322,22 @@ class Settled:
 class Done:
     """A request was carried out; `text` says what came of it."""
 
-    request: int
-    text: str = ""
+    request: Number
+    text: Document = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
     """The run that this frontend reports was cancelled."""
 
-    id: str
+    id: Name
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
     """The cluster begins to end, and why; what runs on it need not be waited for."""
 
-    reason: str
+    reason: Document
     failed: bool = False
 
 
@@ -332,7 +345,7 @@ class Stopping:
 class Stopped:
     """The cluster has ended; nothing is left of it. The last message."""
 
-    reason: str
+    reason: Document
     failed: bool = False
 
 

@@ -1,44 +1,29 @@
 """The queue of a channel: in order and within bounds, by each message's `Delivery`."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from gputui.errors import ProtocolError
-from gputui.protocol.codec import encode
-from gputui.protocol.deltas import Columns
 from gputui.protocol.shared import Delivery, Flood, delivery_of
+
+Encode = Callable[[object], bytes]
 
 
 class Prepared:
     """A message for several channels: its line is made once, when the first of them sends it."""
 
-    __slots__ = ("_after", "_columns", "_line", "message")
+    __slots__ = ("_line", "message")
 
     def __init__(self, message: object) -> None:
         self.message = message
-        self._line: bytes | None = None
-        self._columns: Columns | None = None
-        self._after: tuple[Columns, bytes] | None = None
+        self._line = b""
 
-    @property
-    def line(self) -> bytes:
-        """The message as `encode` writes it."""
-        if self._line is None:
-            self._line = encode(self.message)
+    def line(self, encode: Encode) -> bytes:
+        """Return the message as a line."""
+        self._line = self._line or encode(self.message)
         return self._line
-
-    def columns(self, before: Columns | None) -> Columns:
-        """Return the message taken apart; `before` is what was sent before it somewhere."""
-        if self._columns is None:
-            self._columns = Columns(self.message, before)
-        return self._columns
-
-    def line_after(self, before: Columns) -> bytes:
-        """Return its changes since the message that was sent before it, as a line."""
-        if self._after is None or self._after[0] is not before:
-            self._after = before, self.columns(before).line_after(before)
-        return self._after[1]
 
 
 @dataclass(slots=True)
@@ -54,8 +39,9 @@ class QueuePlace:
 class Outgoing:
     """A queue of messages; `put` never waits, `pop` gives the lines to send."""
 
-    def __init__(self, max_bytes: int, max_floods: int) -> None:
+    def __init__(self, encode: Encode, max_bytes: int, max_floods: int) -> None:
         """Hold at most so many bytes of state, and so many messages that may be left out."""
+        self._encode = encode
         self._max_bytes = max_bytes
         self._max_floods = max_floods
         self._bytes = 0
@@ -63,8 +49,6 @@ class Outgoing:
         self._latest: dict[Any, QueuePlace] = {}
         self._floods: deque[QueuePlace] = deque()
         self._left_out: dict[Any, Flood] = {}
-        self._sent: dict[type, Columns] = {}
-        """The last message of each class that goes as changes."""
 
     def put(self, message: object) -> None:
         """Add a message, or a `Prepared` one.
@@ -89,34 +73,26 @@ class Outgoing:
                 continue
             if place.delivery is Delivery.LATEST:
                 del self._latest[place.key]
-                return self._latest_line(prepared)
-            if place.delivery is Delivery.FLOOD:
+            elif place.delivery is Delivery.FLOOD:
                 self._floods.popleft()
                 if left_out := self._left_out.pop(place.key, None):
                     assert isinstance(prepared.message, Flood)
-                    return encode(prepared.message.after(left_out))
+                    return self._encode(prepared.message.after(left_out))
             else:
-                self._bytes -= len(prepared.line)
-            return prepared.line
+                self._bytes -= len(prepared.line(self._encode))
+            return prepared.line(self._encode)
         if self._left_out:
-            return encode(self._left_out.popitem()[1])
+            return self._encode(self._left_out.popitem()[1])
         return None
-
-    def _latest_line(self, prepared: Prepared) -> bytes:
-        """Return a line with what changed since the last of the class; the first goes whole."""
-        kind = type(prepared.message)
-        before = self._sent.get(kind)
-        self._sent[kind] = prepared.columns(before)
-        return prepared.line if before is None else prepared.line_after(before)
 
     def clear(self) -> None:
         """Forget all that waits."""
-        self.__init__(self._max_bytes, self._max_floods)  # type: ignore[misc]
+        self.__init__(self._encode, self._max_bytes, self._max_floods)  # type: ignore[misc]
 
     def _put_state(self, prepared: Prepared) -> None:
-        size = len(prepared.line)
+        size = len(prepared.line(self._encode))
         if self._bytes and self._bytes + size > self._max_bytes:
-            raise ProtocolError(f"it left {self._bytes} bytes unread")
+            raise ProtocolError(f"peer stopped reading ({self._bytes} bytes queued)")
         self._bytes += size
         self._places.append(QueuePlace(prepared, Delivery.STATE))
 

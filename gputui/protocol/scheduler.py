@@ -3,6 +3,21 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gputui.model.bounds import (
+    Bytes,
+    Document,
+    Fleet,
+    Line,
+    Moment,
+    Name,
+    Number,
+    Pid,
+    Port,
+    Seconds,
+    SmallNumber,
+    Version,
+    WorkerNumber,
+)
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.protocol.shared import Delivery
 
@@ -11,17 +26,17 @@ from gputui.protocol.shared import Delivery
 class ConfigureScheduler:
     """The scheduler's first line on stdin."""
 
-    version: int
-    host: str
+    version: Version
+    host: Name
     """The address to listen on."""
-    port: int
-    certificate_pem: str
-    key_pem: str
-    dask_config_json: str
-    report_interval_s: float
-    scratch: str
+    port: Port
+    certificate_pem: Document
+    key_pem: Document
+    dask_config_json: Document
+    report_interval_s: Seconds
+    scratch: Line
     """A folder that it may make for files which clients upload; the head removes it."""
-    dashboard_address: str = ""
+    dashboard_address: Name = ""
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
 
 
@@ -29,23 +44,23 @@ class ConfigureScheduler:
 class Retire:
     """Move what these workers hold elsewhere, then forget them; answered by `Retired`."""
 
-    request: int
-    names: tuple[str, ...]
+    request: Number
+    names: Fleet[Name]
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
     """Forget these workers at once, so that their names are free."""
 
-    names: tuple[str, ...]
-    reason: str
+    names: Fleet[Name]
+    reason: Document
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
     """Estimate how many workers do the work in this time; None is as Dask is configured."""
 
-    target_duration_s: float | None
+    target_duration_s: Seconds | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,31 +76,31 @@ ToScheduler = ConfigureScheduler | Retire | Remove | Aim | StopScheduler
 class SchedulerStarted:
     """The scheduler listens."""
 
-    pid: int
-    port: int
-    dashboard: str = ""
+    pid: Pid
+    port: Port
+    dashboard: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
     """The scheduler's counts for one worker."""
 
-    name: str
-    address: str
-    status: str
+    name: Name
+    address: Name
+    status: Name
     """Dask's: init, running, paused, closing_gracefully, closing."""
-    nthreads: int
-    executing: int
-    ready: int
-    in_memory: int
-    managed_bytes: int
-    spilled_bytes: int
-    memory_limit_bytes: int
-    device_managed_bytes: int | None = None
-    device_uuid: str | None = None
-    current_task: str | None = None
-    task_since: float | None = None
-    silent_s: float = 0.0
+    nthreads: SmallNumber
+    executing: Number
+    ready: Number
+    in_memory: Number
+    managed_bytes: Bytes
+    spilled_bytes: Bytes
+    memory_limit_bytes: Bytes
+    device_managed_bytes: Bytes | None = None
+    device_uuid: Name | None = None
+    current_task: Document | None = None
+    task_since: Moment | None = None
+    silent_s: Seconds = 0.0
     """How long its heartbeats have been missing; 0 while they come."""
 
 
@@ -95,30 +110,30 @@ class Counts:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    at: float
-    workers: tuple[WorkerCounts, ...]
-    groups: tuple[TaskGroupStatus, ...]
-    tasks: int
-    queued: int
-    clients: int
-    adaptive_target: int
-    spans: tuple[TaskSpan, ...] = ()
+    at: Moment
+    workers: Fleet[WorkerCounts]
+    groups: Fleet[TaskGroupStatus]
+    tasks: Number
+    queued: Number
+    clients: WorkerNumber
+    adaptive_target: WorkerNumber
+    spans: Fleet[TaskSpan] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Retired:
     """The named workers that moved their results and ended; the others could not."""
 
-    request: int
-    names: tuple[str, ...]
-    error: str = ""
+    request: Number
+    names: Fleet[Name]
+    error: Document = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RetiredByClient:
     """A Dask client had these workers retired: they are wanted no more."""
 
-    names: tuple[str, ...]
+    names: Fleet[Name]
 
 
 FromScheduler = SchedulerStarted | Counts | Retired | RetiredByClient

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
-LAST_MOMENT = 253_370_764_800.0
-"""The year 9999: what is later no library shows as a date."""
-
-
-def check_moment(at: float) -> None:
-    """Raise ValueError for what is no time of day; a peer sends it, and everybody shows it."""
-    if not 0 <= at <= LAST_MOMENT:
-        raise ValueError(f"{at} is no time")
+from gputui.model.bounds import (
+    Document,
+    Line,
+    Many,
+    Moment,
+    Name,
+    Number,
+)
 
 
 class Delivery(Enum):
@@ -23,10 +23,7 @@ class Delivery(Enum):
     STATE = auto()
     """Never left out. A peer that lets too many of them wait is hung up on."""
     LATEST = auto()
-    """Takes the place of one of its class that waits, or of its class and `delivery_key`.
-
-    Sent again and again, it goes as what changed since the last of its class (`deltas`).
-    """
+    """Takes the place of one of its class that waits, or of its class and `delivery_key`."""
     FLOOD = auto()
     """Past a bound the oldest are left out, and counted in the next of the same key."""
 
@@ -58,17 +55,13 @@ class LogLines:
 
     delivery: ClassVar[Delivery] = Delivery.FLOOD
 
-    worker: str
-    lines: tuple[str, ...]
-    at: float
-    dropped: int = 0
+    worker: Name
+    lines: Many[Line]
+    at: Moment
+    dropped: Number = 0
     """Lines left out before these because they came too fast."""
     earlier: bool = False
     """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
-
-    def __post_init__(self) -> None:
-        """Refuse a time that nobody can show."""
-        check_moment(self.at)
 
     @property
     def delivery_key(self) -> str:
@@ -88,5 +81,5 @@ class LogLines:
 class Refused:
     """A request was not carried out, or (request 0) the frontend is turned away."""
 
-    request: int
-    reason: str
+    request: Number
+    reason: Document

@@ -2,6 +2,16 @@
 
 from dataclasses import dataclass
 
+from gputui.model.bounds import (
+    Document,
+    Line,
+    Name,
+    Pid,
+    Port,
+    Seconds,
+    Version,
+    WorkerNumber,
+)
 from gputui.protocol.shared import Refused
 
 
@@ -9,39 +19,39 @@ from gputui.protocol.shared import Refused
 class ConfigureHead:
     """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
 
-    version: int
-    name: str
-    hosts_text: str
+    version: Version
+    name: Name
+    hosts_text: Document
     numbered: bool = False
     """Whether to take `NAME-2` and so on where the name is in use, rather than refuse."""
-    cluster_id: str = ""
+    cluster_id: Name = ""
     """What its processes carry as GPUTUI_CLUSTER; the starter makes it."""
-    starter_pid: int = 0
+    starter_pid: Pid = 0
     """The process that starts the head."""
-    hosts_source: str = ""
+    hosts_source: Line = ""
     """The absolute path of the hosts file, or ""."""
-    workers: int | None = None
+    workers: WorkerNumber | None = None
     """How many are wanted; None is as many as the hosts give."""
     stays: bool = False
     """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False
     """Whether a screen is about to attach: questions then wait for it."""
-    idle_timeout_s: float | None = None
+    idle_timeout_s: Seconds | None = None
     """End after so long with no frontend attached and nothing running; None is never."""
-    lease_s: float = 10.0
+    lease_s: Seconds = 10.0
     """How long workers live without a message of the head; pings go out five times as often."""
-    stage_timeout_s: float = 10.0
-    busy: str = "warn"
+    stage_timeout_s: Seconds = 10.0
+    busy: Name = "warn"
     """What to do about a GPU that others use: warn, skip or refuse."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
-    scheduler_host: str | None = None
+    scheduler_host: Name | None = None
     """Where hosts reach this machine; None is the local end of each SSH connection."""
-    scheduler_port: int = 0
-    dashboard_address: str = ""
+    scheduler_port: Port = 0
+    dashboard_address: Name = ""
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
-    ssh_config: str | None = None
-    dask_config_json: str = "{}"
+    ssh_config: Line | None = None
+    dask_config_json: Document = "{}"
     """The starter's own Dask settings, `dask_settings.given_json`: they hold over gputui's."""
 
 
@@ -54,7 +64,7 @@ class Keep:
 class Opened:
     """The head's server is open at this socket."""
 
-    socket: str
+    socket: Line
 
 
 ToStarter = Opened | Refused

@@ -28,9 +28,7 @@ from gputui.protocol.agent import (
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.channel import LINE_BYTES
-from gputui.protocol.codec import encode
-from gputui.protocol.deltas import Incoming
+from gputui.protocol.typed_codec import decode, encode
 from tests.processes import nothing_left
 
 BOUND_S = 30
@@ -56,7 +54,6 @@ class Driver:
         """A command that runs the relay, in front of it."""
         self.seen: list[FromAgent] = []
         self.relay: asyncio.subprocess.Process
-        self.incoming: Incoming
 
     async def connect(self) -> Facts:
         """Start a relay and return the agent's facts."""
@@ -69,7 +66,6 @@ class Driver:
         )
         assert self.relay.stdout
         assert await self.relay.stdout.readline() == MARKER + b"\n"
-        self.incoming = Incoming(FromAgent, LINE_BYTES)
         head = VERSION, self.cluster_id, "host", self.lease_s, self.interval_s
         self.send(Configure(*head, env=(), cluster=self.cluster))
         return await self.wait_for(Facts)
@@ -83,7 +79,7 @@ class Driver:
         assert self.relay.stdout
         async with asyncio.timeout(self.bound_s):
             while line := await self.relay.stdout.readline():
-                message = self.incoming.decode(line)
+                message = decode(line, FromAgent)
                 self.seen.append(message)
                 if isinstance(message, Telemetry):
                     self.send(Ping(0))

@@ -11,7 +11,8 @@ from gputui.agent.gpu.watch import DeviceWatch
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory
 from gputui.protocol.agent import Facts
-from gputui.protocol.codec import decode, encode
+from gputui.protocol.codec import encode
+from gputui.protocol.typed_codec import decode
 
 
 def test_the_facts_of_this_machine(nvml, watching, tmp_path):

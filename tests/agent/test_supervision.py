@@ -296,7 +296,7 @@ def test_descriptors_that_come_with_a_message_close_on_exec() -> None:
 def test_a_packet_that_is_no_message_is_an_error() -> None:
     ours, theirs = packet_sockets()
     channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
-    theirs.send(b'["Imported", "soon", 0]')
+    theirs.send(b'["Imported",{"seconds":"soon","threads":0}]')
     with pytest.raises(ProtocolError, match=r"Imported\.seconds is str"):
         channel.receive()
     theirs.send(encode(Imported(1.0, 0)))

@@ -15,7 +15,8 @@ from gputui.model.readings import Owner
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups
 from gputui.protocol.agent import Telemetry
-from gputui.protocol.codec import decode, encode
+from gputui.protocol.codec import encode
+from gputui.protocol.typed_codec import decode
 from tests.agent.driving import quickest
 
 

@@ -44,9 +44,7 @@ from gputui.protocol.agent import (
     ToAgent,
     WorkerReading,
 )
-from gputui.protocol.channel import QUEUE_BYTES, Channel
 from gputui.protocol.frontend import EventHappened, Scale, SnapshotTaken
-from gputui.protocol.outgoing import Outgoing
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -59,6 +57,7 @@ from gputui.protocol.scheduler import (
 )
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import SocketStream
+from gputui.protocol.typed_codec import TypedChannel, encode
 
 VARIANTS = 5
 """Readings of each host that take turns: making new ones would cost more than sending them."""
@@ -103,7 +102,7 @@ class Agents:
             writer.close()
             return
         agent = self._agents.setdefault(host, Agent(host, len(self._agents) + 1, self._gpus))
-        await agent.serve(Channel(SocketStream(reader, writer), ToAgent))
+        await agent.serve(TypedChannel(SocketStream(reader, writer), ToAgent))
 
 
 class Agent(SimulatedAgent):
@@ -119,7 +118,7 @@ class Agent(SimulatedAgent):
         self._lines: Iterator[bytes] = iter(())
         self._made_for: tuple[str, ...] = ()
 
-    async def serve(self, channel: Channel[FromAgent, ToAgent]) -> None:
+    async def serve(self, channel: TypedChannel[FromAgent, ToAgent]) -> None:
         """Begin each connection with whole telemetry."""
         self._lines = iter(())
         await super().serve(channel)
@@ -137,13 +136,8 @@ class Agent(SimulatedAgent):
         self.say_line(line)
 
     def _lines_of(self, at: float) -> Iterator[bytes]:
-        """Give a whole reading, then for ever what changes from one to the next."""
-        outgoing, lines = Outgoing(QUEUE_BYTES, 0), []
-        for turn in (0, *range(1, VARIANTS), 0):
-            outgoing.put(self.reading(turn, at))
-            lines.append(outgoing.pop() or b"")
-            yield lines[-1]
-        yield from itertools.cycle(lines[1:])
+        """Give readings for ever, each unlike the one before."""
+        return itertools.cycle([encode(self.reading(turn, at)) for turn in range(VARIANTS)])
 
     def _read(self, gpu: SimulatedGpu) -> DeviceReading:
         """Return a reading in which all is another value that changes on a GPU at work."""
@@ -231,7 +225,7 @@ def counts_of(names: Iterable[str], rng: random.Random) -> Counts:
 
 async def schedule(names: list[str]) -> None:
     """Be a scheduler that knows these workers, and counts them every second."""
-    channel = Channel(await SocketStream.of_pipes(0, os.dup(1)), ToScheduler)
+    channel = TypedChannel(await SocketStream.of_pipes(0, os.dup(1)), ToScheduler)
     rng = random.Random(0)
     variants = itertools.cycle([counts_of(names, rng) for _ in range(VARIANTS)])
 

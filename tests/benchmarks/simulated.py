@@ -21,8 +21,8 @@ import asyncssh
 
 from gputui.fleet.deploy.remote import BEGIN, GREETING
 from gputui.protocol.agent import MARKER, ToAgent
-from gputui.protocol.channel import Channel
 from gputui.protocol.streams import READ_BYTES
+from gputui.protocol.typed_codec import TypedChannel
 from tests.benchmarks.fleet import Agent, host_names
 from tests.sshd import SshHost, SshHosts
 
@@ -70,7 +70,7 @@ class Hosts:
         process.stdout.write(MARKER + b"\n")
         number = next(self._numbers)
         agent = Agent(f"connection-{number}", number, self._gpus)
-        await agent.serve(Channel(CommandStream(process), ToAgent))
+        await agent.serve(TypedChannel(CommandStream(process), ToAgent))
 
 
 async def _loader_order(process: "asyncssh.SSHServerProcess[bytes]") -> dict[str, Any]:

@@ -27,7 +27,6 @@ from gputui.head.frontends import HISTORY_AFTER_S
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
-from gputui.protocol.channel import Channel
 from gputui.protocol.frontend import (
     EventHappened,
     FromFrontend,
@@ -39,6 +38,7 @@ from gputui.protocol.frontend import (
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
+from gputui.protocol.typed_codec import TypedChannel, encode
 from tests.timelapse import START, Timelapse
 
 SHARE = 0.15
@@ -183,10 +183,10 @@ def later(snapshot: Snapshot, by_s: float) -> Snapshot:
     )
 
 
-async def _begin(link: Channel[ToFrontend, FromFrontend], first: ToFrontend) -> None:
+async def _begin(link: TypedChannel[ToFrontend, FromFrontend], first: ToFrontend) -> None:
     """Send the first message, encoded beforehand, and let it be drawn."""
     prepared = Prepared(first)
-    assert prepared.line and prepared.columns(None)
+    assert prepared.line(encode)
     await asyncio.sleep(float(os.environ.get(REST_VARIABLE, 0)))
     print(time.monotonic(), flush=True)
     link.send(prepared)
@@ -214,7 +214,7 @@ async def serve(lived: Timelapse, socket: Path, load: str) -> None:
 
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        link = Channel[ToFrontend, FromFrontend](SocketStream(reader, writer), FromFrontend)
+        link = TypedChannel[ToFrontend, FromFrontend](SocketStream(reader, writer), FromFrontend)
         link.send(lived.link.attached)
         due = time.monotonic()
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):

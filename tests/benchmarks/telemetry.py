@@ -24,8 +24,8 @@ from gputui.agent.gpu.nvml import Nvml
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.versions import installed
-from gputui.protocol.channel import QUEUE_BYTES
-from gputui.protocol.outgoing import Outgoing
+from gputui.protocol.codec import encode
+from gputui.protocol.compression import Deflated
 
 FAKES = Path(__file__).parent.parent / "fakes"
 WORKERS = 8
@@ -89,18 +89,15 @@ def telemetry_cost(
 ) -> Cost:
     """Read once a second for so many seconds, all threads of this process counted."""
     reader = TelemetryReader(watches[0], scratch=scratch)
-    waits_s, sent, outgoing = [], 0, Outgoing(QUEUE_BYTES, 0)
-    for _ in range(2):  # the first goes whole, and what writes its changes is made for the second
-        outgoing.put(reader.read(pids))
-        outgoing.pop()
-        time.sleep(1)
+    waits_s, sent, deflate = [], 0, Deflated()
+    deflate(encode(reader.read(pids)))
+    time.sleep(1)
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
     for second in range(1, seconds + 1):
         read_s = time.perf_counter()
         telemetry = reader.read(pids)
         waits_s.append(time.perf_counter() - read_s)
-        outgoing.put(telemetry)
-        sent += len(outgoing.pop() or b"")
+        sent += len(deflate(encode(telemetry)))
         time.sleep(max(0.0, began_s + second - time.perf_counter()))
     cpu_s = time.process_time() - began_cpu_s
     elapsed_s = time.perf_counter() - began_s

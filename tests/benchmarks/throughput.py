@@ -26,10 +26,10 @@ from distributed import Client, wait
 
 from gputui import GPUCluster
 from gputui.process.procfs import TICKS_PER_S, process_stat
-from gputui.protocol import VERSION
-from gputui.protocol.codec import encode
 from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import Attach
+from gputui.protocol.hello import HELLO
+from gputui.protocol.typed_codec import encode
 from tests.benchmarks import plain
 from tests.benchmarks.sides import own_folders, row
 from tests.processes import processes_of
@@ -214,7 +214,7 @@ def _frontend(path: str) -> Iterator[FrontendConnection]:
     frontend = FrontendConnection()
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        link.sendall(encode(Attach(VERSION, "screen", True)))
+        link.sendall(HELLO + encode(Attach("screen", True)))
         thread = threading.Thread(target=_count, args=(link, frontend), daemon=True)
         thread.start()
         yield frontend

@@ -2,9 +2,10 @@
 
     python -m tests.benchmarks.wire [HOSTS]      # 1000 by default, of 8 GPUs each
 
-A host's telemetry and a snapshot of all hosts, the first of each whole and then as changes: µs to
-make a line of it and to make a message of that again, and bytes. Every reading and count changes
-from one to the next, as in the benchmark of a fleet. Medians, of all hosts and of some snapshots.
+A host's telemetry and a snapshot of all hosts: µs to make a line of it and to make a message of
+that again, and bytes; as they stay on this machine, and compressed as they leave it. Every reading
+and count changes from one to the next, as in the benchmark of a fleet; where the cluster is idle,
+only its clocks do. Medians, of all hosts and of some snapshots.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gputui.fleet.worker_table import WorkerTable
@@ -25,11 +27,10 @@ from gputui.model.snapshot import (
     Snapshot,
 )
 from gputui.process.garbage import look_rarely
+from gputui.protocol import codec, typed_codec
 from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
-from gputui.protocol.channel import QUEUE_BYTES, TRUSTED_LINE_BYTES
-from gputui.protocol.deltas import Incoming
+from gputui.protocol.compression import Deflated, Inflated
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
-from gputui.protocol.outgoing import Outgoing
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
 
 Result = TypeVar("Result")
@@ -40,20 +41,32 @@ SNAPSHOTS = 9
 class Wire:
     """One direction of a channel, and what each message cost on it."""
 
-    def __init__(self, receives: Any) -> None:
-        self._outgoing = Outgoing(QUEUE_BYTES, 0)
-        self._incoming = Incoming(receives, TRUSTED_LINE_BYTES)
+    def __init__(
+        self, encode: Callable[[Any], bytes], receives: Any, *, compressed: bool = False
+    ) -> None:
+        self._encode = encode
+        self._receives = receives
+        self._deflate = Deflated() if compressed else None
+        self._inflate = Inflated(b"")
         self.costs: list[tuple[float, float, int]] = []
         """For each message: µs to make its line, µs to make a message of it, bytes."""
 
     def carry(self, message: Any) -> None:
         """Send a message, and take it."""
-        self._outgoing.put(message)
-        encode_us, line = timed(self._outgoing.pop)
-        assert line is not None
-        decode_us, arrived = timed(lambda: self._incoming.decode(line))
+        encode_us, sent = timed(lambda: self._sent(message))
+        decode_us, arrived = timed(lambda: self._arrived(sent))
         assert arrived == message
-        self.costs.append((encode_us, decode_us, len(line)))
+        self.costs.append((encode_us, decode_us, len(sent)))
+
+    def _sent(self, message: Any) -> bytes:
+        line = self._encode(message)
+        return self._deflate(line) if self._deflate else line
+
+    def _arrived(self, sent: bytes) -> Any:
+        if self._deflate:
+            self._inflate.add(sent)
+            sent = b"".join(iter(self._inflate.take, b""))
+        return typed_codec.decode(sent, self._receives)
 
 
 def timed(work: Callable[[], Result]) -> tuple[float, Result]:
@@ -121,19 +134,40 @@ def main() -> None:
     hosts: int = parser.parse_args().hosts
     readings = [[agent.reading(turn) for turn in range(VARIANTS)] for agent in agents(hosts)]
     look_rarely()
-    wires = [Wire(FromAgent) for _ in readings]
-    for turn in (*range(VARIANTS), 0):
-        for wire, turns in zip(wires, readings, strict=True):
-            wire.carry(turns[turn])
     print(f"{'':<42}{'to a line':>14} {'and back':>14}")
-    show("a host's telemetry, the first", [wire.costs[0] for wire in wires])
-    # What the first changes are made to is taken apart once more.
-    show("  as changes", [cost for wire in wires for cost in wire.costs[2:]])
-    screen = Wire(ToFrontend)
-    for snapshot in snapshots(readings):
-        screen.carry(SnapshotTaken(snapshot))
-    show(f"a snapshot of {hosts * GPUS:,} GPUs, the first", screen.costs[:1])
-    show("  as changes", screen.costs[2:])
+    for how, compressed in (("", False), (", compressed", True)):
+        wires = [Wire(codec.encode, FromAgent, compressed=compressed) for _ in readings]
+        for turn in (*range(VARIANTS), 0):
+            for wire, turns in zip(wires, readings, strict=True):
+                wire.carry(turns[turn])
+        show(f"a host's telemetry{how}", [cost for wire in wires for cost in wire.costs[1:]])
+        screen = Wire(typed_codec.encode, ToFrontend, compressed=compressed)
+        for snapshot in snapshots(readings):
+            screen.carry(SnapshotTaken(snapshot))
+        show(f"a snapshot of {hosts * GPUS:,} GPUs{how}", screen.costs[1:])
+        idle = Wire(typed_codec.encode, ToFrontend, compressed=compressed)
+        for number in range(SNAPSHOTS):
+            idle.carry(SnapshotTaken(at_rest(snapshot, number)))
+        show(f"  idle{how}", idle.costs[1:])
+
+
+def at_rest(snapshot: Snapshot, number: int) -> Snapshot:
+    """Return a snapshot some seconds later in which nobody computes anything."""
+    hosts = tuple(
+        replace(
+            host,
+            read_at=snapshot.taken_at + number,
+            devices=tuple(replace(each, utilization_percent=0.0) for each in host.devices),
+        )
+        for host in snapshot.hosts
+    )
+    workers = tuple(
+        replace(each, cpu_percent=2.0, executing=0, ready=0, in_memory=0, managed_bytes=0)
+        for each in snapshot.workers
+    )
+    return replace(
+        snapshot, sequence=number, taken_at=snapshot.taken_at + number, hosts=hosts, workers=workers
+    )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.codec import decode, encode
+from gputui.protocol.typed_codec import decode, encode
 
 FACTS = {
     "version": 1,

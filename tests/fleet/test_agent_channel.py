@@ -8,7 +8,7 @@ from gputui.errors import ProtocolError
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
 from gputui.protocol.agent import MARKER, Ping, Pong
-from gputui.protocol.codec import encode
+from gputui.protocol.typed_codec import encode
 
 
 @dataclass
@@ -60,7 +60,7 @@ async def test_a_message_is_sent_as_one_line() -> None:
     link = AgentChannel(stream)
     link.send(Ping(7))
     await link.close()
-    assert stream.written == [b'["Ping",7]\n']
+    assert stream.written == [b'["Ping",{"number":7}]\n']
 
 
 def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:

@@ -7,15 +7,12 @@ import tempfile
 import typing
 from collections.abc import Iterator
 from dataclasses import asdict
-from operator import attrgetter
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 
 from gputui.model.snapshot import RunState, Snapshot
-from gputui.protocol.codec import decode, encode
-from gputui.protocol.outgoing import Outgoing
-from gputui.protocol.shared import Delivery, delivery_of
+from gputui.protocol.typed_codec import encode
 from gputui.runs import new_record
 from gputui.runs.records import ended
 from tests.fuzzing.shapes import value_of
@@ -56,30 +53,12 @@ def inputs(target: str) -> list[bytes]:
         record = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1", id=RUN)
         done = ended(record, RunState.DONE, result=RESULT, timings={"computing": 1.5}, saved=("a",))
         return [json.dumps(asdict(each)).encode() for each in (record, done)]
-    if target == "deltas":
-        return [b"".join(in_a_row(kind)) for kind in repeated()]
     kinds = (
         [Snapshot]
         if target == "snapshots"
         else [kind for union in UNIONS.values() for kind in typing.get_args(union)]
     )
     return [line for kind in kinds for line in examples(kind)]
-
-
-def repeated() -> list[type]:
-    """Return the messages that go as what changed since the last of their class."""
-    kinds = {kind for union in UNIONS.values() for kind in typing.get_args(union)}
-    latest = [kind for kind in kinds if delivery_of(kind) is Delivery.LATEST]
-    return sorted(latest, key=attrgetter("__name__"))
-
-
-def in_a_row(kind: type) -> list[bytes]:
-    """Return the lines of a few messages of a kind, as one connection carries them."""
-    outgoing, lines = Outgoing(2**20, 0), []
-    for line in examples(kind):
-        outgoing.put(decode(line, kind))
-        lines.append(outgoing.pop() or b"")
-    return lines
 
 
 def examples(kind: type, count: int = 3) -> list[bytes]:

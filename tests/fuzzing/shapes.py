@@ -3,19 +3,19 @@
 import json
 import typing
 from array import array
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
+from gputui.model.bounds import LAST_MOMENT
 from gputui.model.series import METRICS, pack
-from gputui.protocol.codec import LARGEST_FLOAT, encode
+from gputui.protocol.codec import apart, hints_of
 from gputui.protocol.frontend import HistoryTaken
-from gputui.protocol.shared import LAST_MOMENT
+from gputui.protocol.typed_codec import encode
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62)
-REALS = st.floats(-LARGEST_FLOAT, LARGEST_FLOAT)
 MOMENTS = st.floats(0, LAST_MOMENT)
 ANYTHING = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.floats() | TEXT,
@@ -26,23 +26,30 @@ ANYTHING = st.recursive(
 
 
 def value_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Return a strategy for a field's type."""
-    plain = {str: TEXT, int: NUMBERS, float: REALS, bool: st.booleans(), type(None): st.none()}
-    if hint in plain:
-        return plain[hint]
+    """Return a strategy for a field's type, within its bounds."""
+    hint, bounds, optional = apart(hint)
+    value = _value_of(hint, bounds)
+    return st.none() | value if optional else value
+
+
+def _value_of(hint: Any, bounds: Any) -> st.SearchStrategy[Any]:
+    if hint is str:
+        return TEXT
+    if hint is bool:
+        return st.booleans()
+    if hint is int:
+        return st.integers(bounds.least, bounds.most)
+    if hint is float:
+        return st.floats(bounds.least, bounds.most)
     if hint is HistoryTaken:
         return st.builds(_history, TEXT, st.lists(TEXT, max_size=2), st.integers(0, 2), MOMENTS)
     if is_dataclass(hint):
-        hints = typing.get_type_hints(hint)
-        parts = {field.name: value_of(hints[field.name]) for field in fields(hint)}
-        return st.builds(hint, **parts | ({"at": MOMENTS} if "at" in parts else {}))
+        return st.builds(hint, **{name: value_of(part) for name, part in hints_of(hint).items()})
     if typing.get_origin(hint) is tuple:
         first, *rest = typing.get_args(hint)
         if rest == [...]:
             return st.lists(value_of(first), max_size=3).map(tuple)
         return st.tuples(value_of(first), *map(value_of, rest))
-    if typing.get_args(hint):
-        return st.one_of(*map(value_of, typing.get_args(hint)))
     return st.sampled_from(hint)
 
 
@@ -65,15 +72,19 @@ def one_wrong_in(line: bytes) -> st.SearchStrategy[bytes]:
     )
 
 
-def _places(row: Any, before: tuple[int, ...] = ()) -> typing.Iterator[tuple[int, ...]]:
-    for i, value in enumerate(row):
-        yield (*before, i)
-        if isinstance(value, list):
-            yield from _places(value, (*before, i))
+Places = typing.Iterator[tuple[int | str, ...]]
 
 
-def _replaced(row: list[Any], place: tuple[int, ...], value: Any) -> list[Any]:
+def _places(value: Any, before: tuple[int | str, ...] = ()) -> Places:
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, part in inner:
+        yield (*before, key)
+        if isinstance(part, list | dict):
+            yield from _places(part, (*before, key))
+
+
+def _replaced(value: Any, place: tuple[int | str, ...], new: Any) -> Any:
     first, *rest = place
-    copy = list(row)
-    copy[first] = _replaced(copy[first], tuple(rest), value) if rest else value
+    copy = value.copy()
+    copy[first] = _replaced(copy[first], tuple(rest), new) if rest else new
     return copy

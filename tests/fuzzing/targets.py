@@ -18,9 +18,7 @@ from gputui.model.hosts import parse_hosts
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import Snapshot
 from gputui.protocol import agent, frontend, scheduler, starter
-from gputui.protocol.channel import LINE_BYTES
-from gputui.protocol.codec import decode, encode
-from gputui.protocol.deltas import Incoming
+from gputui.protocol.typed_codec import decode, encode
 from gputui.runs import records
 from gputui.tui.run_story import status_of
 
@@ -51,16 +49,6 @@ def messages(data: bytes) -> None:
         with contextlib.suppress(GputuiError):
             message = decode(data, union)
             assert decode(encode(message), union) == message
-
-
-def deltas(data: bytes) -> None:
-    """Take lines of one connection after each other; what is taken can be sent on as it is."""
-    for union in UNIONS.values():
-        incoming = Incoming(union, LINE_BYTES)
-        for line in data.split(b"\n"):
-            with contextlib.suppress(GputuiError):
-                message = incoming.decode(line)
-                assert decode(encode(message), union) == message
 
 
 def snapshots(data: bytes) -> None:
@@ -108,7 +96,6 @@ def assert_words(error: Exception) -> None:
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "hosts": hosts,
     "messages": messages,
-    "deltas": deltas,
     "snapshots": snapshots,
     "records": run_records,
     "ssh": ssh_configuration,

@@ -11,6 +11,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -32,6 +33,7 @@ from gputui.protocol.agent import (
     WorkerReading,
 )
 from gputui.protocol.codec import decode, encode
+from gputui.protocol.compression import Deflated
 from gputui.protocol.shared import LogLines
 
 MIB = 2**20
@@ -42,6 +44,7 @@ OWN_GPU = DeviceReading("GPU-of-its-own", "0", "H200")
 
 heard: "queue.Queue[bytes]" = queue.Queue()
 writing = threading.Lock()
+deflate: Callable[[bytes], bytes] = bytes
 
 
 def an_honest_host() -> None:
@@ -85,7 +88,7 @@ def an_old_dask() -> None:
 def telemetry_of_63_mib() -> None:
     start_agent(OWN_GPU)
     until(b'["Credentials"')
-    write(b'["Telemetry",0.0,[')
+    write(b'["Telemetry",{"at":[')
     for _ in range(63):
         write(b"1," * (MIB // 2))
 
@@ -189,7 +192,9 @@ def greet(**changed: object) -> None:
 def start_agent(*devices: DeviceReading, **packages: str) -> None:
     greet()
     write(MARKER + b"\n")
-    until(b'["Configure"')
+    global deflate
+    configure = decode(until(b'["Configure"'), ToAgent)
+    deflate = Deflated() if configure.compressed else bytes
     say(facts(*devices, **packages))
 
 
@@ -221,6 +226,7 @@ def say(message: object) -> None:
 
 def write(data: bytes) -> None:
     with writing:
+        data = deflate(data)
         while data:
             data = data[os.write(1, data) :]
 

@@ -14,10 +14,8 @@ from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import METRICS, unpack, values
 from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
-from gputui.protocol import VERSION
-from gputui.protocol.channel import memory_pair
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Attach, FromFrontend, HistoryTaken, ToFrontend
+from gputui.protocol.typed_codec import decode, encode, memory_pair
 from tests.clusters import Clusters
 
 UTILIZATION, POWER = METRICS.index("utilization_percent"), METRICS.index("power_w")
@@ -153,7 +151,7 @@ async def test_nothing_is_packed_for_a_frontend_that_has_left(
     monkeypatch.setattr(frontends, "HISTORY_AFTER_S", 0.0)
     head = SimpleNamespace(history=SimpleNamespace(taken=taken))
     one, other = memory_pair(FromFrontend, ToFrontend)
-    frontend = FrontendConnection(Attach(VERSION, "screen", True), one, None)
+    frontend = FrontendConnection(Attach("screen", True), one, None)
     sending = asyncio.create_task(frontends.Frontends(head)._send_history(frontend))
     async for _ in other:
         await other.close()

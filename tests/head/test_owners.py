@@ -15,11 +15,11 @@ from gputui.head.requests import carry_out
 from gputui.model.snapshot import Session
 from gputui.process.background import Background
 from gputui.protocol import VERSION
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead
+from gputui.protocol.typed_codec import decode, encode
 
 BOUND_S = 30
 

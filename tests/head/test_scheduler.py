@@ -16,7 +16,6 @@ from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.head.scheduler.counts import count
 from gputui.head.scheduler.reporter import Reporter
 from gputui.protocol import VERSION
-from gputui.protocol.channel import memory_pair
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
     Counts,
@@ -27,6 +26,7 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.protocol.typed_codec import memory_pair
 
 
 class Cluster:

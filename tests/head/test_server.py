@@ -10,9 +10,7 @@ import pytest
 from gputui.client import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
-from gputui.protocol import VERSION
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import (
     Attach,
     Attached,
@@ -22,9 +20,11 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     Stopped,
 )
+from gputui.protocol.hello import HELLO
 from gputui.protocol.shared import LogLines
+from gputui.protocol.typed_codec import decode, encode
 
-ATTACHED = Attached(VERSION, "test", "id", 1, "", "", "", "", 0.0)
+ATTACHED = Attached("test", "id", 1, "", "", "", "", 0.0)
 
 
 class Listener:
@@ -61,7 +61,7 @@ def stalled_frontend(server: FrontendServer) -> socket.socket:
     """Return a frontend that says who it is, and then reads nothing."""
     stalled = socket.socket(socket.AF_UNIX)
     stalled.connect(str(server.path))
-    stalled.sendall(encode(Attach(VERSION, "screen", True)))
+    stalled.sendall(HELLO + encode(Attach("screen", True)))
     return stalled
 
 
@@ -169,7 +169,7 @@ async def test_a_frontend_that_writes_as_the_head_ends_still_reads_why(
     server: tuple[FrontendServer, Listener],
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(server[0].path)
-    writer.write(encode(Attach(VERSION, "run", False)))
+    writer.write(HELLO + encode(Attach("run", False)))
     await until(lambda: server[1].frontends)
     reader._transport.pause_reading()  # it is busy, and its loop reads nothing
     closing = asyncio.create_task(server[0].close(Stopped("the disk is full", True), bound_s=5.0))

@@ -9,7 +9,6 @@ from textual.pilot import Pilot
 
 from gputui.errors import HeadError
 from gputui.model.snapshot import Event, Severity, Snapshot
-from gputui.protocol import VERSION
 from gputui.protocol.frontend import (
     Attached,
     Done,
@@ -33,7 +32,7 @@ class StillLink:
 
     def __init__(self) -> None:
         self.where = ""
-        self.attached = Attached(VERSION, "lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
+        self.attached = Attached("lab", "id", 1, "tls://h:1", "", "", "", EPOCH)
         self.asked: list[Request] = []
         self.sent: list[FromFrontend] = []
         self.reply: Reply | Refused = Done(0, "done")

@@ -12,8 +12,8 @@ from gputui.errors import ProtocolError
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import of_device, of_host, of_worker, pack
 from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
+from gputui.protocol.typed_codec import decode, encode
 from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric, Span
 from gputui.tui.watched import Watched
 from tests.tui.build import EPOCH, device, host, snapshot
@@ -215,8 +215,8 @@ def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:
 def test_a_history_of_another_shape_is_no_message(
     fine: int, coarse: int, values: str | None
 ) -> None:
-    name, row = "HistoryTaken", json.loads(encode(kept_by_a_head(10, 20)))[1:]
-    row[3], row[5] = fine, coarse
-    row[6] = row[6] if values is None else values
+    name, said = json.loads(encode(kept_by_a_head(10, 20)))
+    said |= {"fine_rows": fine, "coarse_rows": coarse}
+    said |= {} if values is None else {"values": values}
     with pytest.raises(ProtocolError, match=name):
-        decode(json.dumps([name, *row]).encode(), ToFrontend)
+        decode(json.dumps([name, said], separators=(",", ":")).encode(), ToFrontend)

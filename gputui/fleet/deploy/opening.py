@@ -53,6 +53,8 @@ class OpenedAgent:
     """How long the host's login shell and Python took to start."""
     places: Mapping[str, Any] = field(default_factory=dict)
     """What `loader.places` says of the folders there; {} for this machine."""
+    compressed: bool = False
+    """Whether the agent is to compress what it sends: it leaves its machine."""
 
 
 class Opener(Protocol):
@@ -109,6 +111,7 @@ class AgentOpener:
             greeting["ahead_s"],
             greeting["took_s"],
             greeting["places"],
+            compressed=True,
         )
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gputui.protocol.shared import LAST_MOMENT
+from gputui.model.bounds import LAST_MOMENT
 
 GREETING = b"gputui-loader-1"
 """The line on which `loader.py` answers begins so; a word that only this connection knows follows,

@@ -195,6 +195,8 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
         for action in startstops or ():
             if action["action"] == "compute" and (state := self.workers.get(worker)):
                 start = action["start"]
-                duration = action["stop"] - start
+                duration = max(0.0, action["stop"] - start)
                 self._spans_left[worker] -= 1
-                self._spans.append(TaskSpan(state.name, key_split(key), start, duration, erred))
+                self._spans.append(
+                    TaskSpan(str(state.name), key_split(key), start, duration, erred)
+                )

@@ -14,7 +14,6 @@ from typing import Any
 from gputui.head.scheduler.cluster_scheduler import Scheduler
 from gputui.head.scheduler.counts import count
 from gputui.process.background import Background
-from gputui.protocol.channel import Channel
 from gputui.protocol.scheduler import (
     Aim,
     FromScheduler,
@@ -24,10 +23,11 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.protocol.typed_codec import TypedChannel
 
 logger = logging.getLogger(__name__)
 
-HeadChannel = Channel[FromScheduler, ToScheduler]
+HeadChannel = TypedChannel[FromScheduler, ToScheduler]
 
 HELD_UP_S = 1.0
 """A loop that was busy for longer has read no heartbeat in that time."""

@@ -1,0 +1,80 @@
+"""The bounds of every field of a message, in its type: how large a number, how long a text.
+
+`Annotated` carries them, from the standard library: whatever decodes a peer's message refuses a
+value out of bounds, and an agent brings its own within them as it sends (`protocol.codec`).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and most of a number."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """The most characters of a text, or items of a tuple."""
+
+    most: int
+
+
+# Numbers
+Number = Annotated[int, Bounds(0, 2**53)]
+"""What a process counts or numbers for itself, and nothing is sized by."""
+Version = Annotated[int, Bounds(0, 10_000)]
+Pid = Annotated[int, Bounds(0, 2**22)]
+"""Source: proc_sys_kernel(5), pid_max."""
+Port = Annotated[int, Bounds(0, 65_535)]
+Cpus = Annotated[int, Bounds(0, 16_384)]
+WorkerNumber = Annotated[int, Bounds(0, 1_000_000)]
+"""How many workers a cluster has, or is to have."""
+SignedNumber = Annotated[int, Bounds(-(2**53), 2**53)]
+"""What a user wrote: refused in words."""
+Restarts = Annotated[int, Bounds(0, 1_000_000)]
+SmallNumber = Annotated[int, Bounds(0, 100_000)]
+ExitStatus = Annotated[int, Bounds(-1_000, 100_000)]
+Bytes = Annotated[int, Bounds(0, 2**60)]
+BytesPerSecond = Annotated[float, Bounds(0, 1e15)]
+Percent = Annotated[float, Bounds(0, 100)]
+CpuPercent = Annotated[float, Bounds(0, 1e7)]
+"""Of one CPU."""
+Share = Annotated[float, Bounds(0, 1)]
+Load = Annotated[float, Bounds(0, 1e7)]
+Celsius = Annotated[float, Bounds(-100, 1_000)]
+Watts = Annotated[float, Bounds(0, 100_000)]
+Megahertz = Annotated[float, Bounds(0, 100_000)]
+Seconds = Annotated[float, Bounds(0, 1e9)]
+SumOfSeconds = Annotated[float, Bounds(0, 1e15)]
+"""Of all workers together."""
+LAST_MOMENT = 253_370_764_800.0
+"""The year 9999: what is later no library shows as a date."""
+Moment = Annotated[float, Bounds(0, LAST_MOMENT)]
+"""Seconds since the epoch."""
+
+# Texts
+Name = Annotated[str, Length(512)]
+"""A name, a version, an identifier, an address."""
+Line = Annotated[str, Length(8_192)]
+"""A line that a process printed, a path, an option."""
+Text = Annotated[str, Length(16_384)]
+"""What happened, and why."""
+Document = Annotated[str, Length(2**24)]
+"""A file's content: bounded by the line that holds it."""
+
+# Tuples
+Few = Annotated[tuple[Item, ...], Length(128)]
+Some = Annotated[tuple[Item, ...], Length(1_024)]
+Many = Annotated[tuple[Item, ...], Length(10_000)]
+Fleet = Annotated[tuple[Item, ...], Length(1_000_000)]
+"""Of a whole cluster: bounded by the line that holds it."""
+Devices = Annotated[tuple[Item, ...], Length(512)]
+"""Of one host: more than any machine has, with every MIG instance."""
+Options = Many[tuple[Line, Document]]
+"""Names, each with a value."""

@@ -1,0 +1,97 @@
+"""Messages on and off the wire at heads and frontends, by msgspec: the form of `codec`, checked.
+
+What arrives is refused, as a ProtocolError, unless every field is of its type and within its
+bounds (`gputui.model.bounds`), so that no peer can make work or fill memory by a number alone.
+Agents have the standard library only: nothing that travels to a host imports this.
+"""
+
+import typing
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Annotated, Any
+
+import msgspec
+
+from gputui.errors import ProtocolError
+from gputui.model.bounds import Length
+from gputui.protocol import codec
+from gputui.protocol.channel import Channel, Received, Sent
+from gputui.protocol.codec import apart, by_name, hints_of, shown
+from gputui.protocol.streams import memory_streams
+
+ENCODER = msgspec.json.Encoder()
+
+
+def encode(message: object) -> bytes:
+    """Return the message as one line, newline included."""
+    name = type(message).__name__
+    try:
+        return b'["%b",%b]\n' % (name.encode(), ENCODER.encode(message))
+    except UnicodeEncodeError:  # half of a surrogate pair, as in the name of a file
+        return codec.encode(message)
+
+
+def decode(line: bytes, messages: Any) -> Any:
+    r"""Return the message that a line holds: one of these dataclasses, given as their union.
+
+    Raises ProtocolError for anything else.
+
+    >>> from gputui.protocol.agent import Ping, Pong
+    >>> decode(encode(Ping(7)), Ping | Pong)
+    Ping(number=7)
+    >>> decode(b'["Ping",{"number":-1}]\n', Ping | Pong)
+    Traceback (most recent call last):
+    gputui.errors.ProtocolError: no Ping of this version: Expected `int` >= 0 - at `$.number`
+    """
+    start, _, rest = line.rstrip().partition(b",")
+    decoder = _decoders(messages).get(start)
+    if decoder is None or not rest.endswith(b"]"):
+        raise ProtocolError(f"not a message of this version: {shown(line)}")
+    try:
+        return decoder.decode(memoryview(rest)[:-1])
+    except (ValueError, RecursionError) as error:
+        name = start[2:-1].decode()
+        raise ProtocolError(f"no {name} of this version: {error}") from error
+
+
+class TypedChannel(Channel[Sent, Received]):
+    """A channel of a head or a frontend."""
+
+    encode = staticmethod(encode)
+    decode = staticmethod(decode)
+
+
+def memory_pair(
+    one_receives: Any, other_receives: Any
+) -> tuple["TypedChannel[Any, Any]", "TypedChannel[Any, Any]"]:
+    """Return the two ends of a channel within this process."""
+    one, other = memory_streams()
+    return TypedChannel(one, one_receives), TypedChannel(other, other_receives)
+
+
+@cache
+def _decoders(messages: Any) -> dict[bytes, "msgspec.json.Decoder[Any]"]:
+    """Return the decoder of each message by how its line starts."""
+    return {
+        b'["%b"' % name.encode(): msgspec.json.Decoder(_bounded(kind))
+        for name, kind in by_name(messages).items()
+    }
+
+
+@cache
+def _bounded(hint: Any) -> Any:
+    """Return a type with its bounds as msgspec reads them, in those of its fields, too."""
+    hint, bounds, optional = apart(hint)
+    if is_dataclass(hint):
+        hint.__annotations__ = {
+            **hint.__annotations__,
+            **{name: _bounded(part) for name, part in hints_of(hint).items()},
+        }
+    elif typing.get_origin(hint) is tuple:
+        parts = [part if part is ... else _bounded(part) for part in typing.get_args(hint)]
+        hint = tuple.__class_getitem__(tuple(parts))
+    if isinstance(bounds, Length):
+        hint = Annotated[hint, bounds, msgspec.Meta(max_length=bounds.most)]
+    elif bounds is not None:
+        hint = Annotated[hint, bounds, msgspec.Meta(ge=bounds.least, le=bounds.most)]
+    return hint | None if optional else hint
