@@ -1,5 +1,7 @@
 """The grammar of hosts.txt."""
 
+import time
+
 import pytest
 
 from gputui.errors import HostsError
@@ -105,6 +107,84 @@ def test_what_is_no_host_line_is_named_with_its_number(line: str) -> None:
     with pytest.raises(HostsError) as caught:
         parse_hosts(f"good\n{line}", "f")
     assert all(problem.startswith("f:2: ") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("a, b", "'a, b': no spaces around commas"),
+        ("a ,b", "'a ,b': no spaces around commas"),
+        ("a b c", "other hosts stand on lines of their own, or behind a comma: a,b"),
+        ("a gpus=0, 1", "'gpus=0,': no spaces around commas"),
+        ("a gpus = 0", "'gpus': no spaces around ="),
+        ("gpu-a -p 2222", "'-p' is an option of ssh: write user@host:port"),
+        ("a setup='module load cuda'", 'write double quotes: setup="…"'),
+        ('a setup="module load', "the quote is not closed"),
+        ("http://gpu-a:80/x", "is the address of a page: write the host, gpu-a"),
+        ("mine:PRESET", "a preset is run by --run mine.py:PRESET"),
+        ("a workers=4", "add gpus=none, or write workers-per-gpu=4"),
+        ("a gpus=0 workers=4", "add gpus=none"),
+        ("a gpus=none workers-per-gpu=2", "write workers="),
+    ],
+)
+def test_a_line_that_is_nearly_right_is_refused_in_one_sentence(line: str, says: str) -> None:
+    with pytest.raises(HostsError) as caught:
+        parse_hosts(line, "f")
+    (problem,) = caught.value.problems
+    assert says in problem
+
+
+def test_defaults_of_other_hosts_do_no_harm() -> None:
+    hosts = named("* workers-per-gpu=2\na\nb gpus=none workers=3")
+    assert (hosts["a"].workers_per_gpu, hosts["b"].workers) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["_gpu", "gpu-a-", "me@corp@host", r"CORP\me@host", "user.name+x@h"]
+)
+def test_names_that_ssh_takes_are_taken(name: str) -> None:
+    assert len(parse_hosts(name)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a[1-{'9' * 5000}]",
+        f"a memory={'9' * 400}",
+        f"a memory={'9' * 15}TiB",
+        "a[1-2000000]",
+        "a[1-5000]\nb[1-5001]",
+        "a[1-100][1-101]",
+        f"a[{','.join('1-9999' for _ in range(9999))}]",
+        "a" + "[1-2]" * 5000,
+        "a gpus=" + ",".join(["0"] * 50_000),
+        "x" * 2**20 + "x",
+        "," * 100_000 + "!",
+        "[" * 100_000,
+        "a " + "=" * 100_000,
+        'a "' * 50_000,
+        "a " + "b" * 500_000 + "=1",
+        "\n".join(f"a{number} x" for number in range(100_000)),
+    ],
+    ids=range(16),
+)
+def test_a_text_of_absurd_size_is_refused_at_once_in_words(text: str) -> None:
+    before = time.process_time()
+    with pytest.raises(HostsError) as caught:
+        parse_hosts(text)
+    assert time.process_time() - before < 2
+    assert len(str(caught.value)) < 20_000
+
+
+def test_ten_thousand_hosts_are_read() -> None:
+    assert len(parse_hosts("gpu[00001-10000]")) == 10_000
+
+
+def test_a_file_of_another_kind_is_refused_in_a_few_lines() -> None:
+    with pytest.raises(HostsError) as caught:
+        parse_hosts("\n".join(f"import a{number} as b" for number in range(200)))
+    assert len(caught.value.problems) <= 21
+    assert "180 more" in caught.value.problems[-1]
 
 
 def test_a_text_without_hosts_says_what_to_write() -> None:

@@ -29,10 +29,14 @@ def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
         return LOCAL, ""
     if isinstance(hosts, Path):
         return _read(hosts)
+    if not isinstance(hosts, str | Iterable):
+        number = f"; for a number of workers write workers={hosts}" * isinstance(hosts, int)
+        raise UsageError(f"hosts={hosts!r}: write the path of a hosts file, or its lines{number}")
     if not isinstance(hosts, str):
-        return "\n".join(hosts), ""
+        return "\n".join(map(str, hosts)), ""
     if hosts == "-":
         return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
+    _refuse_code(hosts)
     is_path = any("/" in word for word in hosts.split() if "=" not in word)
     if is_path or hosts.endswith(".txt") or _exists(hosts):
         return _read(Path(hosts))
@@ -72,6 +76,15 @@ def _text(data: bytes, source: str) -> str:
     if "\0" in text:
         raise UsageError(f"{source}: not a text: it has a zero byte")
     return text
+
+
+def _refuse_code(hosts: str) -> None:
+    """Raise UsageError where Python code stands in place of hosts."""
+    if hosts.endswith(".py") or ".py:" in hosts:
+        raise UsageError(f"{hosts}: is Python; to run it: gputui HOSTS --run {hosts}")
+    if hosts.endswith(".ipynb"):
+        hint = "open it in Jupyter, where GPUCluster(…) starts a cluster and connect(…) uses one"
+        raise UsageError(f"{hosts}: is a notebook; {hint}")
 
 
 def _exists(path: str) -> bool:

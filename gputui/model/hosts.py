@@ -6,13 +6,12 @@ with `*` gives defaults for the lines after it. Called by the command line, the 
 """
 
 import ipaddress
-import itertools
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 from gputui.errors import HostsError, UsageError
@@ -56,6 +55,15 @@ class Host:
         return self.address or self.name
 
 
+MAX_HOSTS = 10_000
+"""Of a text: more than that is a slip of the finger in a range."""
+TOO_MANY = f"more than {MAX_HOSTS:,} hosts in all"
+MAX_GPUS = 512
+MAX_CHARACTERS = 2**20
+MAX_PROBLEMS = 20
+"""Lines that are reported; a file of another kind is wrong in every one."""
+
+
 def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
     r"""Return the hosts that a text names, in its order.
 
@@ -70,25 +78,32 @@ def parse_hosts(text: str, source: str = "hosts") -> tuple[Host, ...]:
     gputui.errors.HostsError: hosts.txt:1: unknown key 'gpu' (did you mean 'gpus'?)
     hosts.txt:2: memory='lots': write a size such as 64GiB
     """
+    if len(text) > MAX_CHARACTERS:
+        raise HostsError((f"{source}: more than {MAX_CHARACTERS:,} characters",))
     problems: list[str] = []
     hosts: dict[tuple[str, int | None], Host] = {}
-    defaults = Host("*")
-    for number, words in _lines(text):
+    defaults, lines = Host("*"), 0
+    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
         try:
-            if words[0] == "*":
-                defaults = _with_options(Host("*", line=number), words[1:])
+            if not (words := _words(line)):
                 continue
-            for host in _hosts_of(words, replace(defaults, line=number)):
-                key = host.name, host.port
-                if key in hosts:
-                    raise UsageError(
-                        f"host {host.name!r} is already named on line {hosts[key].line}"
-                    )
-                hosts[key] = host
+            lines += 1
+            base = _with_options(replace(defaults, line=number), words)
+            if words[0] == "*":
+                defaults = _with_options(Host("*", line=number), words)
+                continue
+            for host in _hosts(words[0], base, MAX_HOSTS - len(hosts)):
+                same = hosts.setdefault((host.name, host.port), host)
+                if same is not host:
+                    raise UsageError(f"host {host.name!r} is already named on line {same.line}")
         except UsageError as error:
-            problems += [f"{source}:{number}: {line}" for line in str(error).splitlines()]
+            problems += [f"{source}:{number}: {each}" for each in str(error).splitlines()]
     if not hosts and not problems:
-        problems = [f"{source}: {_nothing(text)}; write one a line, such as 'gpu-a' or 'localhost'"]
+        only = "" if lines else "has comments only: it " if text.strip() else "is empty: it "
+        hint = "write one a line, such as 'gpu-a' or 'localhost'"
+        problems = [f"{source}: {only}names no host; {hint}"]
+    if more := problems[MAX_PROBLEMS:]:
+        problems[MAX_PROBLEMS:] = [f"{source}: … and {len(more):,} more: is it a hosts file?"]
     if problems:
         raise HostsError(tuple(problems))
     names = Counter(host.name for host in hosts.values())
@@ -107,13 +122,6 @@ def _with_port(host: Host) -> Host:
     return replace(host, name=f"{name}:{host.port}", address=host.name)
 
 
-def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the words of every line that says something."""
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), 1):
-        if words := _words(line):
-            yield number, words
-
-
 def _words(line: str) -> list[str]:
     r"""Return the words of a line without its comment; double quotes hold what has spaces.
 
@@ -126,65 +134,48 @@ def _words(line: str) -> list[str]:
     for word in re.findall(r'(?:"[^"]*"|\S)+', line):
         if word.startswith("#"):
             break
-        words.append(re.sub(r'"([^"]*)"', r"\1", word))
+        if word.count('"') % 2:
+            raise UsageError(f"{word!r}: the quote is not closed")
+        words.append(word.replace('"', ""))
     return words
 
 
-def _nothing(text: str) -> str:
-    """Say what is wrong with a text without a host.
-
-    >>> _nothing(" "), _nothing("# nobody"), _nothing("* workers=2")
-    ('is empty: it names no host', 'has comments only: it names no host', 'names no host')
-    """
-    if any(_lines(text)):
-        return "names no host"
-    return f"{'has comments only' if text.strip() else 'is empty'}: it names no host"
-
-
-def _hosts_of(words: list[str], defaults: Host) -> Iterator[Host]:
-    """Yield the hosts of one line; bare names may be joined by commas."""
-    base = _with_options(defaults, words[1:])
-    for target in _split_outside_brackets(words[0]):
+def _hosts(targets: str, base: Host, room: int) -> Iterator[Host]:
+    """Yield the hosts of a line's first word; bare names may be joined by commas."""
+    for target in re.findall(r"(?:\[[^\]]*\]?|[^,])+", targets):
         user, name, port = _target(target)
-        for expanded in _expand(name):
-            yield replace(base, name=expanded, user=user, port=port)
-
-
-def _split_outside_brackets(text: str) -> list[str]:
-    """Split at the commas that are not within a range.
-
-    >>> _split_outside_brackets("gpu[1,3],b")
-    ['gpu[1,3]', 'b']
-    """
-    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
+        names = [name] if _is_ip(name) and room else _expand(name, room)
+        room -= len(names)
+        for each in names:
+            if not _is_ip(each) and not re.fullmatch(r"\w[\w.-]{0,252}", each):
+                raise UsageError(f"{each[:80]!r} is not a host name")
+            yield replace(base, name=each, user=user, port=port)
 
 
 def _target(text: str) -> tuple[str | None, str, int | None]:
-    """Split `user@host:port`; an IPv6 address with a port stands in brackets.
+    r"""Split `user@host:port`; an IPv6 address with a port stands in brackets.
 
-    >>> _target("alice@gpu-b:2222")
-    ('alice', 'gpu-b', 2222)
+    >>> _target("alice@gpu-b:2222"), _target(r"CORP\me@host")
+    (('alice', 'gpu-b', 2222), ('CORP\\me', 'host', None))
     >>> _target("[fe80::1]:22"), _target("fe80::1")
     ((None, 'fe80::1', 22), (None, 'fe80::1', None))
     """
+    if url := re.match(r"\w+://(?:[^/@]*@)?([\w.-]+)", text):
+        raise UsageError(f"{text[:80]!r} is the address of a page: write the host, {url[1]}")
     user, at, rest = text.rpartition("@")
-    if at and not re.fullmatch(r"[\w.+$-]+", user):
-        raise UsageError(f"{text!r}: {user!r} is not a user name")
-    name, port = rest, ""
-    if bracketed := re.fullmatch(r"\[([0-9a-fA-F:.%\w]*:[0-9a-fA-F:.%\w]*)\](?::(.*))?", rest):
-        name, port = bracketed[1], bracketed[2] or ""
+    if at and not re.fullmatch(r"\w[\w.+$@\\-]{0,252}", user):
+        raise UsageError(f"{text[:80]!r}: {user[:80]!r} is not a user name")
+    name, colon, port = rest, "", ""
+    if bracketed := re.fullmatch(r"\[([\w:.%]*:[\w:.%]*)\](?:(:)(.*))?", rest):
+        name, colon, port = bracketed[1], bracketed[2] or "", bracketed[3] or ""
     elif not _is_ip(rest) and ":" in rest:
-        name, _, port = rest.rpartition(":")
-        if not port:
-            raise UsageError(f"{text!r}: no port after the colon")
-    return user or None, name, _port(port) if port else None
-
-
-def _port(text: str) -> int:
-    """Return a TCP port, or raise UsageError."""
-    if not re.fullmatch(r"[0-9]{1,5}", text) or not 0 < int(text) < 65536:
-        raise UsageError(f"port {text!r}: write a number from 1 to 65535")
-    return int(text)
+        name, colon, port = rest.rpartition(":")
+    if not colon:
+        return user or None, name, None
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
+        preset = f"; a preset is run by --run {name}.py:{port}" if port.isidentifier() else ""
+        raise UsageError(f"port {port[:80]!r}: write a number from 1 to 65535{preset}")
+    return user or None, name, int(port)
 
 
 def _is_ip(text: str) -> bool:
@@ -201,172 +192,162 @@ def _is_ip(text: str) -> bool:
     return not percent or re.fullmatch(r"[\w.-]{1,15}", zone) is not None
 
 
-MAX_HOSTS_PER_RANGE = 10_000
-"""A range past this is a slip of the finger, and expanding it would take the memory."""
+def _expand(name: str, most: int) -> list[str]:
+    """Return the names that a name with ranges stands for, at most so many.
 
-SPAN = r"(\d+)(?:-(\d+))?"
-BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-
-
-def _expand(name: str) -> list[str]:
-    """Expand the ranges of a name (ClusterShell's syntax), and check what comes out."""
-    if _is_ip(name):
-        return [name]
-    if (size := _range_size(name)) > MAX_HOSTS_PER_RANGE:
-        raise UsageError(f"{name!r} names {size:,} hosts; at most {MAX_HOSTS_PER_RANGE:,}")
-    names = _expanded(name) if "[" in name or "]" in name else [name]
-    for each in names:
-        if not re.fullmatch(r"[^\W_](?:[\w.-]*\w)?\.?", each) or len(each) > 253:
-            raise UsageError(f"{each!r} is not a host name")
+    >>> _expand("r7[9-10]n[01-03/2,8]", 99)
+    ['r79n01', 'r79n03', 'r79n8', 'r710n01', 'r710n03', 'r710n8']
+    """
+    names = [""]
+    for index, part in enumerate(re.split(r"\[([^\[\]]*)\]", name)):
+        choices = _numbers(part, most) if index % 2 else [part]
+        if len(names) * len(choices) > most:
+            raise UsageError(f"{name[:80]!r}: {TOO_MANY}")
+        names = [begun + each for begun in names for each in choices]
     return names
 
 
-def _expanded(name: str) -> list[str]:
-    """Return the names that ranges stand for.
-
-    >>> _expanded("r7[9-10]n[01-02]")
-    ['r79n01', 'r79n02', 'r710n01', 'r710n02']
-    """
-    from ClusterShell.RangeSet import RangeSet, RangeSetException
-
-    # ClusterShell 1.9's NodeSet takes r7[9-10] for r[79-710].
-    texts, insides = BRACKETS.split(name)[::2], BRACKETS.findall(name)
-    try:
-        ranges = [list(RangeSet(inside).striter()) for inside in insides]
-    except (RangeSetException, ValueError, AssertionError) as error:
-        raise UsageError(f"{name!r} is not a range of hosts, such as gpu[01-16]") from error
-    if not all(ranges) or "[" in "".join(texts) or "]" in "".join(texts):
-        raise UsageError(f"{name!r} is not a range of hosts, such as gpu[01-16]")
-    return [
-        "".join(map("".join, itertools.zip_longest(texts, chosen, fillvalue="")))
-        for chosen in itertools.product(*ranges)
-    ]
-
-
-def _range_size(name: str) -> int:
-    """Return at most how many hosts the brackets of a name stand for, without expanding them.
-
-    >>> _range_size("r[1-3]n[01-16,20]")
-    51
-    """
-    spans = (
-        sum(int(last or first) - int(first) + 1 for first, last in re.findall(SPAN, inside))
-        for inside in BRACKETS.findall(name)
-    )
-    return math.prod(max(span, 1) for span in spans)
+def _numbers(inside: str, most: int) -> list[str]:
+    """Return the numbers that brackets hold, each as wide as the first of its span."""
+    found: list[str] = []
+    for span in inside.split(","):
+        match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9}))?(?:/([1-9][0-9]{0,3}))?", span)
+        numbers = match and range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
+        if not match or not numbers:
+            raise UsageError(f"[{inside[:80]}] is not a range of hosts, such as gpu[01-16]")
+        width = len(match[1]) if match[1][0] == "0" else 1
+        found += [f"{number:0{width}d}" for number in numbers[: most + 1]]
+        if len(found) > most:
+            raise UsageError(f"[{inside[:80]}]: {TOO_MANY}")
+    return found
 
 
 def _with_options(host: Host, words: list[str]) -> Host:
-    """Return the host with its `key=value` words applied, all bad ones named at once."""
+    """Return the host with the `key=value` words behind the first one, all bad ones named."""
     changes: dict[str, Any] = {}
     env = dict(host.env)
     problems = []
-    for word in words:
-        key, equals, value = word.partition("=")
-        try:
-            if not equals:
-                raise UsageError(f"{word!r}: options are written key=value")
-            if key.startswith("env."):
-                env[_variable(key)] = value
-            elif key in OPTIONS:
-                field, parse = OPTIONS[key]
-                changes[field] = parse(key, value)
-            else:
-                raise UsageError(f"unknown key {key!r}{_suggestion(key)}")
-        except UsageError as error:
-            problems.append(str(error))
+    for before, word in pairwise(words):
+        key, _, value = word.partition("=")
+        if mistake := _misplaced(before, word, words[0]):
+            problems.append(mistake)
+            break
+        if key.startswith("env."):
+            env[key.removeprefix("env.")] = value
+            if not re.fullmatch(r"env\.[A-Za-z_][A-Za-z0-9_]*", key):
+                problems.append(f"{key!r}: env.NAME sets an environment variable")
+        elif key in OPTIONS:
+            field, parse = OPTIONS[key]
+            try:
+                changes[field] = parse(value)
+            except ValueError as error:
+                problems.append(f"{key}={value[:80]!r}: {error}")
+        else:
+            near = get_close_matches(key[:80], [*OPTIONS, "env."], 1, 0.5)
+            known = f" (did you mean {near[0]!r}?)" if near else f"; there are {', '.join(OPTIONS)}"
+            problems.append(f"unknown key {key[:80]!r}{known}" + ", env.X" * (not near))
+    gpus = changes.get("gpus", host.gpus)
+    if "workers" in changes and gpus != ():
+        number = changes["workers"]
+        hint = f"add gpus=none, or write workers-per-gpu={number}"
+        problems.append(f"workers={number} is a number of CPU workers: {hint}")
+    if "workers_per_gpu" in changes and gpus == ():
+        problems.append("workers-per-gpu with gpus=none: write workers=")
     if problems:
         raise UsageError("\n".join(problems))
     return replace(host, **changes, env=tuple(env.items()))
 
 
-def _variable(key: str) -> str:
-    """Return the name of the variable that `env.NAME` sets."""
-    name = key.removeprefix("env.")
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise UsageError(f"{key!r}: {name!r} is not the name of an environment variable")
-    return name
+def _misplaced(before: str, word: str, first: str) -> str:
+    """Return why a word is no `key=value`, and what to write; "" where it is one.
+
+    >>> _misplaced("a,", "b", "a,"), _misplaced("a", "gpus=0", "a")
+    ("'a, b': no spaces around commas", '')
+    """
+    key, equals, value = word.partition("=")
+    if before.endswith(",") or word.startswith(",") or (key in OPTIONS and value.endswith(",")):
+        both = word if equals else f"{before} {word}"
+        return f"{both[:80]!r}: no spaces around commas"
+    if word.startswith("-"):
+        return f"{word[:80]!r} is an option of ssh: write user@host:port, or use ~/.ssh/config"
+    if value.startswith("'"):
+        return f'{word[:80]!r}: write double quotes: {key}="…"'
+    if not key or before.endswith("=") or (not equals and word in OPTIONS):
+        return f"{word[:80]!r}: no spaces around ="
+    if not equals:
+        hint = f"other hosts stand on lines of their own, or behind a comma: {first},{word}"
+        return f"{word[:80]!r}: options are written key=value; {hint[:200]}"
+    return ""
 
 
-def _suggestion(key: str) -> str:
-    """Return ' (did you mean …?)' where a key is near."""
-    near = get_close_matches(key, [*OPTIONS, "env."], 1, 0.5)
-    return f" (did you mean {near[0]!r}?)" if near else f"; there are {', '.join(OPTIONS)}, env.X"
-
-
-def _gpus(key: str, value: str) -> tuple[str, ...] | None:
+def _gpus(value: str) -> tuple[str, ...] | None:
     """Parse `all`, `none`, indices with ranges, and UUIDs.
 
-    >>> _gpus("gpus", "0,2-3")
+    >>> _gpus("0,2-3")
     ('0', '2', '3')
-    >>> _gpus("gpus", "MIG-3f0c,GPU-91aa")
+    >>> _gpus("MIG-3f0c,GPU-91aa")
     ('MIG-3f0c', 'GPU-91aa')
     """
     if value in ("all", "none"):
         return None if value == "all" else ()
     chosen: list[str] = []
     for part in value.split(","):
-        if span := re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part):
+        if span := re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", part):
             first, last = int(span[1]), int(span[2] or span[1])
             if last < first:
-                raise UsageError(f"{key}={value!r}: {part!r} runs backwards")
+                raise ValueError(f"{part!r} runs backwards")
             chosen += [str(index) for index in range(first, last + 1)]
-        elif re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]+", part):
+        elif re.fullmatch(r"(GPU|MIG)-[0-9A-Za-z/-]{1,80}", part):
             chosen.append(part)
         else:
-            raise UsageError(f"{key}={value!r}: write none, indices such as 0,2-3, or UUIDs")
-    if twice := sorted({gpu for gpu in chosen if chosen.count(gpu) > 1}):
-        raise UsageError(f"{key}={value!r}: {twice[0]} is named twice")
+            raise ValueError("write none, indices such as 0,2-3, or UUIDs")
+        if len(chosen) > MAX_GPUS:
+            raise ValueError(f"at most {MAX_GPUS}, each once")
+    if twice := [gpu for gpu, times in Counter(chosen).items() if times > 1]:
+        raise ValueError(f"{twice[0]} is named twice")
     return tuple(chosen)
 
 
-def _count(key: str, value: str) -> int:
+def _count(value: str) -> int:
     """Parse a whole number from 1."""
     if not re.fullmatch(r"[0-9]{1,4}", value) or int(value) < 1:
-        raise UsageError(f"{key}={value!r}: write a whole number from 1 to 9999")
+        raise ValueError("write a whole number from 1 to 9999")
     return int(value)
 
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
-    "ki": 2**10,
-    "mi": 2**20,
-    "gi": 2**30,
-    "ti": 2**40,
-}
-
-
-def _size(key: str, value: str) -> int:
+def _size(value: str) -> int:
     """Parse bytes with a unit.
 
-    >>> _size("memory", "1.5GiB")
+    >>> _size("1.5GiB")
     1610612736
     """
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?", value.lower())
-    if not match or match[2] not in UNITS or float(match[1]) * UNITS[match[2]] < 1:
-        raise UsageError(f"{key}={value!r}: write a size such as 64GiB")
-    return int(float(match[1]) * UNITS[match[2]])
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b?", value.lower())
+    if not match or (match[3] and not match[2]):
+        raise ValueError("write a size such as 64GiB")
+    size = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
+    if not 1 <= size < 2**60:
+        raise ValueError("write a size such as 64GiB")
+    return size
 
 
-def _line(key: str, value: str) -> str:
-    """Parse a line for a shell."""
-    if not value or any(ord(c) < 32 for c in value):
-        raise UsageError(f'{key}={value!r}: write a line in quotes: setup="module load cuda"')
-    return value
+def _text(example: str) -> Callable[[str], str]:
+    """Return a parser of a text for a host's shell, which is no empty one and of one line."""
+
+    def parse(value: str) -> str:
+        if not value or any(ord(character) < 32 for character in value):
+            raise ValueError(f"write {example}")
+        return value
+
+    return parse
 
 
-def _path(key: str, value: str) -> str:
-    """Parse the path, or the name, of an interpreter."""
-    if not value or any(ord(c) < 32 for c in value):
-        raise UsageError(f"{key}={value!r}: write the path of an interpreter")
-    return value
-
-
-OPTIONS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
+OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "gpus": ("gpus", _gpus),
     "workers-per-gpu": ("workers_per_gpu", _count),
     "workers": ("workers", _count),
     "nthreads": ("nthreads", _count),
     "memory": ("memory_bytes", _size),
-    "python": ("python", _path),
-    "setup": ("setup", _line),
+    "python": ("python", _text("the path of an interpreter")),
+    "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
 }
+"""Key → field, and a parser that raises ValueError with what to write."""

@@ -1,10 +1,12 @@
 """What HOSTS means on the command line."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gputui.cli.arguments import read_hosts
+from gputui.client import read_hosts as read_source
 from gputui.errors import UsageError
 
 
@@ -46,6 +48,21 @@ def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes,
     path.write_bytes(content)
     with pytest.raises(UsageError, match=says):
         read_hosts(str(path))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("mine.py", "to run it: gputui HOSTS --run mine.py"),
+        ("./mine.py:PRESET", "to run it: gputui HOSTS --run ./mine.py:PRESET"),
+        ("work.ipynb", "is a notebook; open it in Jupyter"),
+        (5, "for a number of workers write workers=5"),
+        (None.__class__, "write the path of a hosts file"),
+    ],
+)
+def test_what_is_no_hosts_is_refused_with_what_to_write(given: object, says: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(says)):
+        read_source(given)  # type: ignore[arg-type]
 
 
 def test_an_empty_argument_is_no_folder() -> None:
