@@ -45,7 +45,6 @@ def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Prob
         python_problem(facts.python, facts.python_version, settings.versions),
         versions_problem(facts, settings.versions),
         gpus_problem(host, facts, settings),
-        cupy_problem(host, facts),
     )
     yield from (problem for problem in checks if problem)
 
@@ -167,17 +166,17 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
     return None
 
 
-def cupy_problem(host: Host, facts: Facts) -> Problem | None:
-    """Return that CuPy is missing where there are GPUs to use."""
+def cupy_missing(host: Host, facts: Facts) -> Problem | None:
+    """Return that CuPy is missing where there are GPUs to use: only what needs it says so."""
     has_cupy = any(name.startswith("cupy") for name, _ in facts.packages)
     if has_cupy or not chosen_devices(host, facts):
         return None
     major = "12" if facts.cuda_driver.startswith("12.") else "13"
     return Problem(
         "cupy",
-        f"GPUs, but no CuPy in {facts.python}",
+        f"GPUs, but no CuPy in {facts.python}: torch and JAX work without it, most presets do not",
         f"there: {facts.python} -m pip install 'cupy-cuda{major}x[ctk]'; "
-        "or here: gputui bootstrap HOSTS; or write gpus=none",
+        "or here: gputui bootstrap HOSTS",
     )
 
 

@@ -99,6 +99,8 @@ def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Findin
             yield Finding(host.name, check, Verdict.BAD, problem.reason, problem.hint)
         elif good:
             yield Finding(host.name, check, Verdict.GOOD, good)
+    if missing := checks.cupy_missing(host, facts):
+        yield Finding(host.name, missing.check, Verdict.DOUBTFUL, missing.reason, missing.hint)
     for warning in checks.warnings(host, facts, settings):
         if not any(warning in problem.reason for problem in problems.values()):
             yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)

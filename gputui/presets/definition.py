@@ -259,6 +259,8 @@ class Preset:
     parameters: tuple[Parameter, ...]
     compute: Callable[[Job], Outcome]
     requires: tuple[Library, ...] = ()
+    uses_cupy: bool = True
+    """Whether it needs CuPy on a GPU: torch and JAX do not."""
     estimate: Callable[[Mapping[str, Any], Machine], Memory] | None = None
     """Values of all parameters and the machine → what it takes there."""
     check: Callable[[Mapping[str, Any]], None] | None = None

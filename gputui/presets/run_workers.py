@@ -92,6 +92,8 @@ def ask(preset: Preset, job: Job, chosen: Mapping[str, Any]) -> dict[str, Worker
         ClusterError: all of them were lost.
     """
     modules = tuple(each.module for each in preset.requires if job.backend in each.backends)
+    if job.backend == "cupy" and preset.uses_cupy:
+        modules += ("cupy",)
     futures = [
         job.client.submit(
             describe,

@@ -102,6 +102,7 @@ PRESET = Preset(
     ),
     compute=compute,
     estimate=_estimate,
+    uses_cupy=False,
     requires=(Library("torch", "pip install 'gputui[torch]'"),),
     units={"flops_per_s": "FLOP/s"},
     draws=True,

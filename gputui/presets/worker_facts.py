@@ -38,10 +38,9 @@ def describe(backend: str, modules: tuple[str, ...]) -> WorkerFacts:
     """Return this worker's facts; the device only where `backend` is cupy."""
     from distributed import get_worker
 
-    wanted = (*modules, "cupy") if backend == "cupy" else modules
-    missing = tuple(each for each in wanted if importlib.util.find_spec(each) is None)
+    missing = tuple(each for each in modules if importlib.util.find_spec(each) is None)
     no_gpu = _why_no_gpu() if backend == "cupy" else ""
-    on_device = backend == "cupy" and not no_gpu and "cupy" not in missing
+    on_device = backend == "cupy" and not no_gpu
     uuid, name, size = _device() if on_device else (None, None, None)
     return WorkerFacts(get_worker().address, uuid, name, size, no_gpu, missing, _versions())
 
@@ -64,15 +63,6 @@ def _why_no_gpu() -> str:
     return f"the CUDA driver shows no GPU (error {code}{hidden})"
 
 
-@cache
-def _device_name() -> str:
-    """Return CUDA's name of this process's device: 20 ms when several ask at once."""
-    import cupy
-
-    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-    return str(properties["name"].decode())
-
-
 def pinned_uuid() -> str | None:
     """Return the UUID of the device that this worker was pinned to; None where by index."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
@@ -80,16 +70,17 @@ def pinned_uuid() -> str | None:
 
 
 def _device() -> tuple[str, str, int]:
-    import cupy
-
-    free, _ = cupy.cuda.Device().mem_info
-    pool = cupy.get_default_memory_pool()
-    room = free + pool.free_bytes() + free_in_rmm()
-    if pool.get_limit():
-        room = min(room, pool.get_limit() - pool.used_bytes())
     from gputui.worker.cuda import driver  # imports NumPy, which a list of presets need not
 
-    return driver.uuid(), _device_name(), int(room * DEVICE_SHARE)
+    room = driver.free_bytes() + free_in_rmm()
+    if importlib.util.find_spec("cupy"):
+        import cupy
+
+        pool = cupy.get_default_memory_pool()
+        room += pool.free_bytes()
+        if pool.get_limit():
+            room = min(room, pool.get_limit() - pool.used_bytes())
+    return driver.uuid(), driver.name(), int(room * DEVICE_SHARE)
 
 
 def free_in_rmm() -> int:

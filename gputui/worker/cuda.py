@@ -122,6 +122,19 @@ class Driver:
         self._do("cuDeviceGet", ctypes.byref(device), 0)
         return _uuid(self._library, device)
 
+    def name(self) -> str:
+        """Return CUDA's name of this process's device."""
+        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
+        self._do("cuDeviceGet", ctypes.byref(device), 0)
+        self._do("cuDeviceGetName", name, ctypes.c_int(len(name)), device)
+        return name.value.decode()
+
+    def free_bytes(self) -> int:
+        """Return the bytes of the device that nothing has allocated."""
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._do("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
     def allocation(self, pointer: int) -> tuple[int, int]:
         """Return the start of the allocation that a pointer is in, and its buffer id."""
         base, size, ident = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_uint64()

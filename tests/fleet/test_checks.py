@@ -49,11 +49,13 @@ def test_a_host_that_has_all_is_not_refused() -> None:
     assert refusal() is None
 
 
-def test_gpus_without_cupy_are_refused_with_the_line_that_installs_it() -> None:
-    problem = refusal(packages=PACKAGES, cuda_driver="12.4")
-    assert problem is not None
-    assert problem.reason == "GPUs, but no CuPy in /opt/env/bin/python"
-    assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in problem.hint
+def test_gpus_without_cupy_are_used_and_doctor_says_how_to_install_it() -> None:
+    assert refusal(packages=PACKAGES, cuda_driver="12.4") is None
+    facts = replace(FACTS, packages=PACKAGES, cuda_driver="12.4")
+    (found,) = [each for each in judged(EVERY_GPU, facts, SETTINGS) if each.check == "cupy"]
+    assert found.verdict is Verdict.DOUBTFUL
+    assert found.text.startswith("GPUs, but no CuPy in /opt/env/bin/python")
+    assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in found.hint
 
 
 def test_a_host_with_rapids_keeps_the_dask_that_it_needs_and_says_what_to_install_here() -> None:
