@@ -13,6 +13,7 @@ import functools
 import logging
 import math
 import os
+import re
 import weakref
 from collections.abc import Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
@@ -50,6 +51,9 @@ logger = logging.getLogger("gputui")
 if TYPE_CHECKING:
     from distributed.security import Security
     from tornado.ioloop import IOLoop
+
+NO_LINK = re.compile(r'<a href="(?:None|[^"]*:0/status)?"[^>]*>[^<]*</a>')
+"""Dask's templates link to a dashboard of everything that has none."""
 
 LOOK_S = 0.1
 """How often the scheduler is asked for its workers, while a caller waits for them."""
@@ -247,7 +251,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         cells = (f"<strong>GPU workers:</strong> {gpus}", f"<strong>Hosts:</strong> {hosts}")
         row = "".join(f'<td style="text-align: left;">{cell}</td>' for cell in cells)
         html: str = super()._repr_html_(f"{cluster_status or ''}<tr>{row}</tr>")
-        return html
+        return NO_LINK.sub("none", html)
 
     # What else one does with it
 

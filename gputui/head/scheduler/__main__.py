@@ -33,6 +33,8 @@ async def _run(output_descriptor: int) -> None:
     # Imported late: it takes most of the start, and the death signal comes before it.
     # Imports make much and drop little: collections are a tenth of their time.
     gc.disable()
+    import dask.config
+
     from gputui.engine import tls
     from gputui.head.scheduler.cluster_scheduler import Scheduler
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
@@ -48,7 +50,8 @@ async def _run(output_descriptor: int) -> None:
     if config is None:
         return
     assert isinstance(config, ConfigureScheduler)
-    logging.getLogger("distributed").setLevel(logging.WARNING)  # the head logs who joins
+    for handler in logging.getLogger("distributed").handlers:
+        handler.setLevel(logging.WARNING)  # the head logs who joins; clients ask for the rest
     # Agents that try whether they reach the port are no failed TLS handshakes to warn of.
     logging.getLogger("distributed.comm.tcp").setLevel(logging.ERROR)
     dask_settings.apply(config.dask_config_json)
@@ -56,7 +59,8 @@ async def _run(output_descriptor: int) -> None:
     _raise_file_limit()
     scheduler = await Scheduler(config)
     dashboard = scheduler.services.get("dashboard")
-    where = f"http://127.0.0.1:{dashboard.port}/status" if dashboard else ""
+    scheme = "https" if dask.config.get("distributed.scheduler.dashboard.tls.cert") else "http"
+    where = f"{scheme}://127.0.0.1:{dashboard.port}/status" if dashboard else ""
     channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
     await _serve(scheduler, Reporter(scheduler, channel), config.report_interval_s)
     await close_quickly(scheduler)
