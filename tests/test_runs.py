@@ -90,7 +90,7 @@ def test_an_error_is_recorded_with_its_type() -> None:
 
 def test_a_run_whose_process_is_gone_is_lost() -> None:
     code = (
-        "from gputui import run;"
+        "from gputui import runs;"
         "record = runs.new_record('svd', {}, backend='auto', hosts='', version='1');"
         "print(runs.Recording(record, print).record.id)"
     )

@@ -1,6 +1,8 @@
-"""HOSTS, as it is given: a file, stdin, or the text itself → what a cluster is made of."""
+"""HOSTS, as it is given, and the flags of a start → what a cluster is made of."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gputui.client import default_name
 from gputui.client import read_hosts as read_source
@@ -17,6 +19,28 @@ class HostsInput:
     """The absolute path of the file; "" without one."""
     name: str
     """What a cluster of them is called: the file's stem, or `local`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """The flags of a cluster that starts; None where one is not given."""
+
+    name: str | None = None
+    workers: int | None = None
+    busy: str | None = None
+    dashboard: int | None = None
+    idle_timeout_s: float | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> "Starting":
+        """Return those of a command's options."""
+        return cls(
+            name=options["name"],
+            workers=options["workers"],
+            busy=options["busy"],
+            dashboard=options["dashboard"],
+            idle_timeout_s=options.get("idle_timeout"),
+        )
 
 
 def read_hosts(given: str | None) -> HostsInput:

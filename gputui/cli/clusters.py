@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
-from gputui.cli.arguments import read_hosts
+from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
@@ -36,7 +36,7 @@ def up(**options: Any) -> int:
         there = words | {"name": options["name"] or hosts.name}
         return run_until_interrupted(start_there(login, there, hosts.text))
     configuration = head_configuration(
-        hosts, options, stays=True, fallback=options["hosts"] is None
+        hosts, Starting.of(options), stays=True, fallback=options["hosts"] is None
     )
     return run_until_interrupted(_up(configuration))
 
@@ -141,7 +141,9 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
 
 def down(name: str | None, everything: bool) -> int:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
-    remote = None if everything else remote_head(name)
+    if everything and name is not None:
+        raise UsageError(f"--all stops every cluster: leave out --all to stop {name} alone")
+    remote = remote_head(name)
     if remote is not None:
         stopped = asyncio.run(_stop_over(remote))
         print(f"{remote.login}:{stopped}: stopped")

@@ -1,9 +1,14 @@
-"""The commands and their options, as click declares them; each hands over to its own module."""
+"""The commands and their options, as click declares them; each hands over to its own module.
+
+Usage lines and errors show a command as it was typed: `gputui [HOSTS]` and `gputui runs ID` are
+commands of their own whose names nobody types.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource, augment_usage_errors
 from click.shell_completion import CompletionItem
 
 from gputui import __version__
@@ -24,8 +29,47 @@ MEANT = {
 """Common guesses → the right command; else they would be taken for hosts."""
 
 
+class Command(click.Command):
+    """A command whose every usage error has a usage line; click's parser has errors without."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        with augment_usage_errors(ctx):
+            return super().parse_args(ctx, args)
+
+
+class AsTyped(click.Context):
+    """The context of a command whose name is not typed."""
+
+    @property
+    def command_path(self) -> str:
+        """What was typed before the arguments: the path of the group."""
+        return self.parent.command_path if self.parent else ""
+
+
+class Unnamed(Command):
+    """A command that runs where the first word names no other one."""
+
+    context_class = AsTyped
+
+
+UNNAMED_USAGE = "[HOSTS] [--run PRESET] [OPTIONS]"
+
+
 class CommandOrHosts(click.Group):
     """A group whose first word may also be HOSTS: then it is the command `open`, unnamed."""
+
+    command_class = Command
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write both ways to begin a command."""
+        formatter.write_usage(ctx.command_path, UNNAMED_USAGE)
+        formatter.write_usage(ctx.command_path, "COMMAND [ARGS]…", prefix="       ")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the unnamed command, then the other commands."""
+        click.Command.format_options(self.commands["open"], ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `open` before what names no command."""
@@ -37,7 +81,7 @@ class CommandOrHosts(click.Group):
                 f"no command '{first}'; did you mean {MEANT[first]}? "
                 "(to use a host of that name, write it into a hosts file)"
             )
-        if first not in self.commands and first not in ("--help", "-h", "--version"):
+        if first not in self.commands and first not in ("--help", "-h"):
             args = ["open", *args]
         return super().parse_args(ctx, args)
 
@@ -51,6 +95,8 @@ class CommandOrHosts(click.Group):
         return found or of_unnamed(self.commands["open"], ctx, incomplete)
 
 
+NO_SCRIPT = "what follows -- belongs to a script that --run names"
+
 HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
 
 \b
@@ -58,7 +104,6 @@ HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU 
   gputui hosts.txt             the screen, on these hosts
   gputui hosts.txt --run svd   no screen: start, compute, print, stop
   gputui --run mine.py -- 3    your script; its Client() finds the cluster
-  gputui open --help           every option of these
 
 HOSTS is a file with one host a line, `-` for stdin, or such lines as an argument, with `;`
 between them. Exit codes: 0 done, 1 the computation failed, 2 wrong usage, 3 no cluster to run
@@ -71,9 +116,11 @@ on, 130 interrupted.
     help=HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="gputui")
-def gputui() -> None:
-    """Take the options that stand before any command."""
+@click.pass_context
+def gputui(ctx: click.Context) -> None:
+    """Refuse a script's arguments where no script can be named."""
+    if ctx.obj and ctx.invoked_subcommand != "open":
+        raise UsageError(f"{NO_SCRIPT}: gputui --run SCRIPT.py -- {' '.join(ctx.obj)}")
 
 
 def _checked_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
@@ -116,8 +163,8 @@ def starting_options(command: Any) -> Any:
     return command
 
 
-@gputui.command("open", hidden=True, short_help="The screen, or --run without one.")
-@click.argument("hosts", required=False)
+@gputui.command("open", hidden=True, cls=Unnamed, options_metavar=UNNAMED_USAGE)
+@click.argument("hosts", required=False, metavar="")
 @click.option(
     "--run",
     "preset",
@@ -170,16 +217,29 @@ def starting_options(command: Any) -> Any:
 @click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
 @click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
-@click.pass_obj
-def open_(script_arguments: tuple[str, ...], /, **options: Any) -> int:
+@click.version_option(__version__, prog_name="gputui")
+@click.pass_context
+def open_(ctx: click.Context, /, **options: Any) -> int:
     """Open the screen on HOSTS, or compute without one."""
     from gputui.cli.open import open_screen, run_headless
 
+    given = written_options(ctx)
     if options["preset"] is not None:
-        return run_headless(script_arguments, **options)
-    if script_arguments:
-        raise UsageError("what follows -- belongs to a script that --run names")
-    return open_screen(**options)
+        return run_headless(ctx.obj, given, options)
+    if ctx.obj:
+        raise UsageError(NO_SCRIPT)
+    return open_screen(given, options)
+
+
+def written_options(ctx: click.Context) -> dict[str, str]:
+    """Return the options on the command line: name → as it is written."""
+    return {
+        param.name: param.opts[0]
+        for param in ctx.command.params
+        if param.name
+        and isinstance(param, click.Option)
+        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
 
 
 @gputui.command()
@@ -250,6 +310,8 @@ def presets(name: tuple[str, ...], as_json: bool) -> int:
 class CommandOrRun(click.Group):
     """A group whose first word may also be the id of a run: then it is `show`, unnamed."""
 
+    command_class = Command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -267,7 +329,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
     return 0 if ctx.invoked_subcommand else list_runs(as_json)
 
 
-@runs.command("show")
+@runs.command("show", cls=Unnamed)
 @click.argument("id_", metavar="ID", shell_complete=words(completion.recorded_runs))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 @click.pass_context
@@ -318,8 +380,10 @@ def bootstrap(
     """
     from gputui.cli.host_commands import bootstrap, lock_packages
 
+    if write_lock and (hosts or yes or lock or host_pip_conf):
+        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
     if write_lock:
-        return lock_packages(write_lock, hosts, wheels, index)
+        return lock_packages(write_lock, wheels, index)
     return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)
 
 

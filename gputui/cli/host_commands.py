@@ -49,13 +49,11 @@ def doctor(hosts: str | None) -> int:
     return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
 
 
-def lock_packages(file: str, hosts: str | None, wheels: str | None, index: str) -> int:
-    """Write a lock file for `bootstrap`; raises UsageError where hosts are given, too."""
+def lock_packages(file: str, wheels: str | None, index: str) -> int:
+    """Write a lock file for `bootstrap`."""
     from gputui.fleet.deploy.bootstrap import read_source
     from gputui.fleet.deploy.lock import write_lock
 
-    if hosts:
-        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
     source = read_source(None, Path(wheels) if wheels else None, index, False)
     count = write_lock(Path(file), source)
     click.echo(f"{file}: {count} packages; gputui bootstrap HOSTS --lock {file}", err=True)

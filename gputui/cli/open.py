@@ -4,43 +4,108 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import read_hosts
+from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
-    from gputui.demo import Shape
     from gputui.runs.lifecycle import OpenCluster
     from gputui.runs.request import RunRequest
 
-NOT_BOTH = "give HOSTS or --attach NAME, not both"
+Prepared = Callable[[], Coroutine[object, object, int]]
+"""Computes, and returns the exit code; its arguments are all that the options asked for."""
 
-OF_RUNS: Mapping[str, tuple[str, Any]] = {
-    "parameters": ("-p", ()),
-    "min_workers": ("--min-workers", 1),
-    "backend": ("--backend", "auto"),
-    "as_json": ("--json", False),
-    "quiet": ("--quiet", False),
-    "save": ("--save", None),
-    "report": ("--report", None),
-    "figure": ("--figure", None),
+FOR_RUNS = {"screen": "for --run; the screen asks for what it needs"}
+FOR_STARTS = {
+    "attach": "for a cluster that starts, and --attach takes one as it is; without --attach: HOSTS",
+    "demo": "--demo simulates its cluster; write how large it is: --demo HOSTSxGPUS",
 }
-"""Options that only a run takes: each as it is written, and its value where it is not given."""
+FOR_SCREENS = {"run": "for the screen; leave it out, or leave out --run"}
+OWN_FILES = {"script": "a script writes its own files; this is for presets", **FOR_RUNS}
+
+WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "name": ("start", FOR_STARTS),
+    "workers": ("start", FOR_STARTS),
+    "busy": ("start", FOR_STARTS),
+    "dashboard": ("start", FOR_STARTS),
+    "min_workers": ("run", FOR_RUNS),
+    "as_json": ("run", FOR_RUNS),
+    "quiet": ("run", FOR_RUNS),
+    "parameters": (
+        "preset",
+        {
+            "script": "for presets; a script's arguments: gputui --run {preset} -- {value}",
+            **FOR_RUNS,
+        },
+    ),
+    "backend": (
+        "preset",
+        {"script": "for presets; for CPU workers write gpus=none in HOSTS", **FOR_RUNS},
+    ),
+    "save": ("preset", OWN_FILES),
+    "report": ("preset", OWN_FILES),
+    "figure": ("preset", OWN_FILES),
+    "seed": (
+        "demo",
+        {
+            "preset": "the demo's; a preset's is a parameter: write -p seed={seed}",
+            "script": "the demo's; for a script: gputui --run {preset} -- --seed {seed}",
+            "screen": "for --demo HOSTSxGPUS",
+        },
+    ),
+    "readonly": ("screen", FOR_SCREENS),
+    "theme": ("screen", FOR_SCREENS),
+    "only_ascii": ("screen", FOR_SCREENS),
+    "demo": ("screen", {"run": "a screen, which computes nothing: leave it out, or --run"}),
+}
+"""Option → the kind of command that it works in, and elsewhere what to write, by kind."""
 
 
-def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
+def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that would do nothing; `given` has each as it is written."""
+    kinds = _kinds(options)
+    refused: dict[str, list[str]] = {}
+    for name, written in given.items():
+        where, instead = WHERE.get(name, ("", {}))
+        if where and where not in kinds:
+            hint = next(text for kind, text in instead.items() if kind in kinds)
+            refused.setdefault(hint, []).append(written)
+    if refused:
+        typed = (options["parameters"] or ("",))[0].rpartition("=")[2]
+        values = {**options, "value": typed}
+        raise UsageError(
+            "\n".join(f"{', '.join(r)}: {hint.format_map(values)}" for hint, r in refused.items())
+        )
+    if options["attach"] and options["hosts"]:
+        raise UsageError("give HOSTS or --attach NAME, not both")
+    if options["demo"] is not None and (options["attach"] or options["hosts"]):
+        raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
+
+
+def _kinds(options: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what kind of command the options make, the most special first."""
+    source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
+    if options["preset"] is None:
+        return source, "screen"
+    return "script" if options["preset"].endswith(".py") else "preset", source, "run"
+
+
+def run_headless(
+    script_arguments: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
+) -> int:
     """Compute without a screen; every wrong word is found before anything starts."""
     interrupt_on_signals()
     look_rarely()  # imports leave little behind that is worth looking for
     if options["as_json"]:
         _keep_stdout()
     try:
-        running = _prepared(script_arguments, options)
+        prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
         if options["as_json"]:
             from gputui.runs.lifecycle import print_failure
@@ -48,7 +113,7 @@ def run_headless(script_arguments: tuple[str, ...], **options: Any) -> int:
             print_failure(_request(options, {}, ()), error)
         raise
     try:
-        return run_until_interrupted(running)
+        return run_until_interrupted(prepared())
     finally:
         interrupt_on_signals()
         remove_old_runs()
@@ -80,25 +145,26 @@ def remove_old_runs() -> None:
         pass
 
 
-def _prepared(
-    script_arguments: tuple[str, ...], options: dict[str, Any]
-) -> Coroutine[object, object, int]:
+def prepare(
+    script_arguments: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
+) -> "Prepared":
     """Prepare the run that the options ask for; raises UsageError."""
+    refuse_elsewhere(given, options)
     _refuse_together(options)
-    given = _pairs(options["parameters"])
     if options["preset"].endswith(".py"):
-        return _script(script_arguments, given, options)
+        return _script(script_arguments, options)
     if script_arguments:
         raise UsageError(
             "what follows -- belongs to a script that --run names; "
             f"{options['preset']} is a preset: write -p key=value"
         )
-    return _preset(given, options)
+    return _preset(options)
 
 
-def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object, object, int]:
+def _preset(options: dict[str, Any]) -> "Prepared":
     from gputui.presets import get, parse
 
+    given = _pairs(options["parameters"])
     preset = get(options["preset"])
     parameters = parse(preset, given)
     parameters.refuse_mistakes(options["backend"])
@@ -113,21 +179,11 @@ def _preset(given: dict[str, str], options: dict[str, Any]) -> Coroutine[object,
     from gputui.runs.preset_run import PresetRun, run_preset
 
     request = _request(options, parameters.values, tuple(given.items()))
-    return run_preset(PresetRun(parameters, output), request, open_cluster)
+    return partial(run_preset, PresetRun(parameters, output), request, open_cluster)
 
 
-def _script(
-    arguments: tuple[str, ...], given: dict[str, str], options: dict[str, Any]
-) -> Coroutine[object, object, int]:
+def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
     path = Path(options["preset"]).expanduser()
-    for option in ("save", "report", "figure"):
-        if options[option]:
-            raise UsageError(f"--{option}: a script writes its own files; this is for presets")
-    if given:
-        raise UsageError(
-            f"-p is for presets; what stands behind -- is the script's: "
-            f"gputui --run {path} -- {next(iter(given.values()))}"
-        )
     if not path.is_file():
         raise UsageError(f"--run {path}: no such file")
     if _is_preset(path):
@@ -137,9 +193,8 @@ def _script(
     from gputui.runs.script_run import run_script
 
     typed = (("arguments", shlex.join(arguments)),) if arguments else ()
-    return run_script(
-        path, arguments, _request(options, {"arguments": list(arguments)}, typed), open_cluster
-    )
+    request = _request(options, {"arguments": list(arguments)}, typed)
+    return partial(run_script, path, arguments, request, open_cluster)
 
 
 def _is_preset(path: Path) -> bool:
@@ -172,10 +227,6 @@ def _request(
 
 def _refuse_together(options: dict[str, Any]) -> None:
     """Raise UsageError for options that do not go together."""
-    if options["attach"] and options["hosts"]:
-        raise UsageError(NOT_BOTH)
-    if options["demo"] is not None:
-        raise UsageError("--demo is a screen; it computes nothing")
     if options["figure"] and options["as_json"]:
         from gputui.runs.output import TERMINAL
 
@@ -211,49 +262,37 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
         from gputui.cli.starting import attached
 
         head = remote_head(name) or chosen_cluster(name).socket
-        return lambda: attached(head)
+        return partial(attached, head)
     hosts = read_hosts(given)
 
     from gputui.cli.starting import head_configuration, started
 
     fallback = given is None or options["backend"] == "numpy"
-    configuration = head_configuration(hosts, options, stays=False, fallback=fallback)
-    return lambda: started(configuration)
+    flags = Starting.of(options)
+    return partial(started, head_configuration(hosts, flags, stays=False, fallback=fallback))
 
 
-def open_screen(**options: Any) -> int:
+def open_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> int:
     """Open the screen: on a demo, on a cluster that runs, or on one that it starts."""
-    _refuse_without_run(options)
-    shape = _simulated(options)
+    show = prepare_screen(given, options)
     _need_terminal()
+    return show()
+
+
+def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:
+    """Prepare the screen that the options ask for; raises UsageError."""
+    refuse_elsewhere(given, options)
     from gputui.cli import showing
 
-    chosen = showing.Look(options["theme"], options["only_ascii"], options["readonly"])
-    if shape:
-        return showing.show_demo(shape, options["seed"], chosen)
+    look = showing.Look(options["theme"], options["only_ascii"], options["readonly"])
+    if options["demo"] is not None:
+        from gputui.demo import Shape
+
+        return partial(showing.show_demo, Shape.parse(options["demo"]), options["seed"], look)
     if options["attach"]:
-        return showing.show_running(options["attach"], chosen)
-    return showing.show_started(read_hosts(options["hosts"]), options, chosen)
-
-
-def _refuse_without_run(options: dict[str, Any]) -> None:
-    """Raise UsageError for options that a screen would do nothing about."""
-    if options["attach"] and options["hosts"]:
-        raise UsageError(NOT_BOTH)
-    given = [written for name, (written, default) in OF_RUNS.items() if options[name] != default]
-    if given:
-        raise UsageError(f"{', '.join(given)}: for --run; the screen asks for what it needs")
-
-
-def _simulated(options: dict[str, Any]) -> "Shape | None":
-    """Return the shape of a simulated cluster, None without `--demo`; raises UsageError."""
-    if options["demo"] is None:
-        return None
-    if options["attach"] or options["hosts"]:
-        raise UsageError("--demo simulates its hosts: give neither HOSTS nor --attach")
-    from gputui.demo import Shape
-
-    return Shape.parse(options["demo"])
+        return partial(showing.show_running, options["attach"], look)
+    hosts, flags = read_hosts(options["hosts"]), Starting.of(options)
+    return partial(showing.show_started, hosts, options["hosts"], flags, look)
 
 
 def attach_screen(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:

@@ -1,12 +1,13 @@
 """Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import HostsInput, read_hosts
+from gputui.cli.arguments import HostsInput, Starting, read_hosts
 from gputui.errors import UsageError
 from gputui.process.garbage import look_rarely
 
@@ -61,26 +62,35 @@ def show_running(name: str | None, look: Look) -> int:
             asyncio.run(remote.close())
 
 
-def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
-    """Show the cluster of these hosts: the one that runs, or one that is started now."""
+def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Look) -> int:
+    """Show the cluster of these hosts: the one that runs, or one that is started now.
+
+    `given` are HOSTS as they were typed.
+    """
     from gputui.client import HeadConnection, running_clusters
 
-    name = options["name"] or hosts.name
+    name = flags.name or hosts.name
     running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
     if running and running.hosts_source != hosts.source:
         raise UsageError(
             f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
             "give --name, or gputui attach"
         )
+    if running and flags != Starting(flags.name):
+        raise UsageError(
+            f"{name} runs already, and --workers, --busy and --dashboard are for its start: "
+            f"leave them out, or stop it first: gputui down {name}"
+        )
     found: list[Path] = [Path(running.socket)] if running else []
     chosen = [hosts]
+    start = partial(_start, flags=flags, fallback=given is None)
 
     async def open_connection() -> Any:
         if not found:  # another terminal may have started it meanwhile
             here = {cluster.name: cluster for cluster in running_clusters()}
-            there = here.get(options["name"] or chosen[0].name)
+            there = here.get(flags.name or chosen[0].name)
             same = there is not None and there.hosts_source == chosen[0].source
-            found.append(Path(there.socket) if there and same else await _start(chosen[0], options))
+            found.append(Path(there.socket) if there and same else await start(chosen[0]))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
@@ -93,7 +103,7 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
         return open_connection
 
     first = None
-    if options["hosts"] is None and not options["name"] and not running and not _gpus_here():
+    if given is None and not flags.name and not running and not _gpus_here():
         from gputui.cli.ssh_config import named_hosts
         from gputui.demo import Shape
         from gputui.tui.first_minute import First
@@ -114,7 +124,7 @@ SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
 
-async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
+async def _start(hosts: HostsInput, flags: Starting, fallback: bool) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
     from gputui.client import spawn_head
@@ -122,9 +132,9 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     configuration = await asyncio.to_thread(
         head_configuration,
         hosts,
-        {"idle_timeout": SCREEN_IDLE_S, **options},
+        replace(flags, idle_timeout_s=SCREEN_IDLE_S),
         stays=True,
-        fallback=options["hosts"] is None,
+        fallback=fallback,
         interactive=True,
     )
     head = spawn_head(configuration)

@@ -1,10 +1,9 @@
 """From the command line's options to a head: its configuration, and the connection to it."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from gputui.cli.arguments import HostsInput
+from gputui.cli.arguments import HostsInput, Starting
 from gputui.client import HeadConnection, start
 from gputui.client.head_connection import Elsewhere
 from gputui.engine.dask_settings import given_json
@@ -15,7 +14,7 @@ from gputui.settings import load_settings
 
 def head_configuration(
     hosts: HostsInput,
-    options: Mapping[str, Any],
+    flags: Starting,
     *,
     stays: bool,
     fallback: bool,
@@ -23,24 +22,23 @@ def head_configuration(
 ) -> ConfigureHead:
     """Return a head's configuration: the flags override the user's settings."""
     settings = load_settings()
-    dashboard = options.get("dashboard")
     return ConfigureHead(
         version=VERSION,
-        name=options.get("name") or hosts.name,
-        numbered=not stays and not options.get("name"),
+        name=flags.name or hosts.name,
+        numbered=not stays and not flags.name,
         hosts_text=hosts.text,
         hosts_source=hosts.source,
-        workers=options.get("workers"),
+        workers=flags.workers,
         stays=stays,
         interactive=interactive,
-        idle_timeout_s=options.get("idle_timeout") or settings.idle_timeout_s,
+        idle_timeout_s=flags.idle_timeout_s or settings.idle_timeout_s,
         lease_s=settings.lease_s,
         stage_timeout_s=settings.stage_timeout_s,
-        busy=options.get("busy") or settings.busy,
+        busy=flags.busy or settings.busy,
         cpu_fallback=fallback,
         scheduler_host=settings.scheduler_host,
         scheduler_port=settings.scheduler_port,
-        dashboard_address="" if dashboard is None else f"127.0.0.1:{dashboard}",
+        dashboard_address="" if flags.dashboard is None else f"127.0.0.1:{flags.dashboard}",
         ssh_config=settings.ssh_config,
         dask_config_json=given_json(),
     )

@@ -1,0 +1,139 @@
+"""Every option in every kind of command: it has its effect, or is refused with what to write."""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from gputui.cli import run_command
+from gputui.cli.commands import gputui, written_options
+from gputui.cli.open import prepare, prepare_screen
+from gputui.errors import UsageError
+from gputui.protocol.connection_file import ConnectionFile, NameLock
+
+Capture = pytest.CaptureFixture[str]
+
+COMMAND = gputui.commands["open"]
+OPTIONS = {param.name: param for param in COMMAND.params if isinstance(param, click.Option)}
+
+VALUES = {
+    "parameters": "rows=20",
+    "name": "lab",
+    "workers": "2",
+    "busy": "skip",
+    "dashboard": "0",
+    "min_workers": "2",
+    "backend": "numpy",
+    "save": "arrays",
+    "report": "report.html",
+    "figure": "figure.png",
+    "seed": "3",
+    "theme": "okabe-ito",
+}
+"""Option → a value other than its default; the others are switches."""
+
+KINDS = {
+    "the screen": ("hosts.txt",),
+    "the demo": ("--demo", "2x2"),
+    "a running cluster": ("--attach", "there"),
+    "a preset": ("hosts.txt", "--run", "svd"),
+    "a script": ("hosts.txt", "--run", "mine.py"),
+    "a preset on a running cluster": ("--attach", "there", "--run", "svd"),
+    "a script on a running cluster": ("--attach", "there", "--run", "mine.py"),
+}
+
+COMBINED = {"preset", "attach", "demo", "version"}
+"""Options that make the kinds; they have tests of their own."""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "runtime"))
+    Path("hosts.txt").write_text("localhost gpus=none workers=2")
+    Path("mine.py").write_text("print(1)")
+    lock = NameLock("there", "id")
+    lock.publish(ConnectionFile("there", "id", os.getpid(), "head.sock", 0.0, "0"))
+    yield
+    lock.release()
+
+
+def prepared(*words: str) -> Any:
+    """Return what a command would do, as values that can be compared."""
+    context = COMMAND.make_context("gputui", list(words), obj=())
+    given, options = written_options(context), context.params
+    if options["preset"] is None:
+        return parts(prepare_screen(given, options))
+    return parts(prepare((), given, options))
+
+
+def parts(work: Callable[..., Any]) -> Any:
+    if not isinstance(work, partial):
+        return work
+    return work.func, *map(parts, work.args), work.keywords
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(OPTIONS.keys() - COMBINED))
+def test_an_option_has_its_effect_or_is_refused_with_what_to_write(name: str, kind: str) -> None:
+    written = [OPTIONS[name].opts[0], *([VALUES[name]] if name in VALUES else [])]
+    plain = prepared(*KINDS[kind])
+    try:
+        changed = prepared(*KINDS[kind], *written)
+    except UsageError as refusal:
+        said = str(refusal)
+        assert said.startswith(f"{written[0]}: ")
+        assert any(word in said for word in ("for ", "write ", "leave ", "gputui --run")), said
+    else:
+        assert changed != plain, f"{written} changes nothing of {kind}"
+
+
+def test_a_seed_of_a_preset_is_said_to_be_its_parameter() -> None:
+    with pytest.raises(UsageError, match="write -p seed=3"):
+        prepared("--run", "svd", "--seed", "3")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["down", "lab", "--all"], "leave out --all to stop lab alone"),
+        (["up", "hosts.txt", "--", "3"], "gputui --run SCRIPT.py -- 3"),
+        (["hosts.txt", "--", "3"], "belongs to a script"),
+        (["bootstrap", "--write-lock", "f", "--yes"], "--write-lock only writes"),
+    ],
+)
+def test_words_that_would_be_ignored_are_refused(
+    words: list[str], says: str, capsys: Capture
+) -> None:
+    assert run_command(words) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["hosts.txt", "--nonsense"], "gputui [HOSTS] [--run PRESET] [OPTIONS]\n"),
+        (["--run"], "gputui [HOSTS] [--run PRESET] [OPTIONS]\n"),
+        (["runs", "5", "--nonsense"], "gputui runs [OPTIONS] ID\n"),
+        (["up", "--nonsense"], "gputui up [OPTIONS] [HOSTS]\n"),
+    ],
+)
+def test_a_usage_line_is_of_the_command_as_it_was_typed(
+    words: list[str], usage: str, capsys: Capture
+) -> None:
+    assert run_command(words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"Usage: {usage}Try '{usage.split(' [')[0]} --help'")
+
+
+def test_help_names_hosts_run_every_option_and_every_command(capsys: Capture) -> None:
+    assert run_command(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Usage: gputui [HOSTS] [--run PRESET] [OPTIONS]\n")
+    shown = [param.opts[0] for param in OPTIONS.values()] + [*gputui.commands.keys() - {"open"}]
+    assert [word for word in shown if word not in printed] == []
