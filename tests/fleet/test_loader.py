@@ -1,6 +1,7 @@
 """Where the loader keeps the packed agent, and what it does not trust."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -75,3 +76,17 @@ def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: tuple[Path, P
     assert loader.find(loader.digest(b"in use"))
     loader.store(HASH, PACK)
     assert [bool(loader.find(loader.digest(pack))) for pack in packs] == [True, False]
+
+
+def test_the_python_with_the_wanted_versions_is_chosen(tmp_path: Path) -> None:
+    fitting, older = tmp_path / "fitting", tmp_path / "older"
+    for path, there in ((fitting, "7.1"), (older, "6.9")):
+        about = tmp_path / there / "dask-x.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: dask\nVersion: {there}\n")
+        path.write_text(f'#!/bin/sh\nPYTHONPATH={about.parent} exec {sys.executable} "$@"\n')
+        path.chmod(0o755)
+    minor = f"{sys.version_info.major}.{sys.version_info.minor}."
+    chosen, _ = loader.choose(minor, ["dask==7.1"], [str(older), str(fitting)])
+    assert chosen == str(fitting)
+    assert loader.choose(minor, ["dask==8.0"], [str(older)])[0] == sys.executable

@@ -7,7 +7,6 @@ say that it is the wrong one.
 
 import contextlib
 import hashlib
-import importlib.util
 import io
 import json
 import os
@@ -23,15 +22,29 @@ DRAFT_S = 3600.0
 """A draft of the pack that is older was left by a loader that was killed."""
 KEPT_S = 30 * 86400.0
 """Every start touches its pack, and every agent its own once a day."""
-FITS = """import sys, importlib.util
-print(sys.version.split()[0])
-sys.exit(not (sys.version.startswith(sys.argv[1]) and importlib.util.find_spec("dask")))"""
+FITS = """import sys
+def fit(wanted, packages):
+    if not sys.version.startswith(wanted):
+        return 0
+    from importlib.metadata import PackageNotFoundError, version
+    fits = 1
+    for each in packages:
+        name, _, there = each.partition("==")
+        try:
+            fits += version(name) == there
+        except PackageNotFoundError:
+            return 1
+    return fits + 1
+if __name__ == "__main__":
+    print(fit(sys.argv[1], sys.argv[2:]), sys.version.split()[0])"""
+"""How well a Python fits: 0 of another minor version, 1 without a package, more with each that has
+the wanted version."""
 
 
 def main() -> None:
     """Carry out the order on stdin."""
     order = json.loads(read_line().decode())
-    python, version = choose(order["version"] + ".", order["others"])
+    python, version = choose(order["version"] + ".", order["packages"], order["others"])
     path = find(order["hash"])
     client, _, address, *_ = [*os.environ.get("SSH_CONNECTION", "").split(), "", "", ""]
     greeting = {
@@ -51,29 +64,35 @@ def main() -> None:
     os.execv(python, [python, path, "relay"])
 
 
-def choose(wanted: str, others: "list[str]") -> "tuple[str, str]":
-    """Return (interpreter, its version): this one, or the first other that fits where it does not.
+def choose(wanted: str, packages: "list[str]", others: "list[str]") -> "tuple[str, str]":
+    """Return (interpreter, its version): the one that fits best, this one first.
 
-    One fits that is of the `wanted` minor version ("3.11.") and has dask.
+    One fits that is of the `wanted` minor version ("3.11.") and has the `packages`, each as
+    "dask==2026.8.0".
     """
     own = sys.version.split()[0]
-    if not others or (own.startswith(wanted) and importlib.util.find_spec("dask")):
+    if not others:
         return sys.executable, own
     import shutil
     import subprocess
 
+    names = {}  # type: dict[str, object]
+    exec(FITS, names)
+    best = names["fit"](wanted, packages)  # type: ignore[operator]
+    chosen = sys.executable, own
     for candidate in others:
         path = shutil.which(str(Path(candidate).expanduser()))
-        if path is not None:
+        if path is not None and best < len(packages) + 2:
             probe = subprocess.run(
-                [path, "-c", FITS, wanted],
+                [path, "-c", FITS, wanted, *packages],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
             )
-            if probe.returncode == 0:
-                return path, probe.stdout.decode().strip()
-    return sys.executable, own
+            said = probe.stdout.decode().split()
+            if probe.returncode == 0 and len(said) == 2 and int(said[0]) > best:
+                best, chosen = int(said[0]), (path, said[1])
+    return chosen
 
 
 def find(wanted: str) -> str:

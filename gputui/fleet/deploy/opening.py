@@ -208,6 +208,10 @@ async def _greet(
         "hash": pack.hash,
         "size": len(pack.data),
         "cluster": settings.cluster_id,
+        "packages": [
+            f"dask=={settings.versions.dask}",
+            f"distributed=={settings.versions.distributed}",
+        ],
         "others": interpreters[1:],
         "nonce": nonce,
     }
