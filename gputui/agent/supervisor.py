@@ -37,6 +37,8 @@ from gputui.protocol.agent import (
     FollowLogs,
     FromAgent,
     KnowFrontends,
+    Listen,
+    Listening,
     Ping,
     Pong,
     Reach,
@@ -60,6 +62,9 @@ LEASE_GRACE_S = 2.0
 
 RETRY_S = 1.0
 """When work that goes on for as long as the agent failed: before it begins again."""
+
+LISTENING_S = 15.0
+"""How long a port stays open that others are to try."""
 
 MEETING_S = 2.0
 """How long an agent that cannot work waits for its head, to say so."""
@@ -236,6 +241,8 @@ class Supervisor:
                 self._watch.know_frontends(pids)
             case Reach():
                 return self._try_port(message)
+            case Listen(host=host):
+                return self._listen(host)
             case Credentials():
                 self._workers.trust(message)
             case StartWorkers():
@@ -318,6 +325,18 @@ class Supervisor:
                 own_address = await _own_address(reach)
         self.send(Reached(reach.host, reach.port, error, own_address))
 
+    async def _listen(self, host: str) -> None:
+        """Open a port for others to try, report it, and close it after a while."""
+        try:
+            server = await asyncio.start_server(_hang_up, host, 0)
+        except OSError as problem:
+            error = os.strerror(problem.errno) if problem.errno else str(problem)
+            self.send(Listening(host, 0, error))
+            return
+        async with server:
+            self.send(Listening(host, server.sockets[0].getsockname()[1]))
+            await asyncio.sleep(LISTENING_S)
+
     async def _end_with_lease(self) -> None:
         """End when no message of a head came for the length of the lease."""
         await self._lease.run_out()
@@ -341,6 +360,10 @@ class Supervisor:
         if self._head is not None:
             await self._head.close()
         await self._heads.close()
+
+
+async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
 
 
 async def _keep_pack() -> None:

@@ -31,6 +31,8 @@ from gputui.protocol.agent import (
     Facts,
     FollowLogs,
     FromAgent,
+    Listen,
+    Listening,
     Ping,
     Pong,
     Reach,
@@ -213,6 +215,8 @@ class SimulatedAgent:
             case Reach(host, port):
                 delay_s = self.rng.uniform(0.1, 0.8) * self.pace
                 self._later(delay_s, lambda: self.say(Reached(host, port, self.reach_error)))
+            case Listen(host):
+                self.say(Listening(host, 0))
             case Ping(number):
                 self.say(Pong(number))
             case StartWorkers(specs=specs):

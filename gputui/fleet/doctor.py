@@ -5,13 +5,15 @@ here, and ends.
 """
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet import findings
+from gputui.fleet import findings, reachability
+from gputui.fleet.addresses import is_loopback
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent
 from gputui.fleet.findings import Finding, Verdict
@@ -19,13 +21,21 @@ from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
 from gputui.model.hosts import Host
 from gputui.protocol import VERSION
-from gputui.protocol.agent import Configure, Facts, Reach, Reached, Shutdown
+from gputui.protocol.agent import (
+    Configure,
+    Facts,
+    Listen,
+    Listening,
+    Reach,
+    Reached,
+    Shutdown,
+)
 
 FACTS_S = 15.0
 PORT_S = 5.0
 ENDING_S = 5.0
 
-Answer = TypeVar("Answer", Facts, Reached)
+Answer = TypeVar("Answer", Facts, Listening, Reached)
 
 
 async def diagnose(
@@ -39,13 +49,15 @@ async def diagnose(
         found = await asyncio.gather(
             *(_diagnose_one(host, settings, shared, ask, opened) for host in hosts)
         )
+        ways = await _try_ways([(host, opened[host.name]) for host in hosts if host.name in opened])
     finally:
+        await asyncio.shield(asyncio.gather(*(_end(each.channel) for each in opened.values())))
         await shared.close()
     came_up = {host.name: opened[host.name] for host in hosts if host.name in opened}
     homes = {name: each.places.get("home", "") for name, each in came_up.items()}
     addresses = {name: each.far_address for name, each in came_up.items()}
     together = (*findings.families(addresses), *findings.shared_homes(homes))
-    return (*(finding for one in found for finding in one), *together)
+    return (*(finding for one in found for finding in one), *together, *ways)
 
 
 async def _diagnose_one(
@@ -68,8 +80,6 @@ async def _diagnose_one(
     except (ProtocolError, TimeoutError, EOFError) as error:
         words = str(error) or "its agent did not answer"
         return (Finding(host.name, "agent", Verdict.BAD, words),)
-    finally:
-        await asyncio.shield(_end(opened.channel))
 
 
 async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> tuple[Finding, ...]:
@@ -107,6 +117,65 @@ async def _try_port(settings: FleetSettings, opened: OpenedAgent) -> Reached:
         port = listener.sockets[0].getsockname()[1]
         opened.channel.send(Reach(address, port, PORT_S))
         return await _answer(opened.channel, Reached, PORT_S * 2)
+
+
+async def _try_ways(came_up: list[tuple[Host, OpenedAgent]]) -> list[Finding]:
+    """Return the ways that are closed between this machine and workers, and between hosts."""
+    remote = [(host, each) for host, each in came_up if not is_loopback(each.far_address)]
+    addresses = {
+        host.name: host.listen
+        or (remote[0][1].local_address if is_loopback(each.far_address) else each.far_address)
+        for host, each in (came_up if remote else [])
+    }
+    ends = [(host, each) for host, each in came_up if host.name in addresses]
+    opened = await asyncio.gather(
+        *(_open_port(each.channel, addresses[host.name]) for host, each in ends)
+    )
+    ports = {host.name: port for (host, _), port in zip(ends, opened, strict=True) if port}
+    tried = await asyncio.gather(
+        *(_from_here(host, each, addresses, ports) for host, each in ends),
+        *(_from_host(host, each, addresses, ports) for host, each in ends),
+    )
+    return [Finding(*each, reachability.HINT) for found in tried for each in found]
+
+
+async def _open_port(channel: AgentChannel, address: str) -> int:
+    """Have a host open a port; 0 where it cannot, or does not answer."""
+    channel.send(Listen(address))
+    try:
+        return (await _answer(channel, Listening, PORT_S)).port
+    except (ProtocolError, TimeoutError, EOFError):
+        return 0
+
+
+async def _from_here(
+    host: Host, opened: OpenedAgent, addresses: Mapping[str, str], ports: Mapping[str, int]
+) -> list[tuple[str, str, Verdict, str]]:
+    """Try the port of a host from this machine."""
+    if (port := ports.get(host.name)) is None:
+        return []
+    address = addresses[host.name]
+    error = await reachability.connect_error(address, port)
+    words = reachability.closed("this machine", opened.local_address, host.name, address, error)
+    return [(host.name, "workers", Verdict.BAD, words)] if error else []
+
+
+async def _from_host(
+    host: Host, opened: OpenedAgent, addresses: Mapping[str, str], ports: Mapping[str, int]
+) -> list[tuple[str, str, Verdict, str]]:
+    """Try the ports of other hosts from one host, all at once."""
+    others = {addresses[name]: name for name in ports if name != host.name}
+    for address, name in others.items():
+        opened.channel.send(Reach(address, ports[name], reachability.CONNECT_S))
+    closed = []
+    with contextlib.suppress(ProtocolError, TimeoutError, EOFError):
+        for _ in others:
+            reached = await _answer(opened.channel, Reached, reachability.ANSWER_S)
+            if reached.error and (name := others.get(reached.host, "")):
+                near, far = addresses[host.name], reached.host
+                words = reachability.closed(host.name, near, name, far, reached.error)
+                closed.append((host.name, "workers", Verdict.BAD, words))
+    return closed
 
 
 async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -45,7 +45,7 @@ class Finding:
     host: str
     check: str
     """resolve, connect, login, python, versions, gpus, cupy, rapids, warning, disk, clock, shell,
-    cache, sockets, port, sessions or home."""
+    cache, sockets, port, workers, address, sessions or home."""
     verdict: Verdict
     text: str = ""
     hint: str = ""

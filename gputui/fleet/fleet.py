@@ -10,12 +10,14 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 
+from gputui.fleet import reachability
 from gputui.fleet.addresses import Listening, is_loopback
 from gputui.fleet.deploy.opening import AgentOpener, Opener
 from gputui.fleet.desired import Desired, keep
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.host_table import HostTable
+from gputui.fleet.reachability import End
 from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.stages import Question
 from gputui.fleet.worker_actions import GRACE_S, FleetListener, WorkerActions
@@ -30,6 +32,7 @@ from gputui.protocol.agent import (
     FollowLogs,
     FromAgent,
     KnowFrontends,
+    Listen,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -63,6 +66,8 @@ class Fleet:
         self._hosts = HostTable()
         self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
+        self._checked: dict[FleetHost, str] = {}
+        """The hosts in the order in which they were checked, and where their workers listen."""
         self._credentials: Credentials | None = None
         self._logs_followed = False
         self._worker_actions = WorkerActions(self._hosts, self.worker_table, listener)
@@ -220,6 +225,32 @@ class Fleet:
         if is_loopback(host.record.far_address) or not any(each.is_local for each in self.hosts):
             return self._hosts.workers_elsewhere(host)
         return "this machine's workers", self._listening.own_address(host.record.local_address)
+
+    async def blocked(self, host: FleetHost, address: str, port: int) -> str:
+        """Return which way to or from a host's workers is closed; "" where all are open.
+
+        It is tried with the hosts that were checked before it, this machine included.
+        """
+        there = {each: at for each, at in self._checked.items() if self._hosts.belongs(each)}
+        there.pop(host, None)
+        self._checked = {**there, host: address}
+        ways = [host, *there][: reachability.MOST_OTHERS]
+        remote = next((each for each in ways if not is_loopback(self._checked[each])), None)
+        if remote is None:
+            return ""
+        here = self._listening.own_address(remote.record.local_address)
+        ends = [
+            End(
+                each.name,
+                here if is_loopback(self._checked[each]) else self._checked[each],
+                each.ask_agent,
+            )
+            for each in ways
+            if each.state is not HostState.FAILED
+        ]
+        if is_loopback(address):
+            port = (await host.ask_agent(Listen(here))).port
+        return await reachability.blocked(port, ends[0], ends[1:], host.record.local_address)
 
     def overreach(self, host: FleetHost, message: FromAgent) -> str:
         """Return why a message is refused, such as for another host's worker; "" if it is not."""

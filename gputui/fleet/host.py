@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet.addresses import bracketed
@@ -23,7 +23,7 @@ from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.background import Background, words
-from gputui.protocol.agent import Facts, FromAgent, Shutdown, Telemetry, ToAgent
+from gputui.protocol.agent import Facts, FromAgent, Listen, Reach, Shutdown, Telemetry, ToAgent
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +39,9 @@ class HostListener(Protocol):
 
     def workers_elsewhere(self, host: "FleetHost") -> tuple[str, str]:
         """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
+
+    async def blocked(self, host: "FleetHost", address: str, port: int) -> str:
+        """Return which way to or from a host's workers is closed; "" where all are open."""
 
     def overreach(self, host: "FleetHost", message: FromAgent) -> str:
         """Return why a message is refused, such as for another host's worker; "" if it is not."""
@@ -154,6 +157,16 @@ class FleetHost:
     def workers_elsewhere(self) -> tuple[str, str]:
         """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
         return self._listener.workers_elsewhere(self)
+
+    async def blocked(self, address: str, port: int) -> str:
+        """Return which way to or from this host's workers is closed; "" where all are open."""
+        return await self._listener.blocked(self, address, port)
+
+    async def ask_agent(self, order: Listen | Reach) -> Any:
+        """Have the agent try or open a port, and return its answer; TimeoutError without one."""
+        if self._session is None:
+            raise TimeoutError
+        return await self._session.ask(order)
 
     def overreach(self, message: FromAgent) -> str:
         """Return why a message is refused, such as for another host's worker; "" if it is not."""

@@ -7,10 +7,10 @@ record and to a listener; the end is always a HostError, which says why.
 import asyncio
 import time
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
-from gputui.fleet import checks
+from gputui.fleet import checks, reachability
 from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
 from gputui.fleet.deploy.opening import OpenedAgent
 from gputui.fleet.fleet_settings import FleetSettings
@@ -26,6 +26,8 @@ from gputui.protocol.agent import (
     Facts,
     FromAgent,
     KeepLease,
+    Listen,
+    Listening,
     Ping,
     Pong,
     Reach,
@@ -36,7 +38,7 @@ from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 
 KEEP_LEASE = Prepared(KeepLease())
-READINGS = (Pong, Reached, Telemetry, LogLines)
+READINGS = (Pong, Reached, Listening, Telemetry, LogLines)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
 EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
@@ -52,6 +54,9 @@ class SessionListener(Protocol):
 
     def workers_elsewhere(self) -> tuple[str, str]:
         """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
+
+    async def blocked(self, address: str, port: int) -> str:
+        """Return which way to or from this host's workers is closed; "" where all are open."""
 
     def overreach(self, message: FromAgent) -> str:
         """Return why a message is refused, such as for another host's worker; "" if it is not."""
@@ -77,7 +82,10 @@ class AgentSession:
     ready: bool = False
     """Whether this session came as far as ready."""
     _probed: asyncio.Future[Facts] = field(default_factory=asyncio.Future)
-    _reached: asyncio.Future[Reached] = field(default_factory=asyncio.Future)
+    _asked: dict[tuple[str, int | None], asyncio.Future[Reached | Listening]] = field(
+        default_factory=dict
+    )
+    """By address and port, None for an order to listen: who waits for the agent's answer."""
     _events_left: float = EVENTS_AT_ONCE
     _event_at: float = 0.0
     _ending: AgentEnding | None = None
@@ -134,7 +142,29 @@ class AgentSession:
         if reached.error:
             raise self.stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if not self.record.listen_address:
-            self.record.listens(await self._listen_address(port))
+            self.record.listens(await self._find_listen_address(port, reached.local_address))
+
+    async def _find_listen_address(self, scheduler_port: int, own_end: str) -> str:
+        """Return where its workers listen, once all who are to reach them do; raises HostError.
+
+        `own_end` is this host's end of the way to the scheduler: where it was reached may be the
+        address of a machine before it, which forwards a port.
+        """
+        address = self.host.listen or await self._listen_address(scheduler_port)
+        late = f"its agent opened no port at {address} within {self.stages.timeout_s:g} s"
+        async with self.stages.enter(HostState.CHECKING, late):
+            opened = await self.ask(Listen(address))
+            if opened.error and not self.host.listen and is_of_a_host(own_end):
+                address = own_end
+                opened = await self.ask(Listen(address))
+        if opened.error:
+            reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
+            raise self.stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
+        async with self.stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
+            blocked = await self.listener.blocked(address, opened.port)
+        if blocked:
+            raise self.stages.error(blocked, reachability.HINT)
+        return address
 
     async def _listen_address(self, port: int) -> str:
         """Return where this host's workers listen; raises HostError.
@@ -154,10 +184,17 @@ class AgentSession:
 
     async def _reach(self, address: str, port: int, why: str, hint: str) -> Reached:
         """Have the host connect to a port at an address; raises HostError without an answer."""
-        self._reached = asyncio.Future()
         async with self.stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
-            self.opened.channel.send(Reach(address, port, self.stages.timeout_s * 0.8))
-            return await self._reached
+            reached: Reached = await self.ask(Reach(address, port, self.stages.timeout_s * 0.8))
+            return reached
+
+    async def ask(self, order: Reach | Listen) -> Any:
+        """Have the agent try or open a port, and return its answer; the same is asked once."""
+        key = (order.host, order.port if isinstance(order, Reach) else None)
+        if key not in self._asked:
+            self._asked[key] = asyncio.get_running_loop().create_future()
+            self.opened.channel.send(order)
+        return await asyncio.shield(self._asked[key])
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""
@@ -186,9 +223,10 @@ class AgentSession:
         match message:
             case Pong():
                 return
-            case Reached():
-                if not self._reached.done():
-                    self._reached.set_result(message)
+            case Reached() | Listening():
+                port = message.port if isinstance(message, Reached) else None
+                if (asked := self._asked.pop((message.host, port), None)) is not None:
+                    asked.set_result(message)
                 return
             case AgentEnding():
                 self._ending = message

@@ -39,6 +39,8 @@ class Host:
     python: str | None = None
     setup: str = ""
     """What the host's login shell runs before Python, `module load cuda`; "" for nothing."""
+    listen: str = ""
+    """Where its workers listen; "" is where it was reached."""
     env: tuple[tuple[str, str], ...] = ()
     line: int = 0
     address: str = ""
@@ -341,6 +343,18 @@ def _text(example: str) -> Callable[[str], str]:
     return parse
 
 
+def _address(value: str) -> str:
+    """Parse an IP address.
+
+    >>> _address("[fd00::7]")
+    'fd00::7'
+    """
+    address = value.removeprefix("[").removesuffix("]")
+    if not _is_ip(address):
+        raise ValueError("write one of the host's IP addresses")
+    return address
+
+
 OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "gpus": ("gpus", _gpus),
     "workers-per-gpu": ("workers_per_gpu", _count),
@@ -349,5 +363,6 @@ OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "memory": ("memory_bytes", _size),
     "python": ("python", _text("the path of an interpreter")),
     "setup": ("setup", _text('a line in quotes: setup="module load cuda"')),
+    "listen": ("listen", _address),
 }
 """Key → field, and a parser that raises ValueError with what to write."""

@@ -87,6 +87,13 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
+class Listen:
+    """Open a port for a while, for others to try; answered by `Listening`."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartWorkers:
     """Start these; one that runs already under that name is left alone."""
 
@@ -144,6 +151,7 @@ ToAgent = (
     | KnowFrontends
     | Credentials
     | Reach
+    | Listen
     | StartWorkers
     | StopWorkers
     | RestartWorkers
@@ -237,6 +245,15 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
+class Listening:
+    """The port that was opened; 0 with the `error` where none could be."""
+
+    host: str
+    port: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ForkserverReady:
     """The forkserver has imported what workers need."""
 
@@ -302,6 +319,7 @@ FromAgent = (
     | Facts
     | Telemetry
     | Reached
+    | Listening
     | ForkserverReady
     | WorkerStarted
     | WorkerReady

@@ -40,6 +40,9 @@ class Listener:
     def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
         return "", ""
 
+    async def blocked(self, host: FleetHost, address: str, port: int) -> str:
+        return ""
+
     def overreach(self, host: FleetHost, message: object) -> str:
         return ""
 

@@ -18,6 +18,8 @@ from gputui.protocol.agent import (
     MARKER,
     Configure,
     Facts,
+    Listen,
+    Listening,
     Ping,
     Pong,
     Reach,
@@ -61,6 +63,8 @@ def play() -> None:
                 return
             case Ping(number) if not wishes.get("deaf"):
                 say(Pong(number))
+            case Listen(host):
+                say(Listening(host, 0))
             case Reach(host, port):
                 say(Reached(host, port, wishes.get("unreachable", "")))
 

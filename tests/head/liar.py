@@ -21,6 +21,8 @@ from gputui.model.readings import DeviceReading, HostReading
 from gputui.protocol.agent import (
     MARKER,
     Facts,
+    Listen,
+    Listening,
     Ping,
     Pong,
     Reach,
@@ -244,10 +246,12 @@ def listen() -> None:
         for line in sys.stdin.buffer:
             record.write(line)
             heard.put(line)
-            if line.startswith((b'["Ping"', b'["Reach"', b'["Shutdown"')):
+            if line.startswith((b'["Ping"', b'["Reach"', b'["Listen"', b'["Shutdown"')):
                 match decode(line, ToAgent):
                     case Ping(number):
                         say(Pong(number))
+                    case Listen(host):
+                        say(Listening(host, 0))
                     case Reach(host, port):
                         say(Reached(host, port, ""))
                     case Shutdown():

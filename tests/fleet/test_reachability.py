@@ -1,0 +1,199 @@
+"""Hosts that reach the head, while it does not reach them, or they not each other."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gputui.fleet.deploy.opening import AgentOpener
+from gputui.fleet.desired import Desired
+from gputui.fleet.doctor import diagnose
+from gputui.fleet.findings import Verdict
+from gputui.fleet.fleet import Fleet
+from gputui.fleet.fleet_settings import FleetSettings
+from gputui.model.hosts import Host
+from gputui.model.snapshot import HostState, HostStatus
+from tests.fleet.simulated import Head
+from tests.processes import nothing_left
+from tests.sshd import Namespaces, SshHost
+
+NAMED_S = 10
+ONLY_SSH = """
+table inet only_ssh {
+  chain input {
+    type filter hook input priority 0; policy drop;
+    ct state established,related accept
+    iif lo accept
+    tcp dport 2222 accept
+  }
+}
+"""
+
+
+@contextlib.contextmanager
+def lets_in_only_ssh(hosts: Namespaces, host: SshHost) -> Iterator[None]:
+    nft = ["ip", "netns", "exec", hosts.namespace(host), "nft"]
+    subprocess.run([*nft, "-f", "-"], input=ONLY_SSH, text=True, check=True)
+    try:
+        yield
+    finally:
+        subprocess.run([*nft, "flush", "ruleset"], check=True)
+
+
+@contextlib.contextmanager
+def no_route(hosts: Namespaces, source: SshHost, target: SshHost) -> Iterator[None]:
+    hosts.ip(source, f"route add unreachable {target.address}")
+    try:
+        yield
+    finally:
+        hosts.ip(source, f"route del unreachable {target.address}")
+
+
+FORWARD = """
+import asyncio, sys
+
+async def pump(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+    writer.close()
+
+async def forward(reader, writer):
+    there = await asyncio.open_connection(sys.argv[2], int(sys.argv[3]))
+    await asyncio.gather(pump(reader, there[1]), pump(there[0], writer), return_exceptions=True)
+
+async def main():
+    server = await asyncio.start_server(forward, None, int(sys.argv[1]))
+    print("listens", flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+
+
+@contextlib.contextmanager
+def forwarded(hosts: Namespaces, gateway: SshHost, port: int, host: SshHost) -> Iterator[None]:
+    """Have a gateway forward a port of its own to a host's sshd, as rented machines have it."""
+    command = ["ip", "netns", "exec", hosts.namespace(gateway), sys.executable, "-c", FORWARD]
+    ends = [str(port), host.address, str(host.port)]
+    process = subprocess.Popen([*command, *ends], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout and process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def came_up(config: Path, *lines: Host) -> AsyncIterator[dict[str, HostStatus]]:
+    """Bring a fleet up, and yield its hosts' ends; the scheduler's port is that of a listener."""
+    settings = FleetSettings(f"test-{os.urandom(6).hex()}", ssh_config=str(config))
+    head = Head()
+    fleet = Fleet(settings, Desired(0), head, AgentOpener(settings))
+    process = subprocess.Popen(
+        ["python3", "-c", "import socket, time; s = socket.create_server(('', 0)); "
+         "print(s.getsockname()[1], flush=True); time.sleep(600)"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout
+    fleet.scheduler_listens(int(process.stdout.readline()))
+    fleet.add_hosts(lines)
+    began = time.monotonic()
+    try:
+        while not all(status.state.final for status in fleet.host_statuses):
+            assert time.monotonic() - began < 3 * NAMED_S, fleet.host_statuses
+            head.changed.clear()
+            await head.changed.wait()
+        yield {status.name: status for status in fleet.host_statuses}
+    finally:
+        await fleet.stop(0.5)
+        process.kill()
+        process.communicate()
+    await nothing_left(settings.cluster_id)
+
+
+async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both_addresses(
+    namespace_hosts: Namespaces,
+) -> None:
+    shut, open_, _ = namespace_hosts.hosts
+    with lets_in_only_ssh(namespace_hosts, shut):
+        lines = [Host(each.name, gpus=()) for each in (shut, open_)]
+        async with came_up(namespace_hosts.config, *lines) as found:
+            assert found[open_.name].state is HostState.READY, found[open_.name].reason
+            reason = found[shut.name].reason
+            assert f"the workers of {shut.name} at {shut.address}: no answer" in reason
+            assert namespace_hosts.head_address in reason or open_.address in reason
+
+
+async def test_two_hosts_without_a_route_between_them_are_named(
+    namespace_hosts: Namespaces,
+) -> None:
+    first, second, _ = namespace_hosts.hosts
+    with no_route(namespace_hosts, first, second):
+        lines = [Host(each.name, gpus=()) for each in (first, second)]
+        async with came_up(namespace_hosts.config, *lines) as found:
+            failed = [each for each in found.values() if each.state is HostState.FAILED]
+            assert len(failed) == 1
+            assert f"{first.name} ({first.address}) cannot reach the workers of " in (
+                failed[0].reason
+            )
+            assert f"{second.name} at {second.address}: " in failed[0].reason
+
+
+async def test_workers_behind_a_forwarded_port_listen_on_the_hosts_own_address(
+    namespace_hosts: Namespaces, tmp_path: Path
+) -> None:
+    host, gateway, _ = namespace_hosts.hosts
+    outside = replace(gateway, name="rented", port=2299)
+    config = tmp_path / "ssh_config"
+    config.write_text(
+        f"{namespace_hosts.section(outside)}  HostKeyAlias [{host.address}]:{host.port}\n"
+    )
+    with forwarded(namespace_hosts, gateway, outside.port, host):
+        async with came_up(config, Host("rented", gpus=())) as found:
+            assert found["rented"].reason == ""
+            assert found["rented"].state is HostState.READY
+
+
+async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that_sets_it(
+    namespace_hosts: Namespaces,
+) -> None:
+    host = namespace_hosts.hosts[0]
+    line = Host(host.name, gpus=(), listen="10.99.0.2")
+    async with came_up(namespace_hosts.config, line) as found:
+        reason = "its workers cannot listen on 10.99.0.2: Cannot assign requested address"
+        assert found[host.name].reason == reason
+        assert "listen=ADDRESS" in found[host.name].hint
+
+
+@pytest.mark.parametrize("shut", [True, False])
+async def test_doctor_finds_ways_that_are_closed(namespace_hosts: Namespaces, shut: bool) -> None:
+    first, second, _ = namespace_hosts.hosts
+    settings = FleetSettings("test", ssh_config=str(namespace_hosts.config))
+    closed = (
+        lets_in_only_ssh(namespace_hosts, first)
+        if shut
+        else no_route(namespace_hosts, first, second)
+    )
+
+    async def nobody(question: object) -> None:
+        return None
+
+    with closed:
+        lines = [Host(each.name, gpus=()) for each in (first, second)]
+        found = await diagnose(lines, settings, nobody)
+    bad = [each.text for each in found if each.verdict is Verdict.BAD]
+    if shut:
+        assert any(
+            text.startswith(f"this machine ({namespace_hosts.head_address})") for text in bad
+        )
+        assert f"the workers of {first.name} at {first.address}: no answer within 4 s" in bad[0]
+    else:
+        start = f"{first.name} ({first.address}) cannot reach the workers of {second.name} at "
+        assert any(text.startswith(f"{start}{second.address}: ") for text in bad), bad
