@@ -45,14 +45,18 @@ def show_running(name: str | None, look: Look) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
-    from gputui.client import HeadConnection
+    from gputui.client import HeadConnection, running_clusters
 
     remote = remote_head(name)
     if remote is not None:
         asyncio.run(remote.reach())  # while the terminal is free for SSH's questions
-    head = remote or chosen_cluster(name).socket
+    chosen = None if remote else chosen_cluster(name)
 
     async def open_connection() -> Any:
+        head = remote
+        if chosen is not None:  # another terminal may have started it again
+            here = {cluster.name: cluster for cluster in running_clusters()}
+            head = here.get(chosen.name, chosen).socket
         return await HeadConnection.open(head, frontend="screen", snapshots=True)
 
     try:
@@ -86,11 +90,12 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
     start = partial(_start, flags=flags, fallback=given is None)
 
     async def open_connection() -> Any:
-        if not found:  # another terminal may have started it meanwhile
-            here = {cluster.name: cluster for cluster in running_clusters()}
-            there = here.get(flags.name or chosen[0].name)
-            same = there is not None and there.hosts_source == chosen[0].source
-            found.append(Path(there.socket) if there and same else await start(chosen[0]))
+        here = {cluster.name: cluster for cluster in running_clusters()}
+        there = here.get(flags.name or chosen[0].name)
+        if there is not None and there.hosts_source == chosen[0].source:
+            found[:] = [Path(there.socket)]  # another terminal may have started it, or again
+        elif not found:
+            found.append(await start(chosen[0]))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:

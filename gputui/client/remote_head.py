@@ -160,10 +160,10 @@ class RemoteHead:
             socket = await self._forwarded_socket(cluster.socket)
         except (OSError, TimeoutError) as error:
             raise HeadError(f"{self._host.name}: {error or 'no answer'}") from error
-        except HostError as error:
+        except (HostError, UsageError) as error:
             if not self._met:
                 raise
-            # It was reached before: worth another try.
+            # It was reached before: worth another try, also where it is started again.
             raise HeadError(str(error)) from error
         self._met = True
         return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))

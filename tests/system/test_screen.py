@@ -137,6 +137,21 @@ def own_lab(gputui: Command) -> Command:
     return gputui
 
 
+@pytest.mark.slow
+def test_a_screen_takes_up_a_cluster_that_is_started_again_elsewhere(
+    own_lab: Command, tmux: Tmux
+) -> None:
+    screen = tmux.open("attach", env=own_lab.env)
+    screen.sees("workers 2/2")
+    pid = listed(own_lab)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    screen.sees("has not answered since")
+    assert own_lab("up", HERE, "--name", "lab").returncode == 0
+    wait(lambda: "has not answered" not in screen.text, "the new cluster in\n", lambda: screen.text)
+    screen.sees("workers 2/2")
+    assert listed(own_lab)["pid"] != pid
+
+
 def listed(gputui: Command) -> dict[str, Any]:
     """Return what is listed of the only cluster."""
     (cluster,) = json.loads(gputui("ls", "--json").stdout)

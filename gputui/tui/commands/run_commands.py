@@ -65,7 +65,8 @@ async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | Non
     assert snapshot is not None
     forms = app.remembered.now.forms
     forms = forms if texts is None else {**forms, preset: texts}
-    dialog = RunDialog(snapshot.name, machine_of(snapshot), preset, forms)
+    machine, editing = machine_of(snapshot), texts is not None
+    dialog = RunDialog(snapshot.name, machine, preset, forms, editing=editing)
     request = await app.ask(dialog)
     if request is not None:
         await start_run(app, request)

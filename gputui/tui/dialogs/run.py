@@ -90,15 +90,20 @@ class RunDialog(Modal[StartRun | None]):
         machine: Machine | None,
         preset: str = "",
         forms: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        editing: bool = False,
     ) -> None:
-        """`forms` are what each preset's form is filled in with, by preset."""
+        """`forms` are what each preset's form is filled in with, by preset.
+
+        `editing` puts the cursor into the first parameter.
+        """
         super().__init__()
         self._cluster = cluster
         self._machine = machine
         self._names = presets.names()
         if preset and preset not in self._names and ":" in preset:
             self._names = (preset, *self._names)  # one of a file, that a run is repeated of
-        self._to_parameters = bool(preset)
+        self._editing = editing
         self._first = preset if preset in self._names else self._names[0]
         self._shown = self._first
         """The preset whose form is shown, or about to be."""
@@ -123,9 +128,9 @@ class RunDialog(Modal[StartRun | None]):
         self.query_one("#presets", OptionList).focus()
 
     async def fill(self) -> None:
-        """Show the form of the first preset; one that was asked for has the cursor."""
+        """Show the form of the first preset."""
         await self._show_form(self._first)
-        if self._to_parameters:
+        if self._editing:
             self._focus_parameters()
 
     @on(OptionList.OptionHighlighted)
