@@ -144,7 +144,7 @@ class RunDialog(Modal[StartRun | None]):
     @on(OptionList.OptionSelected)
     def _focus_parameters(self) -> None:
         for widget in self.query("ParameterRow Input, ParameterRow Select"):
-            widget.focus()
+            self.set_focus(widget)  # at once: the next key is its
             return
 
     def on_key(self, event: events.Key) -> None:
