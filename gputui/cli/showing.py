@@ -53,10 +53,11 @@ def show_running(name: str | None, look: Look) -> int:
     chosen = None if remote else chosen_cluster(name)
 
     async def open_connection() -> Any:
-        head = remote
+        head: RemoteHead | str | None = remote
         if chosen is not None:  # another terminal may have started it again
             here = {cluster.name: cluster for cluster in running_clusters()}
             head = here.get(chosen.name, chosen).socket
+        assert head is not None
         return await HeadConnection.open(head, frontend="screen", snapshots=True)
 
     try:

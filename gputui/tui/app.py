@@ -6,6 +6,7 @@ need (messages, dialogs, the commands that change a cluster) is imported once it
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from functools import cached_property
@@ -341,6 +342,15 @@ class ScreenApp(App[int]):
         if text:
             self._bottom.say(text, bad=bad)
             self.set_timer(SAID_FOR_S, self.draw_crumbs)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copy a text into the terminal's clipboard, and say so, or why not."""
+        from gputui.tui.clipboard import refusal
+
+        super().copy_to_clipboard(text)
+        why_not = refusal(os.environ)
+        said = f"not copied, {why_not}: {text}" if why_not else f"copied: {text}"
+        self.say(said, bad=bool(why_not))
 
     def hush(self) -> None:
         """Take back what was said."""

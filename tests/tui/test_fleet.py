@@ -178,7 +178,7 @@ async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
         await pilot.press("Z", *":sort cpu", "enter")
         await sees(pilot, "CPU▼", "host zoom")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["c", "a", "b"]
-        await pilot.press("r")
+        await pilot.press("v")
         await sees(pilot, "CPU▲")
         assert [each[0] for each in re.findall(names, seen(pilot))] == ["a", "c", "b"]
         await pilot.press("s")
@@ -200,14 +200,14 @@ async def test_the_host_of_a_gpu_is_folded_and_all_hosts() -> None:
     on = Still(two_hosts())
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu0")
-        await pilot.press("j", "j", "f")
+        await pilot.press("j", "j", "u")
         await sees(pilot, "▸a", "▾b")
         assert on.app.view is not None and on.app.view.targets() == ("a",)
-        await pilot.press("F")
+        await pilot.press("U")
         await sees(pilot, "▾a", "▾b")
-        await pilot.press("F")
+        await pilot.press("U")
         await sees(pilot, "▸a", "▸b")
-        await pilot.press("s", "f")
+        await pilot.press("s", "u")
         await sees(pilot, "fold: rows are not grouped by host while sorted")
 
 

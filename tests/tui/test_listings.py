@@ -93,7 +93,7 @@ async def test_workers_are_filtered_sorted_and_turned_around() -> None:
         assert "h:gpu0" not in seen(pilot)
         await pilot.press("escape", "s")
         await sees(pilot, "WORKER▲", "3 workers  by worker")
-        await pilot.press("r")
+        await pilot.press("v")
         await sees(pilot, "WORKER▼")
         rows = [line.split()[0] for line in seen(pilot).splitlines() if line.startswith(" h:gpu")]
         assert rows == ["h:gpu2", "h:gpu1", "h:gpu0"]

@@ -87,7 +87,7 @@ async def test_a_worker_is_picked_from_a_list_or_by_name() -> None:
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("4")
         await sees(pilot, "line 019.")
-        await pilot.press("o")
+        await pilot.press("b")
         await sees(pilot, "Show the lines of")
         await pilot.press("j", "j", "enter")
         await sees(pilot, "h:gpu1 · 10 lines")
@@ -102,12 +102,25 @@ async def test_a_search_finds_steps_and_marks() -> None:
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("4")
         await sees(pilot, "line 099.")
-        await pilot.press("s", *"line 04", "enter")
+        await pilot.press(*":search line 04", "enter")
         await sees(pilot, "line 049.", "search line 04")
         await pilot.press("N")
         await sees(pilot, "line 048.")
         await pilot.press("n")
         await sees_not(pilot, "line 048.")
+
+
+async def test_a_filter_that_is_let_go_leaves_its_matches_to_step_through() -> None:
+    screen = still(100)
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("4")
+        await sees(pilot, "line 099.")
+        await pilot.press("slash", *"048", "enter")
+        await sees_not(pilot, "line 099.")
+        await pilot.press("escape", "N")
+        await sees(pilot, "line 048.", "line 049.", "search 048")
+        await pilot.press("escape")
+        await sees_not(pilot, "search 048")
 
 
 async def test_a_search_for_what_is_not_there_says_so() -> None:

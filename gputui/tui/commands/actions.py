@@ -160,10 +160,11 @@ def _theme(app: "ScreenApp", argument: str) -> None:
 
 
 def _copy(app: "ScreenApp") -> None:
-    text = " ".join(app.view.targets()) if app.view else ""
+    text = app.view.copied() if app.view else ""
     if text:
         app.copy_to_clipboard(text)
-        app.say(f"copied: {text}")
+    else:
+        app.say("nothing to copy is under the cursor", bad=True)
 
 
 def _screenshot(app: "ScreenApp", argument: str) -> None:
@@ -194,7 +195,7 @@ COMMANDS = (
         "theme", "Change the colours", _theme, "T", "[NAME]", suggest=themes,
         unavailable=lambda app: "NO_COLOR is set" if app.no_color else "",
     ),
-    Command("copy", "Copy the marked names", _copy, "y"),
+    Command("copy", "Copy what is under the cursor, or marked", _copy, "y", hint="copy"),
     Command(
         "screenshot", "Save a picture of the screen", _screenshot, "S", "[FILE]", suggest=any_file
     ),

@@ -181,10 +181,17 @@ class Calls:
         self._app = app
 
     async def press(self, key: str) -> bool:
-        """Carry out what a key calls in the view in sight; returns False where it is nothing."""
-        command = self._app.registry.by_key(key, self._app.stage.current)
+        """Carry out what a key calls in the view in sight; returns False where it is nothing.
+
+        A key of other views says where it does what.
+        """
+        registry = self._app.registry
+        command = registry.by_key(key, self._app.stage.current)
         if command is not None:
             await self.call(command)
+        elif others := [each for each in registry if each.key == key]:
+            views = ", ".join(each.view for each in others)
+            self._complain(others[0], f"in the {views} view only")
         return command is not None
 
     async def click(self, key: str) -> None:

@@ -94,17 +94,17 @@ FLEET_COMMANDS = (
     Command("zoom-out", "Zoom out", lambda view: view.zoom_by(1), "Z"),
     Command("mark", "Mark or unmark", _mark, "space", hint="mark"),
     Command(
-        "fold", "Fold a host, or unfold it", lambda view: view.fold(), "f", unavailable=_ungrouped
+        "fold", "Fold a host, or unfold it", lambda view: view.fold(), "u", unavailable=_ungrouped
     ),
     Command(
-        "fold-all", "Fold all hosts, or unfold them", _fold_all, "F", unavailable=_ungrouped
+        "fold-all", "Fold all hosts, or unfold them", _fold_all, "U", unavailable=_ungrouped
     ),
     Command(
         "sort", "Sort by a column", lambda view, name: view.sort(name), "s", "[COLUMN]", "sort",
         suggest=columns,
     ),
     Command(
-        "reverse", "Reverse the order", _reverse, "r", unavailable=_unsorted
+        "reverse", "Reverse the order", _reverse, "v", unavailable=_unsorted
     ),
     Command(
         "metric", "Next heat map: utilisation, memory, power, temperature, last task",

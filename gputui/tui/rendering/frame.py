@@ -154,37 +154,49 @@ def _state(watched: Watched, snapshot: Snapshot) -> list[Part]:
 
 KEYS = ("key", "off")
 """The roles of a key that can be pressed, and of one that cannot now."""
+TWO_LINES_FROM = 24
+"""Lines of the terminal from which the keys may take two."""
 LAST = 4
 """Commands that the line of keys always ends with."""
 
 
-def keys_line(
+def keys_lines(
     commands: Iterable[Command],
     views: Iterable[tuple[str, str]],
     current: str,
-    width: int,
+    size: tuple[int, int],
     dim: Collection[str] = (),
-) -> Line:
-    """Return the line of keys: the views, the present one marked, then commands that fit whole.
+) -> list[Line]:
+    """Return the keys: the views, the present one marked, then commands that fit whole.
 
-    The last four of the commands are shown in any case, by their keys alone where there is no
-    room for more: they are the way to all others. The views' names give way after that. Commands
-    that cannot be called now may be `dim`.
+    Where they do not fit one line and there is room, they are two: the views, and the commands.
+    The last four of these are shown in any case, by their keys alone where there is no room for
+    more: they are the way to all others. The views' names give way after that. Commands that
+    cannot be called now may be `dim`.
     """
+    width, height = size
     shown = [each for each in commands if each.hint and each.key]
     always = [part for each in shown[-LAST:] for part in _hint(each, each.name in dim)]
+    hints = [_hint(each) for each in shown[:-LAST]]
     parts: list[Part] = []
     for key, name in views:
         parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
+    if height >= TWO_LINES_FROM and sum(map(_width, (parts, *hints, always))) > width:
+        return [parts, _fitting([], hints, always, width)]
     if _width(parts) + _width(always) > width:  # all but the first say enough by their keys
         always = [part for part in always if part[1] in KEYS or part == always[1]]
     if _width(parts) + _width(always) > width:
         parts = [part for part in parts if part[1] or part[0] == " "]
+    return [_fitting(parts, hints, always, width)]
+
+
+def _fitting(parts: list[Part], hints: Iterable[Line], always: list[Part], width: int) -> Line:
+    """Return a line with those of the hints that fit before what is shown in any case."""
     room = width - _width(parts) - _width(always)
-    for hint in map(_hint, shown[:-LAST]):
+    for hint in hints:
         if _width(hint) > room:
             break
-        parts += hint
+        parts = [*parts, *hint]
         room -= _width(hint)
     return [*parts, *always]
 

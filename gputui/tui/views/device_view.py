@@ -245,6 +245,11 @@ class DeviceView(View):
         """Return the slot that is shown."""
         return (self._panel.slot.key,) if self._panel.slot else ()
 
+    def copied(self) -> str:
+        """Return the GPU's UUID; for a CPU worker, its name."""
+        slot = self._panel.slot
+        return slot.device.uuid if slot and slot.device else super().copied()
+
     def back(self) -> bool:
         """Go back to where this was reached from."""
         self.screen_app.go_to(self._origin, self._key)

@@ -198,10 +198,10 @@ class Listing(View, Generic[T]):
         self.screen_app.redraw()
 
 
-def order_commands(view: str, reverse: str = "r") -> tuple[Command, ...]:
-    """Return the commands for the order of a listing; `reverse` is the key that turns it."""
+def order_commands(view: str) -> tuple[Command, ...]:
+    """Return the commands for the order of a listing."""
     sort, turn = f"Sort the {view} by a column", f"Reverse the order of the {view}"
     return (
         Command(f"sort-{view}", sort, Listing.sort, "s", "[COLUMN]", "sort", suggest=columns),
-        Command(f"reverse-{view}", turn, Listing.sort_backwards, reverse),
+        Command(f"reverse-{view}", turn, Listing.sort_backwards, "v"),
     )

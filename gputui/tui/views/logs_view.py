@@ -1,5 +1,6 @@
 """The logs view: what all workers print, merged, or one worker's; a person alone moves it."""
 
+import re
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,7 +15,9 @@ from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.log_pane import LOG_FILTER, LogPane
-from gputui.tui.widgets.prompt import Asking
+
+MARKED_IN = re.compile(r"[!:*?<>=]")
+"""In a term of a filter that is no plain text."""
 
 
 class LogsView(View):
@@ -62,12 +65,16 @@ class LogsView(View):
         self.pane.choose(key or None, self.pane.filter_text)
 
     def narrow(self, text: str) -> None:
-        """Show only lines that match; raises FilterError."""
+        """Show only lines that match, and mark in them what was typed; raises FilterError."""
         self.pane.choose(self.pane.worker, text)
+        if words := [word for word in text.split() if not MARKED_IN.search(word)]:
+            self.pane.search_text = words[0]
 
     def back(self) -> bool:
-        """Let go of the search, then of the worker, then of the filter."""
+        """Let go of the filter, then of the search that it leaves, then of the worker."""
         pane = self.pane
+        if pane.filter_text:
+            return super().back()
         if pane.search_text:
             pane.search_text = ""
         elif pane.worker is not None:
@@ -76,17 +83,12 @@ class LogsView(View):
             if self._from_device:
                 self.screen_app.go_to("device", worker)
         else:
-            return super().back()
+            return False
         pane.move()
         return True
 
     def search(self, text: str) -> None:
-        """Look for a text, upwards first: what was just read is the likelier; ask where none."""
-        if not text:
-            app = self.screen_app
-            asking = Asking("/ search", self.search, cancelled=app.focus_view)
-            app.prompt.ask(asking, self.pane.search_text, return_to=app.focus_view)
-            return
+        """Look for a text, upwards first: what was just read is the likelier."""
         self.pane.search_text = text
         if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
             self.screen_app.say(f"no line matches '{text}'")
@@ -95,7 +97,7 @@ class LogsView(View):
     def find(self, forward: bool) -> None:
         """Go to the next match; say so if no line matches."""
         if not self.pane.search_text:
-            self.screen_app.say("nothing to search for; :search TEXT")
+            self.screen_app.say("nothing to search for: / filters, :search TEXT")
         elif not self.pane.find(forward):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
@@ -130,10 +132,10 @@ class LogsView(View):
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command("follow", "Follow the newest lines, or stop", follow, "f", hint="follow"),
-        Command("search", "Search for a text", search, "s", "TEXT", "search"),
+        Command("search", "Search for a text", search, "", "TEXT"),
         Command("next", "Go to the next match", lambda view: view.find(True), "n"),
         Command("previous", "Go to the match before", lambda view: view.find(False), "N"),
-        Command("only", "Show one worker's lines, or all", only, "o", "[WORKER|all]", "only"),
+        Command("only", "Show one worker's lines, or all", only, "b", "[WORKER|all]", "by worker"),
         Command("wrap", "Wrap long lines, or cut them", wrap, "w", hint="wrap"),
         Command("times", "Show or hide times", times, "t", hint="times"),
     )  # fmt: skip

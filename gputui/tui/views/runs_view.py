@@ -264,13 +264,9 @@ class RunsView(Listing[RunRow]):
         ended = row.run.state.ended
         return f"the run is {row.run.state.value}" if ended else ""
 
-    def copy(self) -> None:
-        """Copy the command that runs the same without a screen."""
-        row, app = self.current, self.screen_app
-        if row is not None and app.watched.snapshot is not None:
-            command = self._command(row.run)
-            app.copy_to_clipboard(command)
-            app.say(f"copied: {command}")
+    def copied(self) -> str:
+        """Return the command that runs the same without a screen."""
+        return self._command(self.current.run) if self.current else ""
 
     COMMANDS: ClassVar[tuple[Command, ...]] = (
         Command(
@@ -285,9 +281,5 @@ class RunsView(Listing[RunRow]):
             "cancel", "Cancel the selected run", cancel, "x", hint="cancel",
             changes=True, unavailable=cannot_cancel,
         ),
-        Command(
-            "copy-run", "Copy the shell command of this run", copy, "y",
-            hint="copy",
-        ),
-        *order_commands(NAME, reverse=""),
+        *order_commands(NAME),
     )  # fmt: skip

@@ -60,6 +60,10 @@ class View(Widget):
         else the one under the cursor."""
         return ()
 
+    def copied(self) -> str:
+        """Return the text that `y` copies: what is under the cursor, or marked."""
+        return " ".join(self.targets())
+
     @property
     def column_names(self) -> tuple[str, ...]:
         """The columns that it can be sorted by."""

@@ -35,9 +35,7 @@ class Bar(Pane):
 
 
 class Keys(Bar):
-    """The line of keys; a click on one of them presses it."""
-
-    _line: Line = ()
+    """The lines of keys; a click on one of them presses it."""
 
     class Pressed(Message):
         """A key was clicked, by its name as it is printed on a keyboard."""
@@ -46,15 +44,16 @@ class Keys(Bar):
             super().__init__()
             self.key = key
 
-    def put_keys(self, line: Line) -> None:
+    def put_keys(self, lines: list[Line]) -> None:
         """Show these keys."""
-        self._line = line
-        self.put([line])
+        if len(lines) != len(self._lines):
+            self.styles.height = len(lines)
+        self.put(lines)
 
     def on_click(self, event: events.Click) -> None:
         """Press the key at or before the place of the click."""
         event.stop()
-        if key := key_at(self._line, event.x):
+        if key := key_at(self._lines[event.y], event.x):
             self.post_message(self.Pressed(key))
 
 
@@ -154,7 +153,7 @@ class BottomBars(Vertical):
             self._said = []
         self._put(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        keys = frame.keys_line(commands, views, current, self.size.width, dim)
+        keys = frame.keys_lines(commands, views, current, self.app.size, dim)
         self._keys.put_keys(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:

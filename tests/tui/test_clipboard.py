@@ -1,0 +1,57 @@
+"""What is copied is what is under the cursor, and a terminal that takes nothing is named."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gputui.tui.clipboard import refusal
+from tests.terminals import new_tmux
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, sees
+
+LAB = snapshot(host("h", device(0)), workers=(worker(0),))
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TMUX", "STY", "VTE_VERSION", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+async def test_a_gpus_page_copies_its_uuid() -> None:
+    on = Still(LAB)
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("j", "y")
+        await sees(pilot, "copied: h:gpu0")
+        await pilot.press("enter")
+        await sees(pilot, "PID")
+        await pilot.press("y")
+        await sees(pilot, "copied: GPU-h-0")
+        assert on.app.clipboard == "GPU-h-0"
+
+
+async def test_a_terminal_that_takes_no_copies_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    on = Still(LAB)
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("y")
+        await sees(pilot, "not copied, a console has no clipboard: h")
+
+
+@pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
+@pytest.mark.parametrize(("setting", "taken"), [("on", True), ("external", False), ("off", False)])
+def test_tmux_is_asked_whether_it_takes_copies(setting: str, taken: bool, tmp_path: Path) -> None:
+    server = new_tmux()
+    try:
+        server.run("new-session", "-d", "cat", ";", "set", "-s", "set-clipboard", setting)
+        environ = {**os.environ, "TMUX": f"{server.folder / 'tmux'},1,0", "TERM": "tmux-256color"}
+        assert (refusal(environ) == "") is taken
+    finally:
+        subprocess.run(["tmux", "-S", server.folder / "tmux", "kill-server"], check=False)
+        server.end()

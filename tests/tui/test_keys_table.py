@@ -1,0 +1,91 @@
+"""A key means one thing in all views, and says so where it has nothing to do."""
+
+import pytest
+
+from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
+from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.commands.command_registry import Command, key_name
+from gputui.tui.commands.run_commands import COMMANDS as RUNS
+from gputui.tui.views import VIEWS
+from tests.tui.build import device, host, snapshot, worker
+from tests.tui.still import Still, seen, sees
+
+KEYS = {
+    "/": "filter",
+    ":": "command",
+    "^p": "find",
+    "?": "help",
+    "!": "alarms",
+    "q": "quit",
+    "esc": "back",
+    "p": "pause",
+    "^l": "redraw",
+    "T": "theme",
+    "y": "copy",
+    "S": "screenshot",
+    "A": "answer",
+    "^n": "start-again",
+    "c": "run",
+    "+": "more",
+    "-": "fewer",
+    "x": "retire cancel",
+    "a": "start",
+    "R": "restart",
+    "r": "retry-host repeat",
+    "e": "edit",
+    "=": "compare",
+    "s": "sort",
+    "v": "reverse",
+    "space": "mark",
+    "z": "zoom-in",
+    "Z": "zoom-out",
+    "u": "fold",
+    "U": "fold-all",
+    "m": "metric",
+    "o": "outlier",
+    "C": "columns",
+    "t": "span device-span times",
+    "f": "follow",
+    "b": "only",
+    "n": "next",
+    "N": "previous",
+    "w": "wrap",
+}
+"""What each key calls, in whatever view: two commands share one only where they do the same."""
+
+
+def commands() -> list[Command]:
+    own = [command for kind in VIEWS for command in kind.load().COMMANDS]
+    return [command for command in (*EVERYWHERE, *CHANGES, *RUNS, *own) if command.key]
+
+
+def test_every_key_means_what_the_table_says_in_every_view() -> None:
+    digits = {kind.key: kind.name for kind in VIEWS if kind.key}
+    table = {key: set(names.split()) for key, names in {**KEYS, **digits}.items()}
+    for command in commands():
+        base = command.name.partition("-")[0]
+        assert {command.name, base} & table.get(key_name(command.key), set()), command.name
+
+
+@pytest.mark.parametrize(("view", "key", "said"), [("1", "w", "logs"), ("4", "s", "sort")])
+async def test_a_key_of_another_view_says_where_it_does_something(
+    view: str, key: str, said: str
+) -> None:
+    on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+    async with on.app.run_test(size=(100, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("4", view, key)
+        await sees(pilot, "view only", said)
+
+
+@pytest.mark.parametrize("view", "123456")
+async def test_80_columns_have_a_line_of_views_and_one_of_what_can_be_done(view: str) -> None:
+    on = Still(snapshot(host("h", device(0)), workers=(worker(0),)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press(view)
+        await sees(pilot, "c run : command ? help q quit", "0hosts 1fleet")
+        views, actions = seen(pilot).splitlines()[-2:]
+        assert views.split()[-1] == "6runs"
+        own = {"1": "z zoom", "3": "/ filter", "4": "f follow"}.get(view, "s sort")
+        assert own in actions
