@@ -364,6 +364,7 @@ def doctor(hosts: str | None) -> int:
 )
 @click.option("--index", metavar="URL", default="", help="Package index to install from.")
 @click.option("--host-pip-conf", is_flag=True, help="Use the hosts' own pip settings, too.")
+@click.option("--build", is_flag=True, help="Build packages there that have no wheel.")
 def bootstrap(
     hosts: str | None,
     yes: bool,
@@ -372,6 +373,7 @@ def bootstrap(
     wheels: str | None,
     index: str,
     host_pip_conf: bool,
+    build: bool,
 ) -> int:
     """Install on HOSTS the Python packages that workers need, in the versions used here.
 
@@ -380,11 +382,11 @@ def bootstrap(
     """
     from gputui.cli.host_commands import bootstrap, lock_packages
 
-    if write_lock and (hosts or yes or lock or host_pip_conf):
+    if write_lock and (hosts or yes or lock or host_pip_conf or build):
         raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
     if write_lock:
         return lock_packages(write_lock, wheels, index)
-    return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf)
+    return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf, build)
 
 
 @gputui.command("help")

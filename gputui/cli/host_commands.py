@@ -67,6 +67,7 @@ def bootstrap(
     wheels: str | None = None,
     index: str = "",
     host_settings: bool = False,
+    builds: bool = False,
 ) -> int:
     """Say what will be done, do it on a yes, and print how it went.
 
@@ -81,7 +82,7 @@ def bootstrap(
     if not given:
         raise UsageError(OTHERS_ONLY)
     source = read_source(
-        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_settings
+        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_settings, builds
     )
     click.echo(describe(given, settings, source), err=True)
     if not (yes or sys.stdin.isatty()):

@@ -125,7 +125,7 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
     link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
-    values = ("__init__", "plain_text", "hosts", "plan", "readings")
+    values = ("__init__", "bounds", "plain_text", "hosts", "plan", "readings")
     names = ("errors.py", *(f"model/{name}.py" for name in values), *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()

@@ -177,7 +177,8 @@ async def test_bootstrap_makes_the_environment_with_the_versions_of_this_one(
     )
     python = ssh_folder.folder / "home/.local/share/gputui/env/bin/python"
     assert (outcome.python, outcome.reason) == (str(python), "")
-    installed = f"installing with pip install --python {python} {' '.join(pins())}"
+    wheels_only = f"--python {python} --only-binary :all:"
+    installed = f"installing with pip install {wheels_only} {' '.join(pins())}"
     assert installed in told
 
 
@@ -273,6 +274,73 @@ async def test_a_wheel_that_is_not_the_locked_one_is_refused(
     )
     assert any("--require-hashes" in line for line in told)
     assert outcome.reason == "the packages could not be installed: see above"
+
+
+UNREACHED = """#!/bin/sh
+case $1 in
+venv) mkdir -p "$5/bin"; ln -s "{python}" "$5/bin/python";;
+pip) echo "  error sending request for url (https://pypi.org/simple/dask/)"; exit 2;;
+esac
+"""
+
+
+async def test_a_host_that_reaches_no_index_is_said_to_have_a_pip_conf_of_its_own(
+    start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    home = home_with_uv(ssh_folder.folder)
+    (ssh_folder.folder / "bin" / "uv").write_text(UNREACHED.format(python=sys.executable))
+    conf = ssh_folder.folder / "home" / ".config" / "pip" / "pip.conf"
+    conf.parent.mkdir(parents=True)
+    conf.write_text("[global]\nindex-url = https://mirror.lab/simple\n")
+    start_asyncssh("ssh1", environ=home)
+    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+    (outcome,) = await bootstrap(
+        [Host("ssh1", gpus=())], settings, tell=lambda host, line: None, ask=nobody
+    )
+    assert outcome.reason == "the packages could not be installed: see above"
+    assert "--host-pip-conf uses its own ~/.config/pip/pip.conf" in outcome.hint
+    assert "--index URL" in outcome.hint and "--wheels FOLDER" in outcome.hint
+
+
+BOOTSTRAP_LIES = {
+    "a number": '{"line": 3}',
+    "a list": '{"done": ["x"]}',
+    "no hint": '{"failed": "x"}',
+    "an object": '{"failed": {}, "hint": 1}',
+    "deep": "[" * 100_000,
+    "digits": "9" * 100_000,
+}
+
+
+async def test_a_host_that_lies_to_bootstrap_fails_alone(
+    start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    lies, honest = [], home_with_uv(ssh_folder.folder)
+    for number, lie in enumerate(BOOTSTRAP_LIES.values()):
+        binaries = ssh_folder.folder / f"liar{number}"
+        binaries.mkdir()
+        for name in (f"python{sys.version_info.major}.{sys.version_info.minor}", "python3"):
+            (binaries / name).write_text(f"#!{sys.executable}\nprint({lie!r})\n")
+            (binaries / name).chmod(0o700)
+        path = f"{binaries}:{os.environ['PATH']}"
+        start_asyncssh(f"liar{number}", environ={"HOME": honest["HOME"], "PATH": path})
+        lies.append(Host(f"liar{number}", gpus=()))
+    start_asyncssh("honest", environ=honest)
+    settings = FleetSettings("test", ssh_config=str(ssh_folder.config))
+    found = await bootstrap(
+        [*lies, Host("honest", gpus=())], settings, tell=lambda host, line: None, ask=nobody
+    )
+    assert [bool(outcome.python) for outcome in found] == [False] * len(lies) + [True], found
+    assert all(outcome.reason for outcome in found[:-1])
+
+
+def test_a_lock_file_is_not_written_through_a_link(tmp_path: Path) -> None:
+    make_wheels(tmp_path / "wheels", **dict(pin.replace("-", "_").split("==") for pin in pins()))
+    (tmp_path / "mine.txt").write_text("kept")
+    (tmp_path / "lock.txt").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(UsageError, match=r"lock.txt: is a link; name another file"):
+        write_lock(tmp_path / "lock.txt", read_source(None, tmp_path / "wheels"))
+    assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
 def test_a_lock_file_is_written_from_wheels_with_their_hashes(tmp_path: Path) -> None:

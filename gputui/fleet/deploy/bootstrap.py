@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gputui.errors import HostError, UsageError
+from gputui.errors import GputuiError, HostError, UsageError
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import AgentOpener
@@ -54,13 +54,19 @@ class PackageSource:
     """The index's URL; "" for pip's own."""
     host_settings: bool = False
     """Whether a host's own pip.conf and PIP_ variables count."""
+    builds: bool = False
+    """Whether packages without a wheel may be built there, which runs what they bring along."""
 
 
 NOTHING_SPECIAL = PackageSource()
 
 
 def read_source(
-    lock: Path | None, wheels: Path | None, index: str, host_settings: bool
+    lock: Path | None,
+    wheels: Path | None,
+    index: str = "",
+    host_settings: bool = False,
+    builds: bool = False,
 ) -> PackageSource:
     """Return a source, its files read; raises UsageError for what cannot be used."""
     try:
@@ -75,7 +81,7 @@ def read_source(
         if not pinned or pinned[1] != installed_here().get(name):
             there = f"{name} {pinned[1]}" if pinned else f"no {name}"
             raise UsageError(f"{lock}: {there}, but {installed_here().get(name)} is used here")
-    return PackageSource(text, found, index, host_settings)
+    return PackageSource(text, found, index, host_settings, builds)
 
 
 def describe(
@@ -111,10 +117,10 @@ def pins() -> tuple[str, ...]:
     return tuple(f"{name}=={there}" for name, there in pinned if there)
 
 
-def cupy_requirement() -> tuple[str, ...]:
-    """Return the CuPy that is installed here, with its CUDA libraries; () without one."""
+def cupy_version() -> tuple[str, str]:
+    """Return the name and version of the CuPy that is installed here; "" without one."""
     found = (pair for pair in installed_here().items() if pair[0].startswith("cupy-cuda"))
-    return tuple(f"{name}[ctk]=={version}" for name, version in found)
+    return next(found, ("", ""))
 
 
 async def bootstrap(
@@ -126,98 +132,58 @@ async def bootstrap(
     source: PackageSource = NOTHING_SPECIAL,
 ) -> tuple[BootstrapOutcome, ...]:
     """Make every host ready, all at once, and return how it went on each."""
-    shared = AgentOpener(settings)
-    try:
-        return tuple(
-            await asyncio.gather(
-                *(_prepare(host, settings, shared, tell, ask, source) for host in hosts)
-            )
+    opener = AgentOpener(settings)
+
+    async def prepare(host: Host) -> BootstrapOutcome:
+        stages = Stages(
+            host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask
         )
+        try:
+            async with asyncio.timeout(BOUND_S):
+                connection = await (await opener.connector()).connect(host, stages)
+                channel = AgentChannel(await connection.run(remote.COMMAND))
+                try:
+                    channel.stream.write(await asyncio.to_thread(_order, host, settings, source))
+                    python = await _follow(host, channel, tell, source)
+                finally:
+                    await asyncio.shield(channel.close())
+            return BootstrapOutcome(host.name, python)
+        except HostError as error:
+            return BootstrapOutcome(host.name, reason=error.reason, hint=error.hint)
+        except TimeoutError:
+            reason = f"it was not ready after {BOUND_S / 60:.0f} minutes"
+        except (OSError, GputuiError) as error:
+            reason = f"its connection failed: {error}"
+        return BootstrapOutcome(host.name, reason=reason)
+
+    try:
+        return tuple(await asyncio.gather(*map(prepare, hosts)))
     finally:
-        await shared.close()
+        await opener.close()
 
 
-async def _prepare(
-    host: Host,
-    settings: FleetSettings,
-    shared: AgentOpener,
-    tell: Tell,
-    ask: Ask,
-    source: PackageSource,
-) -> BootstrapOutcome:
-    """Make one host ready."""
-    if host.is_local:
-        return BootstrapOutcome(
-            host.name, reason="this machine runs gputui itself: install with its pip"
-        )
-    stages = Stages(host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask)
-    try:
-        connection = await (await shared.connector()).connect(host, stages)
-        async with asyncio.timeout(BOUND_S):
-            channel = AgentChannel(await connection.run(remote.COMMAND))
-            try:
-                return await _follow(host, settings, channel, tell, source)
-            finally:
-                await asyncio.shield(channel.close())
-    except HostError as error:
-        return BootstrapOutcome(host.name, reason=error.reason, hint=error.hint)
-    except OSError as error:
-        return BootstrapOutcome(host.name, reason=f"its connection failed: {error}")
-    except TimeoutError:
-        return BootstrapOutcome(
-            host.name, reason=f"it was not ready after {BOUND_S / 60:.0f} minutes"
-        )
-
-
-async def _follow(
-    host: Host, settings: FleetSettings, channel: AgentChannel, tell: Tell, source: PackageSource
-) -> BootstrapOutcome:
-    """Send the script, and pass on its reports until its end."""
-    wanted = settings.versions.python
+def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
+    """Return what the command on a host reads first: the script, and what it is to do."""
+    version = settings.versions.python
     order = {
-        "version": wanted,
+        "version": version,
         "environment": remote.BOOTSTRAP_ENVIRONMENT,
         "packages": pins(),
         "gpus": host.gpus != (),
-        "cupy": _cupy_version(),
+        "cupy": cupy_version()[1],
         "lock": source.lock,
         "index": source.index,
         "host_settings": source.host_settings,
-        "wheels": await asyncio.to_thread(lambda: [*map(_described, source.wheels)]),
+        "builds": source.builds,
+        "wheels": [*map(_described, source.wheels)],
     }
-    interpreters = [f"python{wanted}", "python3"]
-    opening = remote.opening(
-        interpreters,
+    return remote.opening(
+        [f"python{version}", "python3"],
         remote.script("preparing.py"),
         order,
         setup=host.setup,
-        too_old=f"import sys; sys.exit('it is too old to make Python {wanted} ready')",
+        too_old=f"import sys; sys.exit('it is too old to make Python {version} ready')",
     )
-    channel.stream.write(opening)
-    while (line := await channel.read_line()) is not None:
-        said = _parsed(line)
-        if "line" in said:
-            tell(host.name, said["line"])
-        if "send" in said:
-            await _send(source.wheels, channel)
-        if "done" in said:
-            return BootstrapOutcome(host.name, python=said["done"])
-        if "failed" in said:
-            return BootstrapOutcome(host.name, reason=said["failed"], hint=said["hint"])
-    if await channel.stream.exit_status() == remote.NO_PYTHON:
-        return BootstrapOutcome(
-            host.name, reason="no Python 3 there", hint=f"install Python {wanted}"
-        )
-    return BootstrapOutcome(
-        host.name, reason="; ".join(("it ended early", *channel.stream.stderr_tail))
-    )
-
-
-async def _send(wheels: Iterable[Path], channel: AgentChannel) -> None:
-    """Send the wheels, one after the other, as fast as they are taken."""
-    for wheel in wheels:
-        channel.stream.write(await asyncio.to_thread(wheel.read_bytes))
-        await channel.stream.drain()
 
 
 def _described(wheel: Path) -> dict[str, object]:
@@ -227,17 +193,39 @@ def _described(wheel: Path) -> dict[str, object]:
     return {"name": wheel.name, "size": len(data), "sha256": digest}
 
 
-def _parsed(line: bytes) -> dict[str, str]:
-    """Return the report in a line of the script; {} for what a login shell printed."""
+async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: PackageSource) -> str:
+    """Follow the script's reports, and return the interpreter that is ready; raises HostError."""
+
+    def failed(reason: str, hint: str = "") -> HostError:
+        return HostError(host.name, "preparing", reason, hint=hint)
+
+    while (line := await channel.read_line()) is not None:
+        match _report(line):
+            case {"line": text}:
+                tell(host.name, text)
+            case {"send": "wheels"}:
+                for wheel in source.wheels:
+                    channel.stream.write(await asyncio.to_thread(wheel.read_bytes))
+                    await channel.stream.drain()
+            case {"done": python}:
+                return python
+            case {"failed": reason, "hint": hint}:
+                raise failed(reason, hint)
+    if await channel.stream.exit_status() == remote.NO_PYTHON:
+        raise failed("no Python 3 there", "install Python there")
+    raise failed("; ".join(("it ended early", *channel.stream.stderr_tail)))
+
+
+def _report(line: bytes) -> dict[str, str]:
+    """Return the report in a line of the script; {} for any other line, as of a login shell.
+
+    >>> _report(b'{"done": "/env/bin/python"}'), _report(b'{"done": [1]}'), _report(b"[" * 9999)
+    ({'done': '/env/bin/python'}, {}, {})
+    """
     try:
-        said = json.loads(line)
-    except ValueError:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _cupy_version() -> str:
-    """Return the version of the CuPy that is installed here; "" without one."""
-    return next(
-        (there for name, there in installed_here().items() if name.startswith("cupy-cuda")), ""
-    )
+    if not isinstance(report, dict) or not all(isinstance(text, str) for text in report.values()):
+        return {}
+    return report

@@ -13,40 +13,43 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
-from gputui.fleet.deploy.bootstrap import PackageSource, cupy_requirement, pins
+from gputui.fleet.deploy.bootstrap import PackageSource, cupy_version, pins
 
-PIP = ("-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:")
-QUIET = ("--quiet", "--no-input", "--disable-pip-version-check", "--report", "-")
+PIP = (
+    *("-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary", ":all:"),
+    *("--quiet", "--no-input", "--disable-pip-version-check", "--report", "-"),
+)
 
 
 def write_lock(path: Path, source: PackageSource) -> int:
     """Write the lock file of the versions used here; returns how many packages it names.
 
-    Raises UsageError with what pip says where it finds no such packages.
+    Raises UsageError with what pip says where it finds no such packages, and for a link.
     """
     text = lock(source)
     try:
-        path.write_text(text, encoding="utf-8")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8") as file:
+            file.write(text)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        reason = "is a link; name another file" if path.is_symlink() else error.strerror
+        raise UsageError(f"{path}: {reason}") from error
     return text.count("\n") - 1
 
 
 def lock(source: PackageSource) -> str:
     """Return the text of a lock file, in the format of pip's --require-hashes."""
-    command = [sys.executable, *PIP, *QUIET]
-    if source.wheels:
-        command += ["--no-index", "--find-links", str(source.wheels[0].parent)]
-    environ = dict(os.environ)
-    if source.index:  # it may have a password in it, which has no place among arguments
-        environ["PIP_INDEX_URL"] = source.index
-    done = subprocess.run(
-        [*command, *pins(), *cupy_requirement()], env=environ, capture_output=True, text=True
-    )
+    links = ["--no-index", "--find-links", str(source.wheels[0].parent)] if source.wheels else []
+    cupy, version = cupy_version()
+    packages = [*pins(), *([f"{cupy}[ctk]=={version}"] if cupy else [])]
+    # An index may have a password in it, which has no place among arguments.
+    index = {"PIP_INDEX_URL": source.index} if source.index else {}
+    command = [sys.executable, *PIP, *links, *packages]
+    done = subprocess.run(command, env={**os.environ, **index}, capture_output=True, text=True)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        problem = next((line for line in said if line.startswith("ERROR")), "it said nothing")
-        raise UsageError(f"pip found no packages to lock: {problem.removeprefix('ERROR: ')}")
+        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
+        problem = errors[0].removeprefix("ERROR: ") if errors else f"exit {done.returncode}"
+        raise UsageError(f"pip found no packages to lock: {problem}")
     found = sorted(map(_line, json.loads(done.stdout)["install"]))
     about = f"# gputui bootstrap --lock: {platform.platform()}, Python {platform.python_version()}"
     return "\n".join([about, *found, ""])

@@ -1,8 +1,8 @@
 """Runs on a host, sent there on stdin: makes gputui's own environment there, with its packages.
 
 Reads one JSON line, the order; prints a JSON line for everything that happens, `{"line": …}`,
-`{"send": true}` where it wants the wheels of the order, which then follow on stdin, and at the end
-`{"done": python}` or `{"failed": why, "hint": …}`. Hosts that share a home make the environment
+`{"send": "wheels"}` where it wants the wheels of the order, which then follow on stdin, and at the
+end `{"done": python}` or `{"failed": why, "hint": …}`. Hosts that share a home make the environment
 once: the others wait for a lock, and find it ready. Any Python 3.6 or later.
 """
 
@@ -30,21 +30,22 @@ TOUCH_EVERY_S = 5.0
 LOOK_EVERY_S = 0.2
 LEFT_S = 120.0
 """A lock that nobody touches for so long was left; NFS may show what was a minute ago."""
+UNREACHED = re.compile(
+    "Max retries|Connection|connect|resolve|dns|timed out|error sending|No matching distribution",
+    re.I,
+)
+"""What pip and uv print where they reach no index, or one without the package."""
+SETTINGS = "~/.config/pip/pip.conf", "~/.pip/pip.conf", "/etc/pip.conf", "/etc/xdg/pip/pip.conf"
 
 
 def main() -> None:
     """Carry out the order on stdin."""
     order = json.loads(io.FileIO(0, closefd=False).readline().decode())
     environment = Path(order["environment"]).expanduser()
-    python = environment / "bin" / "python"
     environment.parent.mkdir(parents=True, exist_ok=True)
-    wanted = {
-        "version": order["version"],
-        "packages": list(order["packages"]),
-        "lock": order["lock"],
-    }
+    wanted = {key: order[key] for key in ("version", "packages", "lock")}
     if order["gpus"] and not order["lock"]:
-        wanted["packages"] += cupy(order["cupy"])
+        wanted["packages"] = wanted["packages"] + cupy(order["cupy"])
     with alone(environment):
         there = ready(environment)
         same = all(there.get(key) == wanted[key] for key in ("version", "lock"))
@@ -54,7 +55,7 @@ def main() -> None:
             if same:
                 wanted["packages"] += there["packages"]
             prepare(environment, order, wanted)
-    say(done=str(python))
+    say(done=str(environment / "bin" / "python"))
 
 
 def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]") -> None:
@@ -69,9 +70,11 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
     install = [str(python), "-m", "pip", "install", "--progress-bar", "off"]
     if uv:
         install = [uv, "pip", "install", "--python", str(python)]
+    if not order["builds"]:
+        install += ["--only-binary", ":all:"]
     with tempfile.TemporaryDirectory(prefix="gputui-bootstrap-") as folder:
         if order["wheels"]:
-            say(send=True)
+            say(send="wheels")
             take_wheels(Path(folder), order["wheels"])
             install += ["--no-index", "--find-links", folder]
         packages = sorted(set(wanted["packages"]), key=wanted["packages"].index)
@@ -80,9 +83,26 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
             lock.write_text(order["lock"], encoding="utf-8")
             packages = ["--require-hashes", "-r", str(lock)]
         say(line="installing " + " ".join(packages))
-        if run([*install, *packages], pip_environment(order)):
-            fail("the packages could not be installed: see above")
+        printed = run([*install, *packages], pip_environment(order))
+        if printed is not None:
+            fail("the packages could not be installed: see above", hint_of(printed, order))
     note.write_text(json.dumps(wanted), encoding="utf-8")
+
+
+def hint_of(printed: str, order: "dict[str, Any]") -> str:
+    """Return what to do about packages that could not be installed; "" where that is not known."""
+    if "No space left" in printed or "Disk quota" in printed:
+        return "free some disk space there"
+    if order["wheels"]:
+        return "the folder of --wheels must hold every package, with what each needs"
+    if not UNREACHED.search(printed):
+        return ""
+    named = [path for path in SETTINGS if Path(path).expanduser().exists()]
+    named += [name for name in os.environ if name.startswith(("PIP_", "UV_"))]
+    own = ""
+    if named and not order["host_settings"]:
+        own = "--host-pip-conf uses its own " + named[0] + "; "
+    return own + "--index URL names an index that it reaches, --wheels FOLDER sends packages"
 
 
 @contextlib.contextmanager
@@ -194,6 +214,7 @@ def pip_environment(order: "dict[str, Any]") -> "dict[str, str]":
     if order["index"]:
         environ.update(PIP_INDEX_URL=order["index"], UV_INDEX_URL=order["index"])
     environ.update(PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    environ.setdefault("PIP_RETRIES", "1")
     return environ
 
 
@@ -210,11 +231,11 @@ def make(environment: Path, version: str, uv: "str | None") -> None:
             "install Python " + version + " or uv (https://docs.astral.sh/uv) there",
         )
     say(line="making " + str(environment))
-    if run(command, dict(os.environ)):
-        fail(
-            "the environment could not be made: see above",
-            "on Debian and Ubuntu: apt install python" + version + "-venv",
-        )
+    printed = run(command, dict(os.environ))
+    if printed is not None:
+        lacks_venv = "ensurepip" in printed or "No module named venv" in printed
+        hint = "on Debian and Ubuntu: apt install python" + version + "-venv"
+        fail("the environment could not be made: see above", hint if lacks_venv else "")
 
 
 def interpreter(version: str) -> str:
@@ -248,8 +269,8 @@ def cupy(version: str) -> "list[str]":
     return ["cupy-cuda" + family + "x[ctk]" + ("==" + version if version else "")]
 
 
-def run(command: "list[str]", environ: "dict[str, str]") -> int:
-    """Run a command, reporting every line it prints; returns its exit status."""
+def run(command: "list[str]", environ: "dict[str, str]") -> "str | None":
+    """Run a command and report every line it prints; returns them all where it fails."""
     process = subprocess.Popen(
         command,
         env=environ,
@@ -258,9 +279,13 @@ def run(command: "list[str]", environ: "dict[str, str]") -> int:
         stderr=subprocess.STDOUT,
     )
     assert process.stdout
-    for line in process.stdout:
-        say(line=line.decode("utf-8", "replace").rstrip())
-    return process.wait()
+    printed = []
+    for data in process.stdout:
+        line = data.decode("utf-8", "replace").rstrip()
+        if "Retrying (Retry(" not in line:  # pip's, five of them for each package
+            say(line=line)
+        printed.append(line)
+    return "\n".join(printed) if process.wait() else None
 
 
 def say(**what: Any) -> None:
@@ -275,4 +300,7 @@ def fail(why: str, hint: str = "") -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        fail(str(error.filename or "this host") + ": " + str(error.strerror or error))
