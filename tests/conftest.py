@@ -1,9 +1,13 @@
 """Fixtures that all tests may use, and turns between tests that run at the same time."""
 
+import atexit
 import fcntl
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +22,12 @@ from tests.sshd import (  # noqa: F401
 
 os.environ.pop("PYTHONUNBUFFERED", None)
 """Few users set it, and with it a task's `print` is seen whatever a worker does."""
+
+CLAIMS = tempfile.mkdtemp(prefix="gputui-claims-")
+"""Claims of tests that run at the same time, on the same made-up GPUs, are apart."""
+Path(CLAIMS).chmod(0o1777)
+os.environ["GPUTUI_CLAIMS"] = CLAIMS
+atexit.register(shutil.rmtree, CLAIMS, ignore_errors=True)
 
 LONGEST_FIRST = ("tests/system", "tests/head", "tests/test_cluster", "tests/presets", "tests/agent")
 

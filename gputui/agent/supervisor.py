@@ -25,6 +25,7 @@ from gputui.agent.lease import Lease
 from gputui.agent.other_clusters import OtherClusters
 from gputui.agent.place import AgentPlace, touch_pack
 from gputui.agent.scratch import own, sweep
+from gputui.agent.sharing import Sharing
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import Background, words
@@ -32,6 +33,7 @@ from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
 from gputui.process.log import StderrLog
 from gputui.protocol.agent import (
     AgentEnding,
+    ClaimGpus,
     Configure,
     Credentials,
     FollowLogs,
@@ -43,8 +45,10 @@ from gputui.protocol.agent import (
     Pong,
     Reach,
     Reached,
+    ReleaseGpus,
     RestartWorkers,
     Shutdown,
+    StandInLine,
     StartWorkers,
     StopWorkers,
     Telemetry,
@@ -123,8 +127,12 @@ class Supervisor:
         """Set when the first head has connected."""
         self._ending: AgentEnding | None = None
         self._reported = ""
+        self._sharing = Sharing(environ, configure.cluster, self.send)
         self._watch = DeviceWatch(
-            configure.cluster_id, environ=environ, interval_s=configure.telemetry_interval_s
+            configure.cluster_id,
+            environ=environ,
+            interval_s=configure.telemetry_interval_s,
+            claims=self._sharing.claims,
         )
         self._workers = Workers(environ, scratch, place, self.send, self._watch.cpus_near)
         self._heads = Background(self._work_failed)
@@ -163,6 +171,7 @@ class Supervisor:
         self._lasting.keep(self._workers.run_forkserver, "starting workers")
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
+            ("claims", partial(self._sharing.keep, self._workers.devices)),
             ("its log", self._log.keep_small),
             ("other clusters", self._others.watch),
             ("memory limits", self._workers.keep_limits),
@@ -245,8 +254,11 @@ class Supervisor:
                 return self._listen(host)
             case Credentials():
                 self._workers.trust(message)
+            case StandInLine() | ClaimGpus() | ReleaseGpus():
+                self._sharing.carry_out(message)
             case StartWorkers():
                 self._workers.start(message)
+                self._sharing.follow(self._workers.devices())
             case StopWorkers(names=names, grace_s=grace_s):
                 return self._workers.stop(names, grace_s)
             case RestartWorkers(names=names):

@@ -160,6 +160,11 @@ class Workers:
         """Return the names of all workers."""
         return tuple(self._workers)
 
+    def devices(self) -> frozenset[str]:
+        """Return the UUIDs of the GPUs that workers are pinned to, running or about to."""
+        found = (each.spec.device_uuid for each in self._workers.values())
+        return frozenset(uuid for uuid in found if uuid is not None)
+
     def pids(self) -> dict[str, int]:
         """Return the pids of the workers that have a process."""
         return {name: each.pid for name, each in self._workers.items() if each.pid is not None}

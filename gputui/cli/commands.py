@@ -351,6 +351,34 @@ def doctor(hosts: str | None) -> int:
 
 
 @gputui.command()
+@click.argument("hosts", required=False)
+@click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--watch", is_flag=True, help="Print it again every two seconds.")
+def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
+    """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
+    from gputui.cli.sharing import who
+
+    return who(hosts, by, as_json, watch)
+
+
+@gputui.command()
+@click.argument("hosts", required=False)
+@click.option("-n", "--gpus", type=click.IntRange(1), default=1, help="Number of GPUs.")
+@click.option("--for", "span", metavar="SPAN", help="Release them after this, such as 4h.")
+@click.option("--note", default="", help="What for; shown to others.")
+@click.option("--wait", metavar="SPAN", help="Stand in line for them, at most so long.")
+@click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free.")
+def claim(
+    hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
+) -> int:
+    """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
+    from gputui.cli.sharing import claim
+
+    return claim(hosts, gpus, span, note, wait, memory_free)
+
+
+@gputui.command()
 @click.argument("hosts", required=False, metavar="HOSTS")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(

@@ -208,13 +208,18 @@ def _no_gpu(facts: Facts) -> str:
 
 
 def used_by_others(device: DeviceReading) -> bool:
-    """Return whether others use a device that this cluster does not use already."""
+    """Return whether others claim or use a device that this cluster does not use already."""
     owners = {process.owner for process in device.processes}
+    if device.claim is not None:
+        return not device.claim.ours
     return Owner.OTHER in owners and Owner.OURS not in owners
 
 
 def _occupied(device: DeviceReading) -> str:
-    """Describe who uses a GPU."""
+    """Describe who claims a GPU, or uses it."""
+    if device.claim is not None:
+        note = f": {device.claim.note.text}" if device.claim.note.text else ""
+        return f"GPU {device.label} is claimed by {device.claim.user or 'an unknown user'}{note}"
     users = ", ".join(
         f"{process.command or 'a process'} of {process.user or 'unknown user'} (pid {process.pid})"
         for process in device.processes

@@ -51,7 +51,7 @@ async def diagnose(
         )
         ways = await _try_ways([(host, opened[host.name]) for host in hosts if host.name in opened])
     finally:
-        await asyncio.shield(asyncio.gather(*(_end(each.channel) for each in opened.values())))
+        await asyncio.shield(asyncio.gather(*(end(each.channel) for each in opened.values())))
         await shared.close()
     came_up = {host.name: opened[host.name] for host in hosts if host.name in opened}
     homes = {name: each.places.get("home", "") for name, each in came_up.items()}
@@ -84,18 +84,8 @@ async def _diagnose_one(
 
 async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> tuple[Finding, ...]:
     """Return the findings on a host whose agent runs."""
-    opened.channel.send(
-        Configure(
-            version=VERSION,
-            cluster_id=settings.cluster_id,
-            host=host.name,
-            lease_s=settings.lease_s,
-            telemetry_interval_s=settings.telemetry_interval_s,
-            env=host.env,
-            only_examined=True,
-        )
-    )
-    facts = await _answer(opened.channel, Facts, FACTS_S)
+    opened.channel.send(without_workers(host, settings))
+    facts = await answer(opened.channel, Facts, FACTS_S)
     found = [*findings.reached(host, facts, opened.far_address)]
     found += findings.judged(host, facts, settings)
     if opened.clock_ahead_s is not None:
@@ -104,6 +94,19 @@ async def _examine(host: Host, settings: FleetSettings, opened: OpenedAgent) -> 
     found += findings.folders(host, opened.places)
     found.append(findings.port(host, await _try_port(settings, opened)))
     return tuple(found)
+
+
+def without_workers(host: Host, settings: FleetSettings) -> Configure:
+    """Return the first message to an agent that is to start no worker."""
+    return Configure(
+        version=VERSION,
+        cluster_id=settings.cluster_id,
+        host=host.name,
+        lease_s=settings.lease_s,
+        telemetry_interval_s=settings.telemetry_interval_s,
+        env=host.env,
+        only_examined=True,
+    )
 
 
 async def _try_port(settings: FleetSettings, opened: OpenedAgent) -> Reached:
@@ -116,7 +119,7 @@ async def _try_port(settings: FleetSettings, opened: OpenedAgent) -> Reached:
     async with listener:
         port = listener.sockets[0].getsockname()[1]
         opened.channel.send(Reach(address, port, PORT_S))
-        return await _answer(opened.channel, Reached, PORT_S * 2)
+        return await answer(opened.channel, Reached, PORT_S * 2)
 
 
 async def _try_ways(came_up: list[tuple[Host, OpenedAgent]]) -> list[Finding]:
@@ -143,7 +146,7 @@ async def _open_port(channel: AgentChannel, address: str) -> int:
     """Have a host open a port; 0 where it cannot, or does not answer."""
     channel.send(Listen(address))
     try:
-        return (await _answer(channel, Listening, PORT_S)).port
+        return (await answer(channel, Listening, PORT_S)).port
     except (ProtocolError, TimeoutError, EOFError):
         return 0
 
@@ -170,7 +173,7 @@ async def _from_host(
     closed = []
     with contextlib.suppress(ProtocolError, TimeoutError, EOFError):
         for _ in others:
-            reached = await _answer(opened.channel, Reached, reachability.ANSWER_S)
+            reached = await answer(opened.channel, Reached, reachability.ANSWER_S)
             if reached.error and (name := others.get(reached.host, "")):
                 near, far = addresses[host.name], reached.host
                 words = reachability.closed(host.name, near, name, far, reached.error)
@@ -182,7 +185,7 @@ async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
     writer.close()
 
 
-async def _answer(channel: AgentChannel, kind: type[Answer], bound_s: float) -> Answer:
+async def answer(channel: AgentChannel, kind: type[Answer], bound_s: float) -> Answer:
     """Return the next message of a kind; raises TimeoutError, and EOFError at the end."""
     async with asyncio.timeout(bound_s):
         while (message := await channel.receive()) is not None:
@@ -191,7 +194,7 @@ async def _answer(channel: AgentChannel, kind: type[Answer], bound_s: float) -> 
     raise EOFError("; ".join(("its agent ended", *channel.last_log_lines)))
 
 
-async def _end(channel: AgentChannel) -> None:
+async def end(channel: AgentChannel) -> None:
     """End the agent, and wait until it has."""
     channel.send(Shutdown(0.0))
     try:

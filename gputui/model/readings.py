@@ -14,6 +14,7 @@ from gputui.model.bounds import (
     Line,
     Load,
     Megahertz,
+    Moment,
     Name,
     Number,
     Percent,
@@ -33,6 +34,31 @@ class Owner(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What somebody says who claims a GPU, or waits for one; nobody checks it."""
+
+    text: Line = ""
+    since: Moment | None = None
+    """In seconds since the epoch, as `until`."""
+    until: Moment | None = None
+    """The promised end; nothing ends a claim but its holder."""
+    person: Name = ""
+    """Who it is, on an account that people share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim on a GPU that is held now; its holder is what the kernel says."""
+
+    pid: Pid | None
+    """None, as `user`, where the holder cannot be seen: it is in another namespace of pids."""
+    user: Name | None
+    note: Note = Note()
+    ours: bool = False
+    """Whether the agent that reads it holds it."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceProcess:
     """A process that holds memory on a GPU."""
 
@@ -41,6 +67,8 @@ class DeviceProcess:
     user: Name | None
     command: Line | None
     memory_bytes: Bytes | None
+    since: Moment | None = None
+    """When it started, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +116,9 @@ class DeviceReading:
     """Whether this cluster may use it (the hosts file, CUDA_VISIBLE_DEVICES, Slurm, MIG parent)."""
     stale: bool = False
     """Whether NVML has not answered for some seconds; the readings are then the last good ones."""
+    claim: Claim | None = None
+    waiting: Few[Name] = ()
+    """Users who wait for it, the first first."""
 
     @property
     def is_mig(self) -> bool:

@@ -6,6 +6,7 @@ that is gone, or that this user may not see, is None.
 
 import os
 import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,6 +138,11 @@ def oom_kills() -> int:
         return 0
 
 
+def boot_time() -> float:
+    """Return when this machine was started, in seconds since the epoch."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def cpu_times() -> CpuTimes:
     """Return the ticks of all CPUs since boot."""
     return parse_cpu_times(read_text("/proc/stat"))
@@ -209,3 +215,85 @@ def read_bytes(path: str) -> bytes:
         return b"".join(parts)
     finally:
         os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """The processes that hold a file alone by flock(2), by device and inode."""
+
+    pids: dict[tuple[str, int], int]
+
+    def at(self, status: os.stat_result) -> int | None:
+        """Return who holds the lock of a file."""
+        device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+        return self.pids.get((device, status.st_ino))
+
+    def of_inode(self, inode: int) -> int | None:
+        """Return who holds the lock of a file whose device number is reported otherwise (btrfs)."""
+        found = [pid for (_, number), pid in self.pids.items() if number == inode]
+        return found[0] if len(found) == 1 else None
+
+
+def parse_locks(locks: str) -> Holders:
+    """Return who holds files alone by flock(2); `->` in /proc/locks are those who wait.
+
+    Source: proc_locks(5).
+
+    >>> parse_locks("1: FLOCK  ADVISORY  WRITE 812 fe:00:77 0 EOF\\n1: -> FLOCK ADVISORY").pids
+    {('fe:00', 77): 812}
+    """
+    found = {}
+    for line in locks.splitlines():
+        fields = line.split()
+        if len(fields) > 5 and fields[1] == "FLOCK" and fields[3] == "WRITE":
+            device, _, inode = fields[5].rpartition(":")
+            found[device, int(inode)] = int(fields[4])
+    return Holders(found)
+
+
+def flock_holders() -> Holders:
+    """Return who holds locks by flock(2), as far as this namespace of pids shows it."""
+    try:
+        return parse_locks(read_text("/proc/locks"))
+    except OSError:
+        return Holders({})
+
+
+def owner(pid: int) -> int | None:
+    """Return the user of a process, None where it is gone."""
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return None
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal has stopped a process."""
+    found = process_stat(pid)
+    return found is not None and found.stopped
+
+
+def parse_file_system(mountinfo: str, path: str) -> str:
+    r"""Return the type of the file system that a path is on.
+
+    Source: proc_pid_mountinfo(5).
+
+    >>> parse_file_system("1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / /home rw - nfs4 b rw", "/home/x")
+    'nfs4'
+    """
+    best, kind = -1, ""
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        mount = left.split()[4].replace(r"\040", " ")
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= best:
+            best, kind = len(mount), right.split()[0]
+    return kind
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system that a path is on, "" where /proc does not say."""
+    try:
+        return parse_file_system(read_text("/proc/self/mountinfo"), str(path.resolve()))
+    except OSError:
+        return ""

@@ -31,7 +31,7 @@ from gputui.model.bounds import (
     Version,
 )
 from gputui.model.plan import WorkerSpec
-from gputui.model.readings import DeviceReading, HostReading
+from gputui.model.readings import DeviceReading, HostReading, Note
 from gputui.protocol.shared import Delivery, LogLines
 
 MARKER = b"gputui-agent-stream-1"
@@ -90,7 +90,31 @@ class Reach:
 class Listen:
     """Open a port for a while, for others to try; answered by `Listening`."""
 
-    host: str
+    host: Name
+
+
+@dataclass(frozen=True, slots=True)
+class StandInLine:
+    """Wait for `gpus` of these after everybody who waits already; for none, leave the line."""
+
+    uuids: Devices[Name]
+    gpus: SmallNumber
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGpus:
+    """Claim all of these or none, for as long as the agent lives; answered by `Claimed`."""
+
+    uuids: Devices[Name]
+    note: Note
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseGpus:
+    """End claims of this agent."""
+
+    uuids: Devices[Name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +176,9 @@ ToAgent = (
     | Credentials
     | Reach
     | Listen
+    | StandInLine
+    | ClaimGpus
+    | ReleaseGpus
     | StartWorkers
     | StopWorkers
     | RestartWorkers
@@ -248,9 +275,20 @@ class Reached:
 class Listening:
     """The port that was opened; 0 with the `error` where none could be."""
 
-    host: str
-    port: int
-    error: str = ""
+    host: Name
+    port: Port
+    error: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The answer to `ClaimGpus`: nothing was claimed where one of these is not empty."""
+
+    held: Devices[Name] = ()
+    """UUIDs that somebody else holds."""
+    ahead: Few[Name] = ()
+    """Users who wait and come first."""
+    error: Text = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +358,7 @@ FromAgent = (
     | Telemetry
     | Reached
     | Listening
+    | Claimed
     | ForkserverReady
     | WorkerStarted
     | WorkerReady

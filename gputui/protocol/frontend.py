@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from gputui.model.bounds import (
+    Bytes,
     Document,
     Fleet,
     Line,
@@ -19,6 +20,7 @@ from gputui.model.bounds import (
     Pid,
     Seconds,
     SignedNumber,
+    SmallNumber,
 )
 from gputui.model.series import METRICS, unpack
 from gputui.model.snapshot import Event, HostStatus, Snapshot, WorkerStatus
@@ -314,7 +316,7 @@ class Settled:
     failed_workers: Fleet[WorkerStatus]
     wanted: Fleet[Name] = ()
     """The workers that are to run now, those that are not up yet among them."""
-    worker_size: tuple[int, int] = (0, 0)
+    worker_size: tuple[SmallNumber, Bytes] = (0, 0)
     """Threads of a worker, and its memory limit in bytes; 0 before any host can run one."""
 
 

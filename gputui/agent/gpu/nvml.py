@@ -276,7 +276,7 @@ class Gpu:
 
     def _process(self, pid: int, memory_bytes: int | None) -> DeviceProcess:
         who = self._identify(pid)
-        return DeviceProcess(pid, who.owner, who.user, who.command, memory_bytes)
+        return DeviceProcess(pid, who.owner, who.user, who.command, memory_bytes, who.since)
 
     def _cpus(self) -> frozenset[int]:
         """Return the CPUs near the GPU that this process may use, or all that it may use."""

@@ -27,6 +27,8 @@ class Identity:
     owner: Owner
     user: str | None
     command: str | None
+    since: float | None = None
+    """When it started, in seconds since the epoch."""
 
 
 UNSEEN = Identity(Owner.UNKNOWN, None, None)
@@ -65,6 +67,7 @@ class Processes:
                 Owner.OURS if self._is_ours(pid) else Owner.OTHER,
                 _user(pid),
                 _command(pid) or f"[{one_line(stat.command)}]",
+                procfs.boot_time() + stat.start_ticks / procfs.TICKS_PER_S,
             )
             if len(known) >= KEPT:
                 known.clear()
@@ -95,13 +98,13 @@ def _environment(pid: int) -> frozenset[bytes]:
 
 def _user(pid: int) -> str | None:
     try:
-        return _user_name(Path(f"/proc/{pid}").stat().st_uid)
+        return user_name(Path(f"/proc/{pid}").stat().st_uid)
     except OSError:
         return None
 
 
 @cache
-def _user_name(uid: int) -> str:
+def user_name(uid: int) -> str:
     """Return a user's name; its number where the machine knows no name."""
     try:
         return pwd.getpwuid(uid).pw_name

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gputui.agent.allowed_gpus import ambiguous_order, selected
+from gputui.agent.claims import Claims
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
 from gputui.agent.gpu.sampler import Sampler
 from gputui.errors import DevicesError
+from gputui.model.claims import waiting_for
 from gputui.model.readings import DeviceReading
 
 STALE_AFTER_S = 5.0
@@ -36,6 +38,7 @@ class DeviceWatch:
         environ: Mapping[str, str] | None = None,
         interval_s: float = 1.0,
         stale_after_s: float = STALE_AFTER_S,
+        claims: Claims | None = None,
     ) -> None:
         self.driver_version = ""
         self.cuda_version = ""
@@ -43,6 +46,7 @@ class DeviceWatch:
         self._interval_s = interval_s
         self._stale_after_s = max(stale_after_s, 3 * interval_s)
         self._processes = Processes(cluster_id)
+        self._claims = claims
         self._gpus: tuple[Gpu, ...] = ()
         self._samplers: tuple[Sampler[Readings], ...] = ()
         self._warnings: tuple[str, ...] = ()
@@ -96,8 +100,18 @@ class DeviceWatch:
         usable = selected(self._environ, readings, minors)
         return tuple(
             reading if reading.uuid in usable else replace(reading, usable=False)
-            for reading in readings
+            for reading in (self._claimed(readings, self._claims) if self._claims else readings)
         )
+
+    def _claimed(self, readings: list[DeviceReading], claims: Claims) -> list[DeviceReading]:
+        """Return readings with who claims each GPU, and who waits for it."""
+        seen, tickets = claims.seen(reading.uuid for reading in readings), claims.tickets()
+        return [
+            replace(reading, claim=seen.get(reading.uuid), waiting=waiting)
+            if (waiting := waiting_for(reading.uuid, tickets)) or reading.uuid in seen
+            else reading
+            for reading in readings
+        ]
 
     def cpus_near(self, uuid: str) -> frozenset[int]:
         """Return the CPUs to pin a worker on this device to; all usable ones if unknown."""

@@ -1,0 +1,392 @@
+"""Claims: who means to use a GPU of this host, agreed between people without a daemon or root.
+
+A claim is a lock, `flock(2)`, on the file `UUID.lock` in one folder of the host. It excludes while
+its process holds it and ends with that process. The kernel says who holds a lock (/proc/locks); a
+file `UUID.UID.note` of the holder's own says why and until when, and counts only while that user
+holds the lock. Who waits holds a lock on a `ticket-*` of their own; the oldest comes first.
+
+Any program can join: `exec 9<FOLDER/UUID.lock; flock -n 9`. Reading is enough to lock. Without
+O_CREAT, because the kernel refuses O_CREAT on another user's file in a sticky folder
+(fs.protected_regular).
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from gputui.agent.gpu.processes import user_name
+from gputui.errors import FolderError
+from gputui.model.claims import Ticket
+from gputui.model.plain_text import safe
+from gputui.model.readings import Claim, Note
+from gputui.process import procfs
+
+SETTING = Path("/etc/gputui/claims")
+"""Where an administrator writes the path of the folder."""
+
+FOLDERS = (Path("/run/lock/gputui"), Path("/var/tmp/gputui-claims"))
+"""Never /dev/shm: logind removes a user's files there at logout."""
+
+MODE = 0o1777
+NETWORK_FILE_SYSTEMS = {
+    *("nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs"),
+    *("fuse.sshfs", "fuse.glusterfs"),
+}
+"""Their locks hold between machines, or not at all."""
+
+MAX_NOTE_BYTES = 4096
+MAX_NOTE_CHARACTERS = 200
+TRIES = 5
+RETRY_S = 0.01
+"""Who looks whether a lock is held takes it, shared, for a moment."""
+
+
+def claims_folder(
+    named: str = "", setting: Path = SETTING, folders: Iterable[Path] = FOLDERS
+) -> Path:
+    """Return the host's folder of claims; the first user to need it makes it.
+
+    `named` is GPUTUI_CLAIMS, for a container that sees the host's folder elsewhere.
+
+    All users of a host must agree on one, so a folder that is there and cannot be trusted is an
+    error, not a reason to take the next. Raises FolderError.
+    """
+    if named:
+        return _checked(Path(named))
+    if (path := _administrators(setting)) is not None:
+        return _checked(path)
+    for folder in folders:
+        if folder.exists() or folder.is_symlink():
+            return _checked(folder)
+        if _sticky(folder.parent):
+            return _checked(_made(folder))
+    raise FolderError(f"no folder for claims: name one in {setting}, mode 1777")
+
+
+def _administrators(setting: Path) -> Path | None:
+    try:
+        status = setting.stat()
+        path = Path(setting.read_text().strip())
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolderError(f"{setting} cannot be read: {error}") from error
+    if status.st_uid != 0 or status.st_mode & 0o022:
+        raise FolderError(f"{setting} is not root's alone: chown root, chmod 644")
+    if not path.is_absolute():
+        raise FolderError(f"{setting} holds no absolute path")
+    return path
+
+
+def _sticky(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return folder.stat().st_mode & MODE == MODE
+    return False
+
+
+def _made(folder: Path) -> Path:
+    with contextlib.suppress(OSError):  # whatever is there then is checked
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        draft.chmod(MODE)
+        try:
+            draft.rename(folder)
+        except OSError:
+            draft.rmdir()
+    return folder
+
+
+def _checked(folder: Path) -> Path:
+    """Return a folder that everybody may add to and nobody may take from; raises FolderError."""
+    try:
+        status = folder.lstat()
+    except OSError as error:
+        raise FolderError(f"claims: {folder}: {error.strerror}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise FolderError(f"claims: {folder} is not a folder")
+    if stat.S_IMODE(status.st_mode) != MODE:
+        raise FolderError(f"claims: {folder} has mode {stat.S_IMODE(status.st_mode):o}, not 1777")
+    kind = procfs.file_system(folder)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise FolderError(
+            f"claims: {folder} is on {kind}; write the path of a local folder to {SETTING}"
+        )
+    return folder
+
+
+class Claims:
+    """The claims of one host, seen and made by one process.
+
+    The locks belong to this process: its children never inherit them, or one that outlives it
+    would hold a claim under the pid of the dead.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+        self._ticket: tuple[str, int] | None = None
+
+    @property
+    def held(self) -> frozenset[str]:
+        """UUIDs that this process holds."""
+        return frozenset(self._held)
+
+    def seen(self, uuids: Iterable[str]) -> dict[str, Claim]:
+        """Return the claim on each of these GPUs that is held, by anybody."""
+        holders = procfs.flock_holders()
+        found = {}
+        for uuid in uuids:
+            if holder := self._holder(f"{uuid}.lock", holders):
+                note = self._note(f"{uuid}.{holder[1]}.note", holder[1])
+                found[uuid] = _claim(holder, note)
+        return found
+
+    def tickets(self) -> tuple[Ticket, ...]:
+        """Return who waits, the first first; somebody whose process is stopped does not count."""
+        holders = procfs.flock_holders()
+        names = sorted(path.name for path in self._folder.glob("ticket-*"))
+        return tuple(ticket for name in names if (ticket := self._live_ticket(name, holders)))
+
+    def wait_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
+        """Take a ticket for `gpus` of these; it lasts until `leave_line`.
+
+        Raises OSError where the folder takes no file.
+        """
+        self.leave_line()
+        self._sweep_own_tickets()
+        # The clock that all of a host share and nobody sets.
+        name = f"ticket-{time.clock_gettime_ns(time.CLOCK_BOOTTIME):020d}-{os.getpid()}"
+        descriptor, draft = tempfile.mkstemp(prefix=".ticket-", dir=self._folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            text = json.dumps({"uuids": sorted(uuids), "gpus": gpus, "note": asdict(note)})
+            os.write(descriptor, text.encode())
+            os.fchmod(descriptor, 0o644)
+            Path(draft).rename(self._folder / name)
+        except OSError:
+            os.close(descriptor)
+            Path(draft).unlink(missing_ok=True)
+            raise
+        self._ticket = (name, descriptor)
+
+    def leave_line(self) -> None:
+        """Give up the ticket, if there is one."""
+        if self._ticket is not None:
+            name, descriptor = self._ticket
+            self._ticket = None
+            (self._folder / name).unlink(missing_ok=True)
+            os.close(descriptor)
+
+    def ahead(self, uuids: Collection[str]) -> tuple[Ticket, ...]:
+        """Return who comes first on any of these: all that wait, or those before one's ticket."""
+        own = self._ticket[0] if self._ticket else "ticket-~"
+        wanted = set(uuids)
+        return tuple(
+            each for each in self.tickets() if each.name < own and wanted & set(each.uuids)
+        )
+
+    def claim(self, uuids: Collection[str], note: Note) -> tuple[str, ...]:
+        """Claim all of these or none; return those that somebody else holds.
+
+        The caller has looked at `ahead`. Raises OSError where the folder takes no file.
+        """
+        taken: dict[str, int] = {}
+        try:
+            # All in one order, so that no two of them wait for each other in a circle.
+            for uuid in sorted(set(uuids) - self._held.keys()):
+                descriptor = self._locked(f"{uuid}.lock")
+                if descriptor is None:
+                    free = self._held.keys() | taken.keys()
+                    return tuple(u for u in self.seen(uuids) if u not in free) or (uuid,)
+                taken[uuid] = descriptor
+            for uuid in taken:
+                self._write_note(uuid, note)
+            self._held |= taken
+            taken = {}
+        finally:
+            for descriptor in taken.values():
+                os.close(descriptor)
+        return ()
+
+    def keep(self) -> tuple[str, ...]:
+        """Lock again what was removed under this process; return what somebody else has now.
+
+        A folder's owner may remove files in it, and tmpfiles.d removes what was not read for long.
+        """
+        lost = []
+        for uuid, descriptor in list(self._held.items()):
+            with contextlib.suppress(OSError):
+                os.pread(descriptor, 1, 0)  # refreshes the time of access
+            if self._same(f"{uuid}.lock", descriptor):
+                continue
+            again = self._locked(f"{uuid}.lock")
+            os.close(descriptor)
+            if again is None:
+                del self._held[uuid]
+                lost.append(uuid)
+            else:
+                self._held[uuid] = again
+        return tuple(lost)
+
+    def release(self, uuids: Collection[str] | None = None) -> None:
+        """End claims of this process: these, or all."""
+        for uuid in [u for u in self._held if uuids is None or u in uuids]:
+            with contextlib.suppress(OSError):
+                (self._folder / f"{uuid}.{os.getuid()}.note").unlink()
+            os.close(self._held.pop(uuid))
+
+    def _locked(self, name: str) -> int | None:
+        """Return the locked file of that name, None where somebody else holds it."""
+        for attempt in range(TRIES):
+            descriptor = self._opened(name)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                if procfs.flock_holders().at((self._folder / name).lstat()):
+                    return None
+                time.sleep(RETRY_S * (attempt + 1))
+                continue
+            if self._same(name, descriptor):
+                return descriptor
+            os.close(descriptor)
+        return None
+
+    def _opened(self, name: str) -> int:
+        path = self._folder / name
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDONLY | flags)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return descriptor
+                os.close(descriptor)
+                raise OSError(0, f"{path} is not a file")
+            with contextlib.suppress(FileExistsError):
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o644)
+                os.fchmod(descriptor, 0o644)
+                os.write(descriptor, b"\n")
+                return descriptor
+
+    def _same(self, name: str, descriptor: int) -> bool:
+        """Whether the file that is open is the one that others find under this name."""
+        try:
+            found = (self._folder / name).lstat()
+        except FileNotFoundError:
+            return False
+        return os.path.samestat(found, os.fstat(descriptor))
+
+    def _holder(
+        self, name: str, holders: procfs.Holders, *, probe: bool = True
+    ) -> tuple[int | None, int | None] | None:
+        """Return pid and uid of the holder of a lock, None where nobody holds it.
+
+        Neither is known where the holder is in another namespace of pids, or gone while a child of
+        its own still has the lock.
+        """
+        try:
+            status = (self._folder / name).lstat()
+        except FileNotFoundError:
+            return None
+        pid = holders.at(status)
+        if pid is None:
+            if probe and not self._is_locked(name):
+                return None
+            pid = holders.of_inode(status.st_ino)
+        uid = procfs.owner(pid) if pid else None
+        return (None, None) if uid is None else (pid, uid)
+
+    def _is_locked(self, name: str) -> bool:
+        """Try the lock: a holder in another namespace of pids is not in /proc/locks."""
+        try:
+            descriptor = os.open(
+                self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            )
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def _live_ticket(self, name: str, holders: procfs.Holders) -> Ticket | None:
+        holder = self._holder(name, holders)
+        if holder is None or (holder[0] and procfs.is_stopped(holder[0])):
+            return None
+        said = _object(self._read(name, holder[1]))
+        uuids, gpus = said.get("uuids"), said.get("gpus")
+        if not isinstance(uuids, list) or not isinstance(gpus, int):
+            return None
+        return Ticket(name, _claim(holder, _note(said.get("note"))), tuple(map(str, uuids)), gpus)
+
+    def _note(self, name: str, uid: int | None) -> Note:
+        return _note(_object(self._read(name, uid)))
+
+    def _read(self, name: str, uid: int | None) -> bytes:
+        """Return the beginning of a file of that user's, nothing of anybody else's."""
+        try:
+            descriptor = os.open(
+                self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+            )
+        except OSError:
+            return b""
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+                return b""
+            return file.read(MAX_NOTE_BYTES)
+
+    def _write_note(self, uuid: str, note: Note) -> None:
+        """Write why it is held; somebody who made a file of that name first costs only the note."""
+        with contextlib.suppress(OSError):
+            descriptor, draft = tempfile.mkstemp(prefix=".note-", dir=self._folder)
+            try:
+                os.fchmod(descriptor, 0o644)
+                os.write(descriptor, json.dumps(asdict(note)).encode()[:MAX_NOTE_BYTES])
+                Path(draft).rename(self._folder / f"{uuid}.{os.getuid()}.note")
+            except OSError:
+                Path(draft).unlink(missing_ok=True)
+                raise
+            finally:
+                os.close(descriptor)
+
+    def _sweep_own_tickets(self) -> None:
+        """Remove tickets that this user's killed processes left."""
+        for path in self._folder.glob("ticket-*"):
+            with contextlib.suppress(OSError):
+                if path.lstat().st_uid == os.getuid() and not self._is_locked(path.name):
+                    path.unlink()
+
+
+def _claim(holder: tuple[int | None, int | None], note: Note) -> Claim:
+    pid, uid = holder
+    return Claim(pid, None if uid is None else user_name(uid), note, ours=pid == os.getpid())
+
+
+def _object(data: bytes) -> dict[str, object]:
+    with contextlib.suppress(ValueError, RecursionError):
+        if isinstance(said := json.loads(data), dict):
+            return said
+    return {}
+
+
+def _note(said: object) -> Note:
+    """Return what somebody else wrote, as far as it has the form of a note."""
+    if not isinstance(said, dict):
+        return Note()
+    until, since = said.get("until"), said.get("since")
+    return Note(
+        safe(str(said.get("text", "")))[:MAX_NOTE_CHARACTERS],
+        float(since) if isinstance(since, int | float) else None,
+        float(until) if isinstance(until, int | float) else None,
+        safe(str(said.get("person", "")))[:MAX_NOTE_CHARACTERS],
+    )

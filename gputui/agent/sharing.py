@@ -1,0 +1,78 @@
+"""Claims that an agent holds: on the GPUs of its workers, and those that its head asks for."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from gputui.agent.claims import Claims, claims_folder
+from gputui.errors import FolderError
+from gputui.model.readings import Note
+from gputui.protocol.agent import Claimed, ClaimGpus, ReleaseGpus, StandInLine
+
+FOLLOW_S = 2.0
+"""How often claims follow the workers; a GPU that others leave is claimed so much later."""
+
+
+class Sharing:
+    """Claims for one agent; `claims` is None where this host has no folder for them."""
+
+    def __init__(
+        self, environ: Mapping[str, str], cluster: str, send: Callable[[Claimed], None]
+    ) -> None:
+        self.claims: Claims | None = None
+        self._problem = ""
+        self._note = f"cluster {cluster}" if cluster else ""
+        self._send = send
+        self._asked: set[str] = set()
+        """GPUs that the head claimed, whether workers run there or not."""
+        try:
+            self.claims = Claims(claims_folder(environ.get("GPUTUI_CLAIMS", "")))
+        except FolderError as error:
+            self._problem = str(error)
+
+    def carry_out(self, order: StandInLine | ClaimGpus | ReleaseGpus) -> None:
+        """Claim GPUs, release them or wait in line; report what came of a claim."""
+        claims = self.claims
+        if claims is None:
+            self._send(Claimed(error=self._problem))
+            return
+        try:
+            match order:
+                case StandInLine(uuids=()):
+                    claims.leave_line()
+                case StandInLine(uuids, gpus, note):
+                    claims.wait_in_line(uuids, gpus, note)
+                case ReleaseGpus(uuids):
+                    self._asked.difference_update(uuids)
+                    claims.release(uuids)
+                case ClaimGpus(uuids, note):
+                    self._send(self._claimed(claims, uuids, note))
+        except OSError as error:
+            self._send(Claimed(error=f"claims: {error.strerror or error}"))
+
+    def _claimed(self, claims: Claims, uuids: tuple[str, ...], note: Note) -> Claimed:
+        if ahead := claims.ahead(uuids):
+            return Claimed(ahead=tuple(each.holder.user or "somebody" for each in ahead))
+        held = claims.claim(uuids, note)
+        if not held:
+            self._asked.update(uuids)
+        return Claimed(held)
+
+    def follow(self, devices: Collection[str]) -> None:
+        """Claim the GPUs of the workers as far as nobody else has them, and release the others.
+
+        Raises OSError where the folder takes no file.
+        """
+        claims = self.claims
+        if claims is None:
+            return
+        wanted, lost = self._asked.union(devices), claims.keep()
+        claims.release(claims.held - wanted)
+        for uuid in wanted - claims.held - {*lost}:
+            claims.claim([uuid], Note(self._note, time.time()))
+
+    async def keep(self, devices: Callable[[], Collection[str]]) -> None:
+        """Follow the workers without end."""
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            self.follow(devices())

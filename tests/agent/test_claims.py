@@ -1,0 +1,343 @@
+"""Claims on GPUs, by three users of one host: what excludes, who holds, who comes first."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputui.agent import claims
+from gputui.agent.claims import Claims, claims_folder
+from gputui.errors import FolderError
+from gputui.model.readings import Claim, Note
+from gputui.process import procfs
+from tests.system.conftest import wait_until
+
+ALICE, BOB, CAROL = 61001, 61002, 61003
+GPUS = tuple(f"GPU-{number}" for number in range(4))
+TEXT = Note("training", since=1.0, until=2.0)
+
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="users are played by root alone")
+
+
+@pytest.fixture(autouse=True)
+def protected_regular() -> Iterator[None]:
+    """Have the kernel refuse O_CREAT on others' files in sticky folders, as distributions do."""
+    setting = Path("/proc/sys/fs/protected_regular")
+    before = setting.read_text()
+    setting.write_text("2")
+    yield
+    setting.write_text(before)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for claims that every user may reach: pytest closes its own to others."""
+    with tempfile.TemporaryDirectory(prefix="gputui-claims-") as parent:
+        Path(parent).chmod(0o1777)
+        yield claims_folder("", Path(parent) / "none", [Path(parent) / "gputui"])
+
+
+class User:
+    """A process of another user that does what it is asked over a pipe."""
+
+    def __init__(self, folder: Path, uid: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_obey, args=(folder, uid, theirs, self._pipe))
+        self._process.start()
+        theirs.close()
+        self.pid = self._process.pid or 0
+        self.uid = uid
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def ask(*arguments: Any) -> Any:
+            self._pipe.send((name, arguments))
+            assert self._pipe.poll(20), f"{name} does not return"
+            return self._pipe.recv()
+
+        return ask
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _obey(folder: Path, uid: int, pipe: Connection, other: Connection) -> None:
+    other.close()
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    mine = Claims(folder)
+    while True:
+        name, arguments = pipe.recv()
+        value = getattr(mine, name)
+        pipe.send(value(*arguments) if callable(value) else value)
+
+
+Start = Callable[[int], User]
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    users: list[User] = []
+
+    def begin(uid: int) -> User:
+        users.append(User(folder, uid))
+        return users[-1]
+
+    yield begin
+    for user in users:
+        user.end()
+
+
+def seen(folder: Path) -> dict[str, Claim]:
+    return Claims(folder).seen(GPUS)
+
+
+def flock(folder: Path, uuid: str, uid: int) -> int:
+    """Return what util-linux's flock says of a claim, as any shell of that user would ask."""
+    line = f"exec 9<{folder}/{uuid}.lock && flock -n 9"
+    return subprocess.run(["sh", "-c", line], user=uid, group=uid, extra_groups=[]).returncode
+
+
+def test_a_claim_excludes_others_and_names_its_holder(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    assert alice.claim(GPUS[:2], TEXT) == ()
+    assert bob.claim(GPUS[1:3], TEXT) == (GPUS[1],)
+    expected = {uuid: Claim(alice.pid, str(ALICE), TEXT) for uuid in GPUS[:2]}
+    assert seen(folder) == expected
+    assert bob.claim(GPUS[2:], TEXT) == ()
+
+
+def test_what_a_killed_process_held_is_free(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    alice.claim(GPUS, TEXT)
+    alice.end()
+    assert seen(folder) == {}
+    assert bob.claim(GPUS, TEXT) == ()
+
+
+def test_a_stopped_holder_keeps_its_claim(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    alice.claim(GPUS[:1], TEXT)
+    alice.signal(signal.SIGSTOP)
+    assert bob.claim(GPUS[:1], TEXT) == GPUS[:1]
+
+
+def test_flock_of_util_linux_excludes_and_is_excluded(folder: Path, start: Start) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    assert flock(folder, GPUS[0], BOB) == 1
+    alice.release()
+    line = f"exec 9<{folder}/{GPUS[0]}.lock && flock -n 9 && echo held && exec sleep 60"
+    held = subprocess.Popen(["sh", "-c", line], user=BOB, group=BOB, stdout=subprocess.PIPE)
+    try:
+        assert held.stdout and held.stdout.readline() == b"held\n"
+        assert alice.claim(GPUS[:1], TEXT) == GPUS[:1]
+        # The lock is of the process `flock`, which has ended; the shell's descriptor keeps it.
+        assert seen(folder) == {GPUS[0]: Claim(None, None)}
+    finally:
+        held.kill()
+        held.communicate()
+
+
+def test_lslocks_agrees_on_the_holder(folder: Path, start: Start) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:2], TEXT)
+    columns = ["lslocks", "--json", "-o", "PID,INODE"]
+    table = json.loads(subprocess.run(columns, capture_output=True, check=True).stdout)["locks"]
+    theirs = {(each["pid"], each["inode"]) for each in table}
+    for uuid, claim in seen(folder).items():
+        assert (claim.pid, (folder / f"{uuid}.lock").stat().st_ino) in theirs
+
+
+def test_a_note_counts_only_of_the_user_who_holds_the_lock(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    bob.claim(GPUS[:1], Note("bob was here"))
+    bob.end()
+    forged = folder / f"{GPUS[0]}.{ALICE}.note"
+    forged.write_text(json.dumps({"text": "forged"}))
+    assert alice.claim(GPUS[:1], TEXT) == ()
+    assert seen(folder)[GPUS[0]].note == Note()
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", '{"text": "\\u001b[2J", "until": "soon"}', "[" * 4000, "\0"]
+)
+def test_a_note_may_say_anything(folder: Path, start: Start, text: str) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    note = folder / f"{GPUS[0]}.{ALICE}.note"
+    note.unlink()
+    note.write_text(text)
+    os.chown(note, ALICE, ALICE)
+    assert seen(folder)[GPUS[0]].note in (Note(), Note("␛[2J"))
+
+
+def test_a_link_in_the_place_of_a_lock_is_refused(folder: Path, start: Start) -> None:
+    (folder / f"{GPUS[0]}.lock").symlink_to("/etc/passwd")
+    with pytest.raises(OSError, match="Too many levels"):
+        Claims(folder).claim(GPUS[:1], TEXT)
+
+
+def test_a_fifo_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
+    os.mkfifo(folder / f"{GPUS[0]}.lock", 0o666)
+    with pytest.raises(OSError, match="is not a file"):
+        Claims(folder).claim(GPUS[:1], TEXT)
+
+
+def test_a_lock_file_that_is_removed_is_locked_again(folder: Path, start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    alice.claim(GPUS[:2], TEXT)
+    for uuid in GPUS[:2]:
+        (folder / f"{uuid}.lock").unlink()
+    assert bob.claim(GPUS[:1], TEXT) == ()
+    assert alice.keep() == GPUS[:1]
+    assert bob.claim(GPUS[1:2], TEXT) == GPUS[1:2]
+
+
+def test_a_child_does_not_keep_the_claim_of_its_parent(folder: Path) -> None:
+    mine = Claims(folder)
+    mine.claim(GPUS[:1], TEXT)
+    child = subprocess.Popen(["sleep", "60"], close_fds=False)
+    try:
+        mine.release()
+        assert seen(folder) == {}
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_holder_that_cannot_be_seen_still_excludes(
+    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = start(ALICE)
+    alice.claim(GPUS[:1], TEXT)
+    # As in a container with pids of its own.
+    monkeypatch.setattr(procfs, "flock_holders", lambda: procfs.Holders({}))
+    assert seen(folder) == {GPUS[0]: Claim(None, None)}
+    assert Claims(folder).claim(GPUS[:2], TEXT) == GPUS[:1]
+
+
+def test_who_waits_comes_in_order_and_the_dead_leave_the_line(folder: Path, start: Start) -> None:
+    alice, bob, carol = start(ALICE), start(BOB), start(CAROL)
+    for user in (alice, bob, carol):
+        user.wait_in_line(GPUS, 1, TEXT)
+    assert [each.holder.user for each in Claims(folder).tickets()] == [
+        str(ALICE),
+        str(BOB),
+        str(CAROL),
+    ]
+    assert [each.holder.user for each in carol.ahead(GPUS)] == [str(ALICE), str(BOB)]
+    alice.end()
+    assert [each.holder.user for each in carol.ahead(GPUS)] == [str(BOB)]
+    bob.signal(signal.SIGSTOP)
+    wait_until(lambda: carol.ahead(GPUS) == (), 5)
+    assert carol.claim(GPUS[:1], TEXT) == ()
+    carol.leave_line()
+    bob.signal(signal.SIGCONT)
+    assert [each.holder.user for each in Claims(folder).tickets()] == [str(BOB)]
+
+
+def test_a_ticket_for_other_gpus_is_not_ahead(start: Start) -> None:
+    alice, bob = start(ALICE), start(BOB)
+    alice.wait_in_line(GPUS[:2], 1, TEXT)
+    assert bob.ahead(GPUS[2:]) == ()
+    assert [each.holder.user for each in bob.ahead(GPUS)] == [str(ALICE)]
+
+
+def test_tickets_of_killed_processes_are_removed_by_their_user(folder: Path, start: Start) -> None:
+    for _ in range(3):
+        alice = start(ALICE)
+        alice.wait_in_line(GPUS, 1, TEXT)
+        alice.end()
+    alice = start(ALICE)
+    alice.wait_in_line(GPUS, 1, TEXT)
+    assert len(list(folder.glob("ticket-*"))) == 1
+
+
+def test_random_rounds_hold_nothing_twice_and_nothing_for_the_dead(
+    folder: Path, start: Start
+) -> None:
+    choose = random.Random(7)
+    users = {uid: start(uid) for uid in (ALICE, BOB, CAROL)}
+    held: dict[str, int] = {}
+    for _ in range(1000):
+        uid = choose.choice((ALICE, BOB, CAROL))
+        user = users[uid]
+        match choose.choice(("claim", "claim", "release", "kill")):
+            case "claim":
+                some = choose.sample(GPUS, choose.randint(1, 3))
+                others = {uuid for uuid in some if held.get(uuid, uid) != uid}
+                assert set(user.claim(some, TEXT)) == others
+                held |= dict.fromkeys([] if others else some, uid)
+            case "release":
+                some = choose.sample(GPUS, choose.randint(1, 3))
+                user.release(some)
+                held = {u: holder for u, holder in held.items() if holder != uid or u not in some}
+            case "kill":
+                user.end()
+                users[uid] = start(uid)
+                held = {u: holder for u, holder in held.items() if holder != uid}
+        assert {uuid: claim.user for uuid, claim in seen(folder).items()} == {
+            uuid: str(uid) for uuid, uid in held.items()
+        }
+
+
+def test_the_folder_is_an_administrators_where_one_is_set(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    mine.chmod(0o1777)
+    setting = tmp_path / "claims"
+    setting.write_text(f"{mine}\n")
+    assert claims_folder("", setting) == mine
+    setting.chmod(0o666)
+    with pytest.raises(FolderError, match="is not root's alone"):
+        claims_folder("", setting)
+
+
+def test_a_folder_that_not_everybody_may_use_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    closed = tmp_path / "gputui"
+    closed.mkdir(mode=0o755)
+    with pytest.raises(FolderError, match="mode 755, not 1777"):
+        claims_folder("", tmp_path / "none", [closed])
+    link = tmp_path / "link"
+    link.symlink_to(closed)
+    with pytest.raises(FolderError, match="is not a folder"):
+        claims_folder("", tmp_path / "none", [link])
+
+
+def test_a_folder_on_a_network_file_system_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o1777)
+    monkeypatch.setattr(procfs, "file_system", lambda path: "nfs4")
+    with pytest.raises(FolderError, match=f"on nfs4; write the path .* to {claims.SETTING}"):
+        claims_folder("", tmp_path / "none", [tmp_path])
+
+
+def test_a_clock_that_is_set_back_changes_no_order(
+    folder: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = start(ALICE)
+    alice.wait_in_line(GPUS, 1, TEXT)
+    monkeypatch.setattr(time, "time", lambda: 1.0)
+    mine = Claims(folder)
+    mine.wait_in_line(GPUS, 1, TEXT)
+    assert [each.holder.user for each in mine.ahead(GPUS)] == [str(ALICE)]
+    mine.leave_line()

@@ -1,0 +1,126 @@
+"""Whose GPU it is: `who` and `claim`, as several people on one box run them."""
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fakes
+from tests.system.conftest import Command, wait_until
+
+UUID = "GPU-{0:08x}-0000-0000-0000-000000000000"
+
+
+@pytest.fixture
+def gputui(gputui: Command) -> Command:
+    """The command on a machine with four made-up GPUs."""
+    gputui.env["PYTHONPATH"] = str(Path(fakes.__file__).parent)
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 4})
+    return gputui
+
+
+def holding(gputui: Command, *arguments: str) -> "subprocess.Popen[str]":
+    process = gputui.start("claim", *arguments)
+    assert process.stdout and process.stdout.readline(), process.communicate()
+    return process
+
+
+def gpus(gputui: Command) -> list[dict[str, Any]]:
+    done = gputui("who", "--json")
+    assert done.returncode == 0, done.stderr
+    return [gpu for host in json.loads(done.stdout) for gpu in host["gpus"]]
+
+
+def test_who_shows_a_claim_with_its_note_and_promised_end(gputui: Command) -> None:
+    holding(gputui, "-n", "2", "--for", "1h", "--note", "training")
+    seen = gpus(gputui)
+    assert [each["free"] for each in seen] == [False, False, True, True]
+    claim = seen[0]["claim"]
+    assert claim["text"] == "training" and 3500 < claim["until"] - time.time() <= 3600
+    table = gputui("who").stdout
+    assert table.splitlines()[0].split() == [
+        *("host", "gpu", "model", "util", "memory", "user", "since", "claim")
+    ]
+    assert "training · for 59m more" in table and "free" in table
+
+
+def test_a_claim_ends_with_ctrl_c_and_leaves_nothing(gputui: Command) -> None:
+    process = holding(gputui)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 130
+    assert all(gpu["free"] for gpu in gpus(gputui))
+
+
+def test_a_claim_of_a_killed_command_ends_with_the_lease(gputui: Command) -> None:
+    process = holding(gputui)
+    process.kill()
+    wait_until(lambda: all(gpu["free"] for gpu in gpus(gputui)), 30)
+
+
+def test_gpus_that_others_have_are_not_claimed(gputui: Command) -> None:
+    holding(gputui, "-n", "3")
+    done = gputui("claim", "-n", "2")
+    assert done.returncode == 3
+    assert "2 GPUs are asked for, and 1 are free" in done.stderr
+    assert gputui("claim", "-n", "9").stderr == (
+        "gputui: 9 GPUs are asked for, and these hosts have 4\n"
+    )
+
+
+def test_who_waits_gets_what_is_freed_within_two_seconds(gputui: Command) -> None:
+    first = holding(gputui, "-n", "3")
+    second = gputui.start("claim", "-n", "4", "--wait", "60s", "--for", "1s")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    assert second.poll() is None
+    first.send_signal(signal.SIGINT)
+    first.wait(20)
+    freed = time.monotonic()
+    assert second.stdout and UUID.format(0) in second.stdout.readline()
+    assert time.monotonic() - freed < 2
+    assert second.wait(20) == 0
+
+
+def test_one_who_does_not_wait_comes_after_those_who_do(gputui: Command) -> None:
+    holding(gputui, "-n", "3")
+    gputui.start("claim", "-n", "2", "--wait", "60s")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    done = gputui("claim", "-n", "1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "waited first; add --wait 2h to stand in line" in done.stderr
+
+
+def test_a_waiter_that_is_killed_holds_nobody_up(gputui: Command) -> None:
+    first = holding(gputui, "-n", "3")
+    waiter = gputui.start("claim", "-n", "4", "--wait", "60s")
+    wait_until(lambda: all(gpu["waiting"] for gpu in gpus(gputui)))
+    waiter.kill()
+    wait_until(lambda: not any(gpu["waiting"] for gpu in gpus(gputui)), 30)
+    assert gputui("claim", "-n", "1", "--for", "0s").returncode == 0
+    first.kill()
+
+
+def test_a_process_that_holds_memory_claims_its_gpu(gputui: Command) -> None:
+    sleeper = subprocess.Popen(["sleep", "120"])
+    try:
+        used = {"processes": [{"pid": sleeper.pid, "memory_mib": 60_000}]}
+        gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": [used, {}]})
+        seen = gpus(gputui)
+        assert [each["free"] for each in seen] == [False, True]
+        assert seen[0]["processes"][0]["command"] == "sleep 120"
+        assert abs(seen[0]["processes"][0]["since"] - time.time()) < 60
+        by_user = gputui("who", "--by", "user").stdout.splitlines()
+        assert by_user[1].split()[:2] == [seen[0]["processes"][0]["user"], "1"]
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+@pytest.mark.parametrize("span", ["soon", "1x", "h"])
+def test_a_span_that_is_none_is_refused_with_how_to_write_it(gputui: Command, span: str) -> None:
+    done = gputui("claim", "--for", span)
+    assert done.returncode == 2
+    assert "is not a span of time: write 90s, 30m, 2h or 1d" in done.stderr
