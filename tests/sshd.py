@@ -109,7 +109,13 @@ class SshHosts:
             f"  UserKnownHostsFile {self.known_hosts}\n"
         )
 
-    def start_sshd(self, host: SshHost, *before: str, settings: str = "") -> None:
+    def start_sshd(
+        self,
+        host: SshHost,
+        *before: str,
+        settings: str = "",
+        forwarding: str = "AllowTcpForwarding yes\n",
+    ) -> None:
         """Start an sshd for a host, with a command such as `ip netns exec` before it.
 
         Its sessions have a home of their own, so that no test depends on this user's.
@@ -123,7 +129,7 @@ class SshHosts:
             f"ListenAddress {host.address}\nPort {host.port}\nHostKey {self.host_key}\n"
             f"AuthorizedKeysFile {self.client_key}.pub\nPidFile none\nUsePAM no\n"
             "StrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
-            "PermitRootLogin yes\nUseDNS no\nAllowTcpForwarding yes\n"
+            f"PermitRootLogin yes\nUseDNS no\n{forwarding}"
             f"SetEnv HOME={home} XDG_CACHE_HOME={home}/cache XDG_RUNTIME_DIR={home}\n{settings}"
         )
         log = (home / "sshd.log").open("wb")

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterable
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
@@ -18,6 +18,9 @@ from gputui.client.start import check_enough, failures, started, stop_by_signal
 from gputui.errors import ExitCode, GputuiError, OtherVersionError, UsageError
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
 from gputui.protocol.starter import ConfigureHead
+
+if TYPE_CHECKING:
+    from gputui.client.remote_head import RemoteHead
 
 OTHER_VERSION = (
     "gputui down stops a cluster of another version, too; to see it, use the gputui that started it"
@@ -145,7 +148,7 @@ def down(name: str | None, everything: bool) -> int:
         raise UsageError(f"--all stops every cluster: leave out --all to stop {name} alone")
     remote = remote_head(name)
     if remote is not None:
-        stopped = asyncio.run(_stop_over(remote))
+        stopped = asyncio.run(_stop_there(remote))
         print(f"{remote.login}:{stopped}: stopped")
         return 0
     found = {cluster.name: cluster for cluster in running_clusters()}
@@ -186,6 +189,16 @@ async def stop_cluster(cluster: ConnectionFile) -> None:
         await _stop_over(cluster.socket)
     except OtherVersionError:
         await stop_by_signal(cluster)
+
+
+async def _stop_there(remote: "RemoteHead") -> str:
+    """Stop a cluster on another machine, of any version; returns its name."""
+    try:
+        return await _stop_over(remote)
+    except OtherVersionError:
+        return await remote.stop()
+    finally:
+        await asyncio.shield(remote.close())
 
 
 async def _stop_over(head: str | Elsewhere) -> str:

@@ -138,8 +138,9 @@ async def _start(hosts: HostsInput, flags: Starting, fallback: bool) -> Path:
     configuration = await asyncio.to_thread(
         head_configuration,
         hosts,
-        replace(flags, idle_timeout_s=SCREEN_IDLE_S),
+        flags,
         stays=True,
+        idle_timeout_s=SCREEN_IDLE_S,
         fallback=fallback,
         interactive=True,
     )

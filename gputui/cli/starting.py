@@ -19,9 +19,11 @@ def head_configuration(
     stays: bool,
     fallback: bool,
     interactive: bool = False,
+    idle_timeout_s: float | None = None,
 ) -> ConfigureHead:
-    """Return a head's configuration: the flags override the user's settings."""
+    """Return a head's configuration: the flags override the user's settings, these defaults."""
     settings = load_settings()
+    idle = (flags.idle_timeout_s, settings.idle_timeout_s, idle_timeout_s)
     return ConfigureHead(
         version=VERSION,
         name=flags.name or hosts.name,
@@ -31,7 +33,7 @@ def head_configuration(
         workers=flags.workers,
         stays=stays,
         interactive=interactive,
-        idle_timeout_s=flags.idle_timeout_s or settings.idle_timeout_s,
+        idle_timeout_s=next((each for each in idle if each is not None), None),
         lease_s=settings.lease_s,
         stage_timeout_s=settings.stage_timeout_s,
         busy=flags.busy or settings.busy,

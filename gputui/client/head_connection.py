@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import os
 import pwd
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -52,6 +53,8 @@ class ReachedHead:
     """The machine."""
     forward: Callable[[str], str]
     """Returns the address here that leads to one there."""
+    why_lost: Callable[[], str]
+    """Returns why a connection ended without a word of the head's."""
     hint: str = ""
     """What to do where the head turns this frontend away."""
 
@@ -86,7 +89,8 @@ class HeadConnection:
         self._unasked: deque[ToFrontend] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
-        self._why_gone = GONE
+        self._why_gone = ""
+        self._why_lost: Callable[[], str] = lambda: GONE
         self._tasks = Background(self._reading_failed)
         self._tasks.start(self._read(), name="reading what the head sends")
 
@@ -132,6 +136,8 @@ class HeadConnection:
             if reason := hello.why_refused(answer):
                 raise OtherVersionError(reason)
             attached = decode(answer, Attached)
+            if frontend in ("run", "python"):
+                _check_python(attached)
             if compressed:
                 channel.decompress()
             return cls(channel, attached)
@@ -155,6 +161,7 @@ class HeadConnection:
         except HeadError as error:
             await head.close()
             raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
+        connection._why_lost = reached.why_lost
         connection.where, connection._elsewhere, connection._forward = (
             reached.where,
             head,
@@ -166,6 +173,11 @@ class HeadConnection:
             connection.attached, address=connection.address, dashboard=connection.dashboard
         )
         return connection
+
+    @property
+    def why_gone(self) -> str:
+        """Why the head is gone, once `messages` has ended."""
+        return self._why_gone
 
     async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
@@ -217,7 +229,8 @@ class HeadConnection:
         except ProtocolError as error:
             reason = str(error)
         finally:
-            self._end(HeadError(reason or self._why_gone))
+            self._why_gone = reason or self._why_gone or self._why_lost()
+            self._end(HeadError(self._why_gone))
 
     def _reading_failed(self, name: str, error: Exception) -> None:
         """Fail everything that waits; `_read` ended with it."""
@@ -270,6 +283,16 @@ def _attach(frontend: str, *, snapshots: bool, compressed: bool) -> Attach:
         user = pwd.getpwuid(os.getuid()).pw_name
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
     return Attach(frontend, snapshots, os.getpid(), user, terminal, client, compressed)
+
+
+def _check_python(attached: Attached) -> None:
+    """Raise HeadError where the cluster could not read what this Python pickles."""
+    here, there = f"{sys.version_info.major}.{sys.version_info.minor}", attached.python_version
+    if there and there != here:
+        raise HeadError(
+            f"{attached.name} runs on Python {there}, and this is {here}: functions do not travel "
+            f"between minor versions\n  use the cluster's own: {attached.python} -m gputui"
+        )
 
 
 def security(connection: HeadConnection) -> "Security":

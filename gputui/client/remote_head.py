@@ -7,6 +7,7 @@ made again when the head is next looked for; the head there sees a frontend that
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -15,12 +16,13 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from gputui import __version__
-from gputui.client.head_connection import ReachedHead
+from gputui.client.head_connection import GONE, ReachedHead
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.opening import interpreters_for
@@ -143,7 +145,7 @@ class RemoteHead:
         The answer has status, said and warned; `missing` where that machine has no gputui.
         """
         order = {"do": "up", "arguments": [*arguments], "hosts": hosts_text}
-        return await asyncio.wrap_future(self._in_thread(self._ordered(order)))
+        return await asyncio.wrap_future(self._in_thread(self._started(order)))
 
     async def close(self) -> None:
         """Close the connection; `reach` makes another one."""
@@ -166,7 +168,31 @@ class RemoteHead:
             # It was reached before: worth another try, also where it is started again.
             raise HeadError(str(error)) from error
         self._met = True
-        return ReachedHead(socket, self._host.name, self._forward, self._hint(cluster))
+        lost = partial(self._why_lost, cluster.name)
+        return ReachedHead(socket, self._host.name, self._forward, lost, self._hint(cluster))
+
+    def _why_lost(self, name: str) -> str:
+        """Return why a connection to the head ended: the head did, or SSH's connection."""
+        if self._connection is not None and not self._connection.is_lost:
+            return GONE
+        return (
+            f"the SSH connection to {self._host.name} was cut; the cluster {name} goes on there: "
+            f"gputui attach {self.login}:{name}"
+        )
+
+    async def stop(self) -> str:
+        """Stop a cluster by a signal to its head, whichever version that is; returns its name."""
+        return await asyncio.wrap_future(self._in_thread(self._stop()))
+
+    async def _stop(self) -> str:
+        cluster = self._chosen(await self._found())
+        order = {"do": "stop", "pid": cluster.pid, "id": cluster.cluster_id, "name": cluster.name}
+        if not (await self._ordered(order))["stopped"]:
+            raise HeadError(
+                f"{cluster.name}: its head on {self._host.name}, process {cluster.pid} of gputui "
+                f"{cluster.version}, did not stop; use that version, or end the process there"
+            )
+        return cluster.name
 
     async def _clusters(self) -> tuple[ConnectionFile, ...]:
         try:
@@ -182,6 +208,30 @@ class RemoteHead:
     async def _found(self) -> list[ConnectionFile]:
         answer = await self._ordered({"do": "find"})
         return [each for row in answer["clusters"] if (each := parse(row)) is not None]
+
+    async def _started(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Start a cluster there that can be used from here; raises HeadError."""
+        there = await self._ordered({"do": "listen"})
+        refused = []
+        try:
+            await self._forwarded_socket(there["socket"])
+        except OSError:
+            refused.append("AllowStreamLocalForwarding yes")
+        connection = await self._connected()
+        port = await connection.forward_port("127.0.0.1", there["port"])
+        async with asyncio.timeout(FORWARD_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(OSError):
+                if not await reader.read(1):
+                    refused.append("AllowTcpForwarding yes, PermitOpen any")
+            writer.close()
+        if refused:
+            raise HeadError(
+                f"{self._host.name} forbids forwarding, by which a cluster there is used: nothing "
+                f"was started\n  its sshd_config needs {', '.join(refused)}, and no "
+                "DisableForwarding; your key there, no restrict"
+            )
+        return await self._ordered(order)
 
     async def _connected(self) -> "SshConnection":
         if self._connection is not None and not self._connection.is_lost:

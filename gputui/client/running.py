@@ -25,7 +25,7 @@ from distributed.deploy.cluster import Cluster
 from distributed.utils import Log, Logs
 
 from gputui.client.adaptive import Adaptive, fitting
-from gputui.client.head_connection import GONE, Elsewhere, HeadConnection, security
+from gputui.client.head_connection import Elsewhere, HeadConnection, security
 from gputui.client.keywords import amount, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import cupy_arrays
@@ -455,7 +455,7 @@ async def _watch_head(
     cluster: "weakref.ref[RunningCluster]", connection: HeadConnection, listens: asyncio.Event
 ) -> None:
     """Follow where the scheduler is, who scales the cluster, and why it ended."""
-    because = GONE
+    because = ""
     async for message in connection.messages():
         match message:
             case SchedulerReady():
@@ -467,7 +467,7 @@ async def _watch_head(
             case ClusterStopped(reason):
                 because = reason
     if (held := cluster()) is not None:
-        held._ended_because = because
+        held._ended_because = because or connection.why_gone
     listens.set()
 
 

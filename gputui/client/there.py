@@ -4,27 +4,42 @@ Sent on stdin, as the loader of agents is: nothing of gputui need be importable 
 and any Python 3.6 or later will do. Prints one line: the greeting, and an answer as JSON.
 """
 
+import contextlib
 import fcntl
 import io
 import json
 import os
+import select
 import shutil
+import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional  # noqa: UP035 - as Python 3.6 has them
 
 GREETING = "gputui-there-1"
+LISTEN_S = 10.0
+STOP_S = 15.0
+"""How long a head may take to stop its cluster."""
 
 
 def main() -> int:
     """Carry out the order on stdin."""
     order = json.loads(io.FileIO(0, closefd=False).readline().decode())
-    answer = (
-        {"clusters": find()} if order["do"] == "find" else up(order["arguments"], order["hosts"])
-    )
+    answer = {}  # type: Dict[str, Any]
+    if order["do"] == "find":
+        answer = {"clusters": find()}
+    elif order["do"] == "stop":
+        answer = {"stopped": stop(order["pid"], order["id"])}
+    elif order["do"] == "listen":
+        answer = listen()
+    else:
+        answer = up(order["arguments"], order["hosts"])
     line = " ".join([GREETING, json.dumps(answer)]) + "\n"
     os.write(1, line.encode())
     return 0
@@ -44,6 +59,43 @@ def find() -> List[Any]:  # noqa: UP006
             except (OSError, ValueError):
                 continue
     return [each for each in found if each.get("socket")]
+
+
+def stop(pid: int, cluster_id: str) -> bool:
+    """Have a head of any version stop its cluster; returns whether it has."""
+    mark = "GPUTUI_CLUSTER=" + cluster_id
+    with contextlib.suppress(OSError):
+        if mark.encode() in Path("/proc/%d/environ" % pid).read_bytes().split(b"\0"):  # noqa: UP031
+            os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + STOP_S
+    while any(each.get("cluster_id") == cluster_id for each in find()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def listen() -> Dict[str, Any]:  # noqa: UP006
+    """Open a socket and a port of loopback for a while, for the client to try whether they are
+    forwarded; each greets whoever connects.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="gputui-"))
+    ends = [socket.socket(socket.AF_UNIX), socket.socket()]
+    ends[0].bind(str(folder / "try"))
+    ends[1].bind(("127.0.0.1", 0))
+    for end in ends:
+        end.listen(4)
+    if os.fork():
+        return {"socket": str(folder / "try"), "port": ends[1].getsockname()[1]}
+    try:
+        until = time.monotonic() + LISTEN_S
+        while time.monotonic() < until:
+            for end in select.select(ends, [], [], 0.2)[0]:
+                with contextlib.suppress(OSError), end.accept()[0] as connection:
+                    connection.sendall(b"g")
+    finally:
+        shutil.rmtree(str(folder))
+        os._exit(0)
 
 
 def is_locked(descriptor: int) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -351,6 +352,8 @@ class Head:
             started_at=self.started_at,
             dask_config_json=self.config.dask_config_json,
             dashboard=self.scheduler_runner.dashboard,
+            python=sys.executable,
+            python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
         )
 
     def _someone_there(self) -> bool:

@@ -225,6 +225,10 @@ class Attached:
     dask_config_json: Document = "{}"
     dashboard: Name = ""
     """The URL of Dask's dashboard, where one is served."""
+    python: Line = ""
+    """The head's interpreter."""
+    python_version: Name = ""
+    """`3.11`: what clients pickle is read by this minor version only."""
 
 
 @dataclass(frozen=True, slots=True)

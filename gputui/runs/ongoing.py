@@ -190,7 +190,7 @@ class OngoingRun:
                     raise RunError("the scheduler was lost, and with it what it had computed")
                 started = True
             self._take(message)
-        raise HeadError("the cluster's head is gone")
+        raise HeadError(self.connection.why_gone)
 
     async def _count_workers(self) -> None:
         """Return never: raise when no worker is left, and none will come."""

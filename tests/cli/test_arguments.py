@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import dask
 import pytest
 
-from gputui.cli.arguments import read_hosts
+from gputui.cli.arguments import Starting, read_hosts
+from gputui.cli.starting import head_configuration
 from gputui.client import read_hosts as read_source
 from gputui.errors import UsageError
 
@@ -75,3 +77,16 @@ def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> Non
         read_hosts("no-such-file.txt")
     with pytest.raises(UsageError, match="is a directory"):
         read_hosts(str(tmp_path))
+
+
+def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
+    hosts = read_hosts(None)
+
+    def idle_s(flags: Starting) -> float | None:
+        made = head_configuration(hosts, flags, stays=True, fallback=True, idle_timeout_s=3600.0)
+        return made.idle_timeout_s
+
+    assert idle_s(Starting()) == 3600.0
+    with dask.config.set({"gputui.idle-timeout": 60}):
+        assert idle_s(Starting()) == 60.0
+        assert idle_s(Starting(idle_timeout_s=5.0)) == 5.0

@@ -1,14 +1,18 @@
 """Names of clusters on other machines, told from those of this one."""
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
 from gputui.cli.elsewhere import remote_head
+from gputui.client.head_connection import HeadConnection
 from gputui.client.remote_head import RemoteName
-from gputui.errors import UsageError
+from gputui.errors import HeadError, UsageError
+from gputui.protocol.codec import encode
 from gputui.protocol.connection_file import ConnectionFile, NameLock
+from gputui.protocol.frontend import Attached
 
 
 @pytest.mark.parametrize("name", ["me@login", "me@login:lab", "login:", "login:lab", "me@[::1]:x"])
@@ -40,3 +44,26 @@ def test_this_machine_without_a_user_is_no_other_one(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.raises(UsageError, match="name one machine to log in to"):
         remote_head("localhost:lab")
+
+
+@pytest.mark.parametrize("frontend", ["run", "python"])
+async def test_a_cluster_of_another_python_is_refused_with_the_command_that_works(
+    tmp_path: Path, frontend: str
+) -> None:
+    attached = Attached(
+        *("lab", "id", 7, "tls://10.0.0.1:8786", "", "", "", 1.5),
+        python="/opt/py/bin/python",
+        python_version="3.9",
+    )
+
+    async def head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(encode(attached))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(head, tmp_path / "head.sock"):
+        with pytest.raises(HeadError, match=r"lab runs on Python 3\.9, and this is") as refused:
+            await HeadConnection.open(tmp_path / "head.sock", frontend=frontend)
+        assert "/opt/py/bin/python -m gputui" in str(refused.value)
+        screen = await HeadConnection.open(tmp_path / "head.sock", frontend="screen")
+        await screen.close()

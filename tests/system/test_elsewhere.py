@@ -19,7 +19,8 @@ from gputui.client.remote_head import RemoteHead, RemoteName
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
 from tests.processes import processes_of
-from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts, _free_port, wait_for_ssh
+from tests.system import hang
 from tests.system.conftest import BOUND_S, GONE_S, Command, a_command, found, wait_until
 from tests.system.lab import HERE, in_a_terminal, shown
 from tests.system.parts import parts_of
@@ -129,6 +130,51 @@ def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
         found(lambda: sessions(openssh_hosts) - before)
         assert process.poll() is None
     assert parts_of(str(there.connection_file["cluster_id"]))["worker"]
+
+
+@pytest.mark.slow
+def test_a_run_whose_ssh_connection_is_cut_says_that_the_cluster_goes_on(
+    there: There, openssh_hosts: SshHosts
+) -> None:
+    preset = ("--run", f"{hang.__file__}:PRESET", "-p", "task=wait")
+    folder = there.gputui.folder
+    process = there.gputui.start("--attach", there.name, *preset, "-p", f"folder={folder}")
+    found(lambda: (folder / "hangs").exists())
+    for pid in sessions(openssh_hosts):
+        os.kill(pid, signal.SIGKILL)
+    _, said = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 3
+    words = f"the SSH connection to {there.login} was cut; the cluster lab goes on there"
+    assert f"{words}: gputui attach {there.name}" in said
+    assert "Traceback" not in said
+    assert there.connection_file["pid"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [
+        ("AllowTcpForwarding no", "AllowTcpForwarding"),
+        ("PermitOpen none", "PermitOpen"),
+        ("AllowStreamLocalForwarding no", "AllowStreamLocalForwarding"),
+        ("DisableForwarding yes", "DisableForwarding"),
+    ],
+)
+def test_a_login_that_forbids_forwarding_is_refused_before_anything_starts_there(
+    gputui: Command, ssh_folder: SshHosts, setting: str, option: str
+) -> None:
+    host = SshHost("login", "127.0.0.9", _free_port("127.0.0.9"), getpass.getuser())
+    ssh_folder.describe(host)
+    ssh_folder.start_sshd(host, settings=f"{setting}\n", forwarding="")
+    gputui.env |= ssh_folder.environment
+    try:
+        wait_for_ssh(ssh_folder, host)
+        done = gputui("up", HERE, "--name", "lab", "--on", "login")
+        assert (done.returncode, done.stdout) == (3, "")
+        assert "forbids forwarding" in done.stderr and option in done.stderr
+        assert not [*(ssh_folder.folder / "login").rglob("*.json")]
+    finally:
+        ssh_folder.stop()
 
 
 @pytest.mark.slow

@@ -50,6 +50,18 @@ def test_a_cluster_of_an_earlier_release_is_listed_and_stopped(
 
 
 @pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_a_cluster_of_an_earlier_release_on_another_machine_is_stopped(
+    gputui: Command, release: Path, openssh_hosts: SshHosts
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    host = openssh_hosts.hosts[2]
+    with head_of(release, openssh_hosts.folder / host.name) as head:
+        done = gputui("down", f"{host.name}:lab")
+        assert (done.returncode, done.stdout) == (0, f"{host.name}:lab: stopped\n"), done.stderr
+        assert head.wait(BOUND_S) == 0
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
 def test_a_cluster_of_an_earlier_release_says_why_it_cannot_be_used(
     gputui: Command, release: Path
 ) -> None:
