@@ -519,6 +519,20 @@ def test_a_share_of_memory_is_one_of_this_machines_as_dask_takes_it() -> None:
     assert taken == [f"memory={int(MEMORY_LIMIT * 0.5)}", "gpus=1"]
 
 
+@pytest.mark.parametrize("limit", [None, 0])
+def test_without_a_memory_limit_a_worker_keeps_to_none(limit: Any) -> None:
+    def limits(dask_worker: Any) -> tuple[Any, ...]:
+        manager = dask_worker.memory_manager
+        return manager.memory_limit, type(dask_worker.data).__name__
+
+    with GPUCluster("localhost gpus=none", n_workers=1, memory_limit=limit) as cluster:
+        client = cluster.get_client()
+        assert [*client.run(limits).values()] == [(None, "dict")]
+        assert cluster.requested == cluster.observed
+        client.close()
+    assert translate({"device_memory_limit": None}).dask == {"gputui.device-memory-limit": 1.0}
+
+
 def test_options_of_workers_and_cudf_become_what_these_read() -> None:
     meant = translate(
         {"memory_target_fraction": False, "lifetime": "1 hour", "pre_import": "json,csv"}

@@ -145,9 +145,10 @@ def next_look_s(left_bytes: float) -> float:
 
 def _keep_limit(worker: WorkerProcess, share: float) -> float:
     """End a worker that has come up to its limit; returns the bytes that are left to it."""
-    if worker.pid is None or worker.over_limit_bytes is not None:
+    spec = worker.spec
+    if worker.pid is None or worker.over_limit_bytes is not None or not spec.memory_limit_bytes:
         return math.inf
-    stat, spec = procfs.process_stat(worker.pid), worker.spec
+    stat = procfs.process_stat(worker.pid)
     if stat is None:
         return math.inf
     left = spec.memory_limit_bytes * share - stat.rss_bytes

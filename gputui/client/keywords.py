@@ -83,6 +83,10 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
 """Values of keywords that ask for nothing else than what is."""
 
 
+UNLIMITED = ("memory_limit", "device_memory_limit")
+"""Keywords of which None asks for something: for no limit."""
+
+
 @dataclass(slots=True)
 class Translated:
     """Keywords as gputui's own arguments."""
@@ -127,7 +131,7 @@ fastest way between workers by themselves
     known = {field: key for key, (field, _) in KEYS.items() if field in _OF_HEADS}
     for name, value in given.items():
         if name in _TAKEN:
-            if value is not None:
+            if value is not None or name in UNLIMITED:
                 _TAKEN[name](translated, value)
         elif name in known:
             try:
@@ -150,7 +154,7 @@ def whole_number(name: str, value: Any) -> int | None:
 
     >>> whole_number("n_workers", -1)
     Traceback (most recent call last):
-    gputui.errors.UsageError: n_workers=-1: write a whole number from 0 to 2147483648
+    gputui.errors.UsageError: n_workers=-1: write a whole number from 0 to 1000000
     """
     if value is None:
         return None
@@ -183,8 +187,8 @@ def amount(name: str, value: Any, parse: Callable[[Any], float]) -> float | None
     return number
 
 
-MOST_WORKERS = 2**31
-"""Anybody may ask for."""
+MOST_WORKERS = 1_000_000
+"""Of one cluster: `model.bounds.WorkerNumber`."""
 
 
 _OF_HEADS = frozenset(each.name for each in fields(ConfigureHead))
@@ -208,13 +212,16 @@ def _memory(into: Translated, value: Any) -> None:
         from distributed.system import MEMORY_LIMIT
 
         value = int(value * MEMORY_LIMIT)
+    if value is None or value == 0:  # as Dask means them
+        value = "none"
     if value != "auto":
         into.defaults.append(f"memory={value}".replace(" ", ""))
 
 
-def _setting(name: str) -> Callable[[Translated, Any], None]:
+def _setting(name: str, unlimited: Any = None) -> Callable[[Translated, Any], None]:
     def take(into: Translated, value: Any) -> None:
-        if value not in ("auto", "default"):
+        value = unlimited if value is None else value
+        if value not in (None, "auto", "default"):
             parse_settings({name: value})
             into.dask[f"gputui.{name}"] = value
 
@@ -262,7 +269,7 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "threads_per_worker": _option("nthreads"),
     "nthreads": _option("nthreads"),
     "memory_limit": _memory,
-    "device_memory_limit": _setting("device-memory-limit"),
+    "device_memory_limit": _setting("device-memory-limit", unlimited=1.0),
     "rmm_pool_size": _setting("rmm-pool-size"),
     "rmm_async": _setting("rmm-async"),
     "enable_cudf_spill": _cudf_spill,

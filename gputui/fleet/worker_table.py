@@ -304,7 +304,7 @@ def _status(
         reason=reason,
         cpu_percent=reading.cpu_percent,
         rss_bytes=reading.rss_bytes,
-        memory_limit_bytes=spec.memory_limit_bytes,
+        memory_limit_bytes=spec.memory_limit_bytes or None,
         open_files=reading.open_files,
         executing=counts.executing if counts else None,
         ready=counts.ready if counts else None,

@@ -35,7 +35,7 @@ class Host:
     """CPU workers, where it has no GPUs to use."""
     nthreads: int | None = None
     memory_bytes: int | None = None
-    """A worker's host-memory limit; None shares the host's memory among its workers."""
+    """A worker's host-memory limit; None shares the host's memory among its workers, 0 is none."""
     python: str | None = None
     setup: str = ""
     """What the host's login shell runs before Python, `module load cuda`; "" for nothing."""
@@ -318,11 +318,13 @@ def _count(value: str) -> int:
 
 
 def _size(value: str) -> int:
-    """Parse bytes with a unit.
+    """Parse bytes with a unit; none is 0, no limit.
 
-    >>> _size("1.5GiB")
-    1610612736
+    >>> _size("1.5GiB"), _size("none")
+    (1610612736, 0)
     """
+    if value == "none":
+        return 0
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt]?)(i?)b?", value.lower())
     if not match or (match[3] and not match[2]):
         raise ValueError("write a size such as 64GiB")

@@ -45,6 +45,7 @@ class WorkerSpec:
     device_uuid: Name | None
     nthreads: SmallNumber
     memory_limit_bytes: Bytes
+    """0 is no limit."""
     env: Options = ()
     memory_share: Share = 0.0
     """Of the host's memory, where its line names no limit: what the limit grows with."""
@@ -78,7 +79,8 @@ def workers_of(
     devices: tuple[PlannedDevice | None, ...] = capacity.devices
     on_cpu, share = not devices, max(1, share)
     nthreads = host.nthreads or (max(1, capacity.cpus // share) if on_cpu else 1)
-    memory = host.memory_bytes or capacity.memory_bytes // share
+    own = host.memory_bytes
+    memory = capacity.memory_bytes // share if own is None else own
     turns = host.workers_per_gpu if not on_cpu else share if listed is None else listed
     for turn in range(turns):
         for device in devices or (None,):
@@ -89,7 +91,7 @@ def workers_of(
                 nthreads=nthreads,
                 memory_limit_bytes=memory,
                 env=host.env,
-                memory_share=0.0 if host.memory_bytes else 1 / share,
+                memory_share=1 / share if own is None else 0.0,
                 device_share=1 / host.workers_per_gpu,
             )
 

@@ -192,7 +192,7 @@ class Metrics:
 
     def _grow(self, worker: distributed.Worker) -> None:
         limit = memory_limit(self._spec["memory_limit_bytes"], self._spec["memory_share"])
-        if limit > worker.memory_manager.memory_limit:
+        if limit > (worker.memory_manager.memory_limit or math.inf):
             worker.memory_manager.memory_limit = limit
             if hasattr(worker.data, "fast"):
                 worker.data.fast.n = target_bytes(limit)
@@ -200,4 +200,4 @@ class Metrics:
 
 def target_bytes(limit: int) -> float:
     """Return how many bytes of values a worker keeps in host memory, by Dask's own setting."""
-    return limit * (dask.config.get("distributed.worker.memory.target") or math.inf)
+    return limit * (dask.config.get("distributed.worker.memory.target") or 0) or math.inf
