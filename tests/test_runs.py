@@ -266,6 +266,12 @@ def test_what_is_no_array_or_no_name_is_not_saved(tmp_path: Path, name: str, arr
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_array_of_unknown_shape_is_refused_with_what_to_call(tmp_path: Path) -> None:
+    x = da.arange(10, chunks=5)
+    with pytest.raises(RunError, match=r"the shape of 'x' is not known(.|\n)*compute_chunk_sizes"):
+        runs.save_arrays(tmp_path / "out", {"x": x[x > 3]}, fetch)
+
+
 def test_saving_nothing_or_into_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match="no arrays to save"):

@@ -94,6 +94,8 @@ class Parameter:
         1000000
         >>> Parameter("rows", int, 10, "").parse(2.0)
         2
+        >>> Parameter("axis", str, "0", "", choices=("0", "1")).parse(1)
+        '1'
         """
         try:
             if self.default is None and given in (None, "auto"):
@@ -108,6 +110,8 @@ class Parameter:
         if isinstance(given, str):
             return given if self.type is str else self._read(given)
         value = given.item() if hasattr(given, "item") else given  # NumPy's numbers
+        if self.type is str and str(value) in self.choices:
+            return str(value)
         if isinstance(value, bool) or self.type in (bool, str):
             if type(value) is not self.type:
                 raise TypeError(value)
@@ -283,6 +287,9 @@ class Preset:
                 raise PresetError(f"a comma is missing: write {name}=({shown},)")
             if wrong := [each for each in given if not isinstance(each, kind)]:
                 raise PresetError(f"{name} holds {wrong[0]!r}: write a {kind.__name__}")
+        names = [each.name for each in self.parameters]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise PresetError(f"two parameters are named {twice[0]!r}")
         if not callable(self.compute):
             raise PresetError(f"compute is {self.compute!r}: write the name of a function")
 

@@ -182,12 +182,11 @@ class Job:
         if future.status == "finished":
             return
         if future.status == "error":
-            try:
-                future.result()
-            except Exception as error:
-                if is_out_of_memory(error):
-                    error.add_note(self._where(future.key))
-                raise
+            # Not `result`: what is no Exception ends the client's loop (distributed 2026.8).
+            error = future.exception()
+            if is_out_of_memory(error):
+                error.add_note(self._where(future.key))
+            raise error.with_traceback(future.traceback())
         raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
 
     def _where(self, key: Any) -> str:

@@ -33,7 +33,14 @@ class ParsedParameters:
         defaults = {each.name: each.default_for(backend) for each in self.preset.parameters}
         completed = {**defaults, **self.values}
         if self.preset.check:
-            self.preset.check(completed)
+            try:
+                self.preset.check(completed)
+            except PresetError:
+                raise
+            except Exception as error:
+                said = f"{type(error).__name__}: {error}"
+                text = f"{self.preset.name}: its check of the parameters failed: {said}"
+                raise PresetError(text) from error
         return completed
 
     def refuse_mistakes(self, backend: str = "auto") -> None:

@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -76,8 +77,9 @@ def _entry_points() -> dict[str, object]:
 def _from_entry_point(name: str) -> Preset:
     point = _entry_points()[name]
     try:
-        thing = point.load()  # type: ignore[attr-defined]
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # stdout is for results
+            thing = point.load()  # type: ignore[attr-defined]
+    except (Exception, SystemExit) as error:
         raise PresetError(f"preset '{name}' does not import: {_said(error)}") from error
     return _as_preset(thing, name)
 
@@ -123,8 +125,9 @@ def _import_file(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with redirect_stdout(sys.stderr):  # stdout is for results
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
         raise PresetError(f"{path} does not import: {_said(error, path)}") from error
     finally:
         del sys.modules[spec.name]
@@ -137,7 +140,7 @@ def _as_preset(thing: object, name: str) -> Preset:
     return thing
 
 
-def _said(error: Exception, path: Path | None = None) -> str:
+def _said(error: BaseException, path: Path | None = None) -> str:
     """Return an import error in a line, with the line of the file that it came from."""
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {error}"  # Python names the file and the line

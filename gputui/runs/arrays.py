@@ -32,6 +32,11 @@ def save_arrays(
             raise RunError(
                 f"{name!r}, a {type(array).__name__}, is no array, or no name for a file"
             )
+        if any(length != length for length in array.shape):
+            raise RunError(
+                f"the shape of {name!r} is not known before it is computed",
+                hint="call .compute_chunk_sizes() on the array in compute",
+            )
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

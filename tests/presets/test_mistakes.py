@@ -50,8 +50,9 @@ def changed(folder: Path, before: str, after: str) -> str:
         ("int, 4", "list, 4", "12", "write type=int, float, str or bool"),
         ("compute,", '"compute",', "9", "write the name of a function"),
         ('("x",)', "(1,)", "9", "arrays holds 1: write a str"),
+        ('Parameter("m"', 'Parameter("n"', "9", "two parameters are named 'n'"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_mistake_is_found_when_the_file_is_read(
     tmp_path: Path, before: str, after: str, line: str, said: str
@@ -87,6 +88,22 @@ def test_a_mistake_is_found_when_the_preset_runs(
     with pytest.raises(RunError, match=said) as caught:
         execution.execute(client, preset, {}, backend="numpy", keep_arrays=True)
     assert "mine.py:" in str(caught.value)
+
+
+def test_a_check_that_fails_itself_is_said_as_a_mistake_of_the_preset(tmp_path: Path) -> None:
+    path = changed(tmp_path, "compute,\n", "compute,\n    check=lambda values: values['k'],\n")
+    with pytest.raises(PresetError, match="mine: its check of the parameters failed: KeyError"):
+        presets.parse(presets.get(path), {}).complete("numpy")
+
+
+def test_a_run_ends_whatever_its_task_raises(client: Client, tmp_path: Path) -> None:
+    path = changed(
+        tmp_path, "return Outcome", "job.results([job.submit(fail)])\n    return Outcome"
+    )
+    with Path(path).open("a") as file:
+        file.write("class Panic(BaseException): ...\ndef fail():\n    raise Panic('inside')\n")
+    with pytest.raises(RunError, match="mine failed: Panic: inside"):
+        execution.execute(client, presets.get(path), {}, backend="numpy")
 
 
 def test_the_file_without_a_mistake_runs(client: Client, tmp_path: Path) -> None:

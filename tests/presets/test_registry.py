@@ -68,12 +68,22 @@ def test_a_misspelt_thing_in_a_file_is_answered_with_what_is_there(tmp_path: Pat
         presets.get(f"{path}:thng")
 
 
-@pytest.mark.parametrize("source", ["import nosuchmodule", "def (", "raise RuntimeError('no')"])
+@pytest.mark.parametrize(
+    "source", ["import nosuchmodule", "def (", "raise RuntimeError('no')", "raise SystemExit(3)"]
+)
 def test_a_file_that_does_not_import_is_said_plainly(tmp_path: Path, source: str) -> None:
     path = tmp_path / "broken.py"
     path.write_text(source)
     with pytest.raises(PresetError, match=r"broken\.py does not import"):
         presets.get(f"{path}:thing")
+
+
+def test_what_a_file_prints_as_it_is_imported_is_no_result(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(f"print('imported')\n{MINE}")
+    presets.get(f"{tmp_path / 'mine.py'}:thing")
+    assert capsys.readouterr() == ("", "imported\n")
 
 
 def test_a_file_that_is_not_there_is_said_plainly(tmp_path: Path) -> None:
