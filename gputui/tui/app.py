@@ -27,7 +27,7 @@ from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.driver import CellDriver
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
-from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless
+from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
 from gputui.tui.views import ViewSwitcher
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -118,6 +118,12 @@ class ScreenApp(App[int]):
         from gputui.tui.commands.person import Person
 
         return Person(self)
+
+    def get_css_variables(self) -> dict[str, str]:
+        """Return the theme's variables, with red and amber as they are in all themes."""
+        variables = super().get_css_variables()
+        self.theme_variables = {**variables, **signals(self.current_theme)}
+        return self.theme_variables
 
     def get_driver_class(self) -> type[Driver]:
         """Return the driver that sends the terminal only the cells that changed."""

@@ -1,11 +1,11 @@
 """The screen's themes, and the role of a text → its style in the present one. Pure.
 
 Views name roles, never colours. Amber (`warn`) means look, red (`bad`) means broken, and neither
-means anything else; what is busy is plain, what is 0 is dim. Bars, graphs and heat lie on one
-ramp of Okabe and Ito's blues, whose steps differ in brightness. Series colours are Okabe–Ito's,
-which people with any colour vision tell apart; without colours each has a mark of its own.
-Without colour (`NO_COLOR`) the terminal's own are used: Textual would send grey ones otherwise
-(seen in Textual 8.2). Source: https://jfly.uni-koeln.de/color/
+means anything else; red is the louder for every eye. What is busy is plain, what is 0 is dim.
+Bars, graphs and heat lie on one ramp of Okabe and Ito's blues, whose steps differ in brightness.
+Series colours are Okabe–Ito's, which people with any colour vision tell apart; without colours each
+has a mark of its own. Without colour (`NO_COLOR`) the terminal's own are used: Textual would send
+grey ones otherwise (seen in Textual 8.2). Source: https://jfly.uni-koeln.de/color/
 """
 
 import os
@@ -81,15 +81,15 @@ SERIES_COLOURS = (
     "#999999",
 )
 SERIES_MARK = "▇"
+SERIES_MARKS = "▇▅▃▬═≡∷┄"
 """Lower than a line, so that lanes stand apart."""
-SERIES_MARKS = "█▓▒░▚▞▤▥"
 ASCII_MARKS = "#=+:%*o."
 
 DARK_FILLS = ("#1a3a50", "#184c6e", "#13608f", "#0f73b0")
 LIGHT_FILLS = ("#d3e8f5", "#b4daf0", "#8fcaeb", "#66b8e5")
 """Behind the figure of a bar, from its left end to its right: the text on it stays readable."""
 DARK_GRAPH = ("#1f6d9c", "#2f8bc1", "#56b4e9", "#9fd5f3")
-LIGHT_GRAPH = ("#7fc0e6", "#3d9bd0", "#0072b2", "#004f7c")
+LIGHT_GRAPH = ("#3d9bd0", "#1a84c0", "#0072b2", "#004f7c")
 DARK_HEAT = ("#1d3140", "#1b4660", "#125a88", "#0b6ca6", "#2482bd", "#3d9bd0", "#56b4e9", "#8fcdf0")
 LIGHT_HEAT = (
     "#dcecf6",
@@ -101,15 +101,44 @@ LIGHT_HEAT = (
     "#00568a",
     "#003352",
 )
-ANSI_HEAT = ("blue", "blue", "blue", "bright_blue", "bright_blue", "cyan", "cyan", "bright_cyan")
+ANSI_DARK_HEAT = ("cyan",) * 5 + ("bright_cyan",) * 3
+ANSI_LIGHT_HEAT = ("bright_blue",) * 5 + ("blue",) * 3
+"""A step is told by its character; none is dark blue on black, nor cyan on white."""
 TRACK_SHARE = 0.11
 """Of the theme's foreground in the track of a bar."""
+
+DARK_SIGNALS = {"text-error": "#ff8c5a", "text-warning": "#b07d00"}
+LIGHT_SIGNALS = {"text-error": "#7a1500", "text-warning": "#8a6000"}
+"""Red and amber of two brightnesses, red the further from the page: told apart without red or
+green, and with little blue, so that neither turns grey."""
+ANSI_DARK_SIGNALS = {
+    "text-error": "ansi_bright_red",
+    "text-warning": "ansi_yellow",
+    "text-primary": "ansi_cyan",
+    "primary": "ansi_cyan",
+}
+ANSI_LIGHT_SIGNALS = {
+    "text-error": "ansi_red",
+    "text-warning": "ansi_magenta",
+    "text-accent": "ansi_blue",
+}
+"""Yellow cannot be read on white."""
+ANSI_BAD = Style(color="bright_white", bgcolor="red", bold=True)
+"""Of a terminal's own colours yellow may be the brightest and red the darkest: red is a patch."""
+
+
+def signals(theme: Theme) -> Mapping[str, str]:
+    """Return the theme's variables that are the same in all themes of its kind."""
+    if theme.background and theme.background.startswith("ansi"):
+        return ANSI_DARK_SIGNALS if theme.dark else ANSI_LIGHT_SIGNALS
+    return DARK_SIGNALS if theme.dark else LIGHT_SIGNALS
+
 
 CURSOR_SHARE = 0.3
 """Of the theme's first colour behind the line under the cursor."""
 VARIABLES: Mapping[str, tuple[str, bool]] = {
     "good": ("text-success", False),
-    "warn": ("text-warning", True),
+    "warn": ("text-warning", False),
     "bad": ("text-error", True),
     "accent": ("text-primary", False),
     "key": ("text-primary", True),
@@ -131,9 +160,8 @@ class Palette:
     @classmethod
     def of(cls, app: App[object]) -> "Palette":
         """Return the palette of an app's present theme."""
-        return _palette(
-            app.theme, tuple(app.theme_variables.items()), bool(getattr(app, "ascii_only", False))
-        )
+        ascii_only = bool(getattr(app, "ascii_only", False))
+        return palette(tuple(app.theme_variables.items()), app.current_theme.dark, ascii_only)
 
     def style(self, role: str) -> Style:
         """Return a role's style; an unknown role has that of plain text."""
@@ -161,7 +189,8 @@ class Palette:
 
 
 @lru_cache(maxsize=8)
-def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: bool) -> Palette:
+def palette(variables: tuple[tuple[str, str], ...], dark: bool, ascii_only: bool) -> Palette:
+    """Return the palette of a theme with these variables."""
     values = dict(variables)
     styles = {role: _coloured(values, name, bold=bold) for role, (name, bold) in VARIABLES.items()}
     styles["title"] = Style(bold=True)
@@ -169,11 +198,15 @@ def _palette(theme: str, variables: tuple[tuple[str, str], ...], ascii_only: boo
     styles["rule"] = Style(dim=True)
     styles["found"] = Style(reverse=True)
     styles["dim"] = styles["off"] = Style(dim=True)
-    styles["lost"] = styles["bad"] + Style(reverse=True)
+    background, cursor = _own(values, "background"), _cursor(values)
+    if background is None:
+        styles["bad"] = ANSI_BAD if not colourless() else Style(bold=True, reverse=True)
+    styles["lost"] = styles["bad"] if background is None else styles["bad"] + Style(reverse=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)
-    background, cursor = _own(values, "background"), _cursor(values)
-    styles |= _ansi_ramps(styles) if background is None else _ramps(values, background, styles)
+    styles |= (
+        _ansi_ramps(styles, dark) if background is None else _ramps(values, background, styles)
+    )
     return Palette(styles, ascii_only, cursor, flat=background is None)
 
 
@@ -203,11 +236,12 @@ def _ramps(
     return found
 
 
-def _ansi_ramps(styles: Mapping[str, Style]) -> dict[str, Style]:
+def _ansi_ramps(styles: Mapping[str, Style], dark: bool) -> dict[str, Style]:
     """Return the styles of bars, graphs and heat in the terminal's own colours, or none."""
     reverse, plain = Style(reverse=True, meta=BAR), Style(meta=BAR)
-    heats = (None,) * HEATS if colourless() else ANSI_HEAT
-    graph = None if colourless() else "cyan"
+    coloured = ANSI_DARK_HEAT if dark else ANSI_LIGHT_HEAT
+    heats = (None,) * HEATS if colourless() else coloured
+    graph = None if colourless() else coloured[0]
     found = {"track": plain, "warntrack": styles["warn"], "badtrack": styles["bad"]}
     for n in range(len(DARK_FILLS)):
         found |= {f"fill{n}": reverse, f"edge{n}": plain, f"graph{n}": Style(color=graph)}
