@@ -5,6 +5,7 @@ import fcntl
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ CLAIMS = tempfile.mkdtemp(prefix="gputui-claims-")
 Path(CLAIMS).chmod(0o1777)
 os.environ["GPUTUI_CLAIMS"] = CLAIMS
 atexit.register(shutil.rmtree, CLAIMS, ignore_errors=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell has what it starts with `&` ignore SIGINT, and every process below inherits that."""
 
 LONGEST_FIRST = ("tests/system", "tests/head", "tests/test_cluster", "tests/presets", "tests/agent")
 
