@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gputui.errors import ExitCode, GputuiError, UsageError
+from gputui.model.plain_text import safe_lines
 from gputui.process.search_path import ignore_working_directory
 
 __all__ = ["main"]
@@ -71,7 +72,7 @@ def run_command(argv: list[str]) -> int:
         print("gputui: interrupted", file=sys.stderr)
         return int(ExitCode.INTERRUPTED)
     except GputuiError as error:
-        print(f"gputui: {_cut(str(error))}", file=sys.stderr)
+        print(f"gputui: {_cut(safe_lines(str(error)))}", file=sys.stderr)
         return int(error.exit_code)
     except SystemExit:
         if _is_read():

@@ -13,18 +13,25 @@ from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
 from gputui.client import ConnectionFile, HeadConnection, running_clusters
-from gputui.client.head_connection import Elsewhere
+from gputui.client.head_connection import GONE, Elsewhere
 from gputui.client.start import check_enough, failures, started, stop_by_signal
-from gputui.errors import ExitCode, GputuiError, OtherVersionError, UsageError
+from gputui.errors import ExitCode, GputuiError, HeadError, OtherVersionError, UsageError
+from gputui.model.plain_text import safe, safe_lines
 from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
 from gputui.protocol.starter import ConfigureHead
 
 if TYPE_CHECKING:
     from gputui.client.remote_head import RemoteHead
+    from gputui.model.snapshot import Snapshot
 
+ANOTHER = "of another version"
 OTHER_VERSION = (
     "gputui down stops a cluster of another version, too; to see it, use the gputui that started it"
 )
+NO_ANSWER = "does not answer"
+NO_ANSWER_HINT = "a cluster that does not answer runs all the same: its process is in ls --json"
+ANSWER_S = 5.0
+"""How long a head may take to say how its cluster is."""
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
 
@@ -52,7 +59,7 @@ async def _up(configuration: ConfigureHead) -> int:
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()
     for problem in failures(settled):
-        print(f"gputui: {problem}", file=sys.stderr)
+        print(f"gputui: {safe_lines(problem)}", file=sys.stderr)
     name = connection.attached.name
     workers = len(settled.workers)
     print(f"{name}: {workers} worker{'s' * (workers != 1)} at {connection.address}")
@@ -64,14 +71,16 @@ async def _up(configuration: ConfigureHead) -> int:
 
 def ls(where: str | None, as_json: bool) -> int:
     """Print the clusters that run, on this machine or another one."""
-    rows = asyncio.run(_described_there(where) if where else _described(running_clusters()))
+    rows = asyncio.run(_described_there(where) if where else _described_here())
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
     if rows:
         print("\n".join(table(rows)))
-        if any(row["workers"] is None for row in rows):
-            print(OTHER_VERSION, file=sys.stderr)
+        problems = {row["problem"] for row in rows}
+        for problem, hint in ((ANOTHER, OTHER_VERSION), (NO_ANSWER, NO_ANSWER_HINT)):
+            if problem in problems:
+                print(hint, file=sys.stderr)
     else:
         print(NONE_RUNS, file=sys.stderr)
     return 0
@@ -85,8 +94,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
         counts = f"{_count(row['workers']):>7}  {_count(row['hosts']):>5}"
         line = f"{row['name']:<{width}}  {counts}  {since:<16}  {row['address']}"
-        other = "  (of another version)" * (row["workers"] is None)
-        lines.append(line + other)
+        lines.append(safe(line + (f"  ({row['problem']})" if row["problem"] else "")))
     return lines
 
 
@@ -94,9 +102,16 @@ def _count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
+async def _described_here() -> list[dict[str, Any]]:
+    """Return the rows of this machine's clusters, but of those that end meanwhile."""
+    rows = await _described(running_clusters())
+    left = {cluster.name for cluster in running_clusters()}
+    return [row for row in rows if row["problem"] != NO_ANSWER or row["name"] in left]
+
+
 async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
     """Ask each head for its row of `ls --json`."""
-    return [row for row in await asyncio.gather(*map(_describe, found)) if row]
+    return list(await asyncio.gather(*map(_describe, found)))
 
 
 async def _described_there(where: str) -> list[dict[str, Any]]:
@@ -109,8 +124,7 @@ async def _described_there(where: str) -> list[dict[str, Any]]:
         await asyncio.shield(remote.close())
 
 
-async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
-    from gputui.protocol.frontend import SnapshotTaken
+async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
 
     row: dict[str, Any] = {
         "name": cluster.name,
@@ -120,26 +134,35 @@ async def _describe(cluster: ConnectionFile) -> dict[str, Any] | None:
         "workers": None,
         "started": cluster.started_at,
         "version": cluster.version,
+        "problem": "",
     }
     try:
-        connection = await HeadConnection.open(cluster.socket, frontend="command", snapshots=True)
+        async with asyncio.timeout(ANSWER_S):
+            snapshot = await _snapshot(cluster.socket)
     except OtherVersionError:
-        return row
-    except GputuiError:
-        return None
+        return row | {"problem": ANOTHER}
+    except (GputuiError, TimeoutError):
+        return row | {"problem": NO_ANSWER}
+    return row | {
+        "address": snapshot.scheduler.address,
+        "hosts": len(snapshot.hosts),
+        "workers": snapshot.workers_up,
+        "started": snapshot.started_at,
+    }
+
+
+async def _snapshot(socket: str) -> "Snapshot":
+    """Return a head's first snapshot; raises HeadError where it ends without one."""
+    from gputui.protocol.frontend import SnapshotTaken
+
+    connection = await HeadConnection.open(socket, frontend="command", snapshots=True)
     try:
         async for message in connection.messages():
             if isinstance(message, SnapshotTaken):
-                snapshot = message.snapshot
-                return row | {
-                    "address": snapshot.scheduler.address,
-                    "hosts": len(snapshot.hosts),
-                    "workers": snapshot.workers_up,
-                    "started": snapshot.started_at,
-                }
+                return message.snapshot
     finally:
         await connection.close()
-    return None
+    raise HeadError(GONE)
 
 
 def down(name: str | None, everything: bool) -> int:
@@ -149,7 +172,7 @@ def down(name: str | None, everything: bool) -> int:
     remote = remote_head(name)
     if remote is not None:
         stopped = asyncio.run(_stop_there(remote))
-        print(f"{remote.login}:{stopped}: stopped")
+        print(safe(f"{remote.login}:{stopped}: stopped"))
         return 0
     found = {cluster.name: cluster for cluster in running_clusters()}
     if not everything:
@@ -163,7 +186,7 @@ def down(name: str | None, everything: bool) -> int:
     if not found:
         print(NONE_RUNS, file=sys.stderr)
     for each in found:
-        print(f"{each}: stopped")
+        print(safe(f"{each}: stopped"))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.cli.asking import ask_here
 from gputui.errors import ExitCode, HeadError
 from gputui.model.hosts import parse_hosts
+from gputui.model.plain_text import safe_lines
 from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str)
     if answer.get("missing"):
         raise HeadError(f"{login}: gputui is not installed there; pip install gputui there")
     shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
-    print(shown.replace("gputui down ", f"gputui down {login}:"), end="", file=sys.stderr)
-    print(answer["said"], end="", flush=True)
+    shown = shown.replace("gputui down ", f"gputui down {login}:")
+    print(safe_lines(shown), end="", file=sys.stderr)
+    print(safe_lines(answer["said"]), end="", flush=True)
     return int(answer["status"]) if answer["status"] >= 0 else int(ExitCode.INTERRUPTED)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from gputui.model.plain_text import safe, safe_lines
 from gputui.presets import Figure
 from gputui.presets.plain import json_text
 from gputui.runs import RunRecord, find, recorded, text
@@ -38,7 +39,7 @@ def table(found: tuple[RunRecord, ...]) -> list[str]:
     for record in found:
         words = record.words.partition("\n")[0]
         lines.append(f"{record.id:<{width}}  {record.state:<9}  {_took(record):>9}  {words}")
-    return [line.rstrip() for line in lines]
+    return [safe(line.rstrip()) for line in lines]
 
 
 def show_run(id_: str, as_json: bool) -> int:
@@ -59,7 +60,7 @@ def parts(record: RunRecord) -> list[str]:
         found.append(text(result, kept.get("units")))
     if kept.get("figure"):
         found.append(drawn(kept["figure"]))
-    return found
+    return [safe_lines(part) for part in found]
 
 
 def drawn(figure: Figure | Mapping[str, Any]) -> str:

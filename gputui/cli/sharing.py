@@ -181,7 +181,7 @@ async def _claim_and_hold(
             raise ClusterError("no host answered")
         held = await hold(up, gpus, note, wait_s, memory_bytes)
         for name, device in held.devices:
-            print(f"{name}  {device.label}  {device.uuid}", flush=True)
+            print(safe(f"{name}  {device.label}  {device.uuid}"), flush=True)
         print(
             "gputui: held until ctrl+C" if hold_s is None else f"gputui: held for {age(hold_s)}",
             file=sys.stderr,

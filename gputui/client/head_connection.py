@@ -33,7 +33,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import Refused
 from gputui.protocol.streams import ByteStream, SocketStream
-from gputui.protocol.typed_codec import TypedChannel, decode
+from gputui.protocol.typed_codec import TypedChannel, decode, encode
 
 if TYPE_CHECKING:
     from distributed.security import Security
@@ -128,8 +128,9 @@ class HeadConnection:
         """Attach to the head at the other end of a stream; raises HeadError."""
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
-            stream.write(hello.HELLO)
-            channel.send(_attach(frontend, snapshots=snapshots, compressed=compressed))
+            attach = _attach(frontend, snapshots=snapshots, compressed=compressed)
+            # In one: a head of another version reads the first line only, and closes.
+            stream.write(hello.HELLO + encode(attach))
             answer = await channel.read_line()
             if answer is None:
                 raise HeadError(GONE)

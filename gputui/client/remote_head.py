@@ -29,7 +29,9 @@ from gputui.fleet.deploy.opening import interpreters_for
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.model.hosts import Host, parse_hosts
+from gputui.model.plain_text import safe
 from gputui.process.procfs import process_stat
+from gputui.protocol.codec import shown
 from gputui.protocol.connection_file import ConnectionFile, parse
 from gputui.protocol.frontend import Asked
 from gputui.settings import load_settings
@@ -207,7 +209,10 @@ class RemoteHead:
 
     async def _found(self) -> list[ConnectionFile]:
         answer = await self._ordered({"do": "find"})
-        return [each for row in answer["clusters"] if (each := parse(row)) is not None]
+        found = answer.get("clusters")
+        if not isinstance(found, list):
+            raise HeadError(f"{self._host.name}: it did not say which clusters run there")
+        return [each for row in found if (each := parse(row)) is not None]
 
     async def _started(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Start a cluster there that can be used from here; raises HeadError."""
@@ -274,11 +279,19 @@ class RemoteHead:
         while len(said) < MOST_BYTES and (data := await stream.read()):
             said += data
             if found := re.search(GREETING + rb" (.*)\n", said):
-                answer: Mapping[str, Any] = json.loads(found[1])
-                return answer
+                return self._parsed(found[1])
         last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
         problem = ": ".join(["no Python there answered", *last])
         raise HeadError(f"{self._host.name}: {problem}")
+
+    def _parsed(self, answer: bytes) -> Mapping[str, Any]:
+        """Return what the script said; raises HeadError for what it would never say."""
+        said = None
+        with contextlib.suppress(ValueError, RecursionError):
+            said = json.loads(answer)
+        if not isinstance(said, dict):
+            raise HeadError(f"{self._host.name}: its answer is no answer: {safe(shown(answer))}")
+        return said
 
     def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
         """Return the cluster that is meant; raises UsageError."""

@@ -34,10 +34,6 @@ ON_THE_WAY = (
 )
 
 
-MAX_DEVICES = 512
-"""More than any machine has, with every MIG instance; what is kept of each is 8 kB."""
-
-
 class HostTable(Mapping[str, FleetHost]):
     """The hosts, in the order of their lines."""
 
@@ -152,6 +148,7 @@ class HostTable(Mapping[str, FleetHost]):
         That is the later line of two, unless it has been ready: what a host has stays its own.
         """
         assert host.facts
+        self._disown(host.name)
         found = same_machine(host.host, host.facts, self._owners)
         failed = None
         if found is not None:
@@ -183,6 +180,7 @@ class HostTable(Mapping[str, FleetHost]):
 
     def _disown(self, name: str) -> None:
         self._owners = {uuid: owner for uuid, owner in self._owners.items() if owner != name}
+        self._first = {uuid: first for uuid, first in self._first.items() if first != name}
 
     async def stop(self, grace_s: float) -> tuple[str, ...]:
         """Stop every agent; returns the hosts where something may be left a while."""
@@ -220,8 +218,6 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             names = (name,)
         case Facts(running=running, devices=devices):
             names = (worker.name for worker in running)
-    if len(devices) > MAX_DEVICES:
-        return f"its agent reports {len(devices)} GPUs"
     if len({device.uuid for device in devices}) < len(devices):
         return "its agent reports one GPU twice"
     for name in names:

@@ -126,9 +126,6 @@ class AgentSession:
                 self.opened.channel.decompress()
             self.configured = True
             facts = await self._probed
-        problem = next(checks.problems(self.host, facts, self.settings), None)
-        if problem:
-            raise self.stages.error(problem.reason, problem.hint)
         clock = checks.clock_warning(ahead_s)
         found = checks.warnings(self.host, facts, self.settings)
         self.record.warn((*([clock] if clock else []), *found))
@@ -235,6 +232,8 @@ class AgentSession:
                 self.record.read(message)
             case Facts():
                 self.record.meet(message)
+                if problem := next(checks.problems(self.host, message, self.settings), None):
+                    raise self.stages.error(problem.reason, problem.hint)
                 if not self._probed.done():
                     self._probed.set_result(message)
         self.listener.received(message)

@@ -177,12 +177,12 @@ class WorkerTable:
         self._counts = {worker.name: worker for worker in counts.workers}
 
     def restarted(self, facts: Facts) -> tuple[str, ...]:
-        """Return a name for each restart while the agent was out of reach."""
+        """Return the workers that were started again while the agent was out of reach."""
         return tuple(
             found.name
             for found in facts.running
             if (worker := self._workers.get(found.name)) is not None
-            for _ in range(found.restarts - worker.restarts)
+            and found.restarts > worker.restarts
         )
 
     def facts(self, host: str, facts: Facts) -> tuple[str, ...]:

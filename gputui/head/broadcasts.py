@@ -10,11 +10,11 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from gputui.fleet.stages import Question
+from gputui.head.kept import Kept
 from gputui.head.server import FrontendConnection
 from gputui.model.snapshot import Event, Severity
 from gputui.protocol.frontend import Answer, Asked, ToFrontend
@@ -23,9 +23,13 @@ from gputui.protocol.shared import LogLines
 
 logger = logging.getLogger(__name__)
 
-EVENTS_KEPT = 10_000
+EVENTS_BYTES = 2**22
+"""Of all events that are kept: about 20,000, all of which a frontend is sent first."""
+EVENTS_BYTES_EACH = 2**19
+"""Of those of one host, of a worker, or of the cluster itself."""
 EVENT_CHARS = 4_000
-"""What a host reports may be a mebibyte; all events together are 40 MB at most."""
+EVENT_BYTES = 200
+"""Of an event without its texts."""
 LEVELS = {
     Severity.INFO: logging.INFO,
     Severity.WARNING: logging.WARNING,
@@ -37,7 +41,7 @@ class EventLog:
     """The newest events, numbered from 1."""
 
     def __init__(self, recorded: Callable[[Event], None]) -> None:
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._events = Kept[Event](max_bytes=EVENTS_BYTES, bytes_each=EVENTS_BYTES_EACH)
         self._recorded = recorded
         self._sequence = 0
 
@@ -46,7 +50,8 @@ class EventLog:
         self._sequence += 1
         text = text if len(text) <= EVENT_CHARS else f"{text[: EVENT_CHARS - 1]}…"
         event = Event(self._sequence, time.time(), severity, subject, kind, text)
-        self._events.append(event)
+        size = EVENT_BYTES + len(f"{subject}{kind}{text}".encode("utf-8", "replace"))
+        self._events.add(host_of(subject), size, event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
         self._recorded(event)
 
@@ -56,8 +61,21 @@ class EventLog:
         return tuple(self._events)
 
 
-LOG_MESSAGES_KEPT = 1_000
-"""Messages, for a frontend that begins to follow while another one does."""
+def host_of(subject: str) -> str:
+    """Return the host of a worker by the worker's name; of anything else, its own name.
+
+    >>> host_of("gpu-a:gpu0.1"), host_of("gpu-a"), host_of("scheduler")
+    ('gpu-a', 'gpu-a', 'scheduler')
+    """
+    return subject.rpartition(":")[0] or subject
+
+
+LOGS_BYTES = 2**24
+"""Of what workers printed, for a frontend that begins to follow while another one does."""
+LOGS_BYTES_EACH = 2**21
+"""Of that of one host's workers."""
+LINE_BYTES = 100
+"""Of a line without its text."""
 
 
 class LogRelay:
@@ -68,7 +86,7 @@ class LogRelay:
     ) -> None:
         self._frontends = frontends
         self._follow = follow
-        self._kept: deque[LogLines] = deque(maxlen=LOG_MESSAGES_KEPT)
+        self._kept = Kept[LogLines](max_bytes=LOGS_BYTES, bytes_each=LOGS_BYTES_EACH)
 
     def subscribe(self, frontend: FrontendConnection, on: bool) -> None:
         """Send a frontend what workers print from now on, and what is kept; or stop."""
@@ -88,7 +106,8 @@ class LogRelay:
     def printed(self, lines: LogLines) -> None:
         """Pass lines on."""
         prepared = Prepared(lines)
-        self._kept.append(lines)
+        size = sum(LINE_BYTES + len(line) for line in lines.lines) + LINE_BYTES
+        self._kept.add(host_of(lines.worker), size, lines)
         for frontend in self._frontends:
             if frontend.logs:
                 frontend.send(prepared)

@@ -10,6 +10,9 @@ import os
 import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
+
+from gputui.model.plain_text import safe, safe_lines
 
 FILE_BYTES = 5_000_000
 FILE_S = 7 * 86400.0
@@ -32,13 +35,22 @@ def log_to_file(name: str) -> "LogFile":
     folder = log_folder()
     _sweep(folder)
     log = LogFile(folder / f"{name}.log")
-    logging.basicConfig(
-        handlers=[log],
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[log], level=logging.INFO)
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
     return log
+
+
+class SafeFormatter(logging.Formatter):
+    """Writes a record in a line, whatever is in it; a traceback follows in lines of its own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """Return the first line."""
+        return safe(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """Return the traceback, indented."""
+        return "    " + safe_lines(super().formatException(ei)).replace("\n", "\n    ")
 
 
 class LogFile(RotatingFileHandler):

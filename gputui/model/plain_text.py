@@ -17,6 +17,15 @@ def safe(text: str) -> str:
     return "".join(char if char.isprintable() else _harmless(char) for char in text)
 
 
+def safe_lines(text: str) -> str:
+    r"""Return a text of several lines, each as `safe` makes it.
+
+    >>> safe_lines("a\x1b[2Jb\n\u202ec")
+    'a␛[2Jb\n�c'
+    """
+    return "\n".join(map(safe, text.split("\n")))
+
+
 def _harmless(char: str) -> str:
     code = ord(char)
     if char == "\t" or unicodedata.category(char) == "Zs":

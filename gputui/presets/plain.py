@@ -17,8 +17,12 @@ MOST_BITS = 14_000
 """Python writes no integer of more than 4,300 decimal digits; its hexadecimal ones it does."""
 
 
-def plain(value: Any) -> Any:
-    """Return a value made of dicts, lists, texts, numbers and None only.
+MOST_DEPTH = 64
+"""What is nested deeper is shown as "…"."""
+
+
+def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
+    """Return a value made of dicts, lists, texts, numbers and None only, so many levels deep.
 
     NumPy's and CuPy's numbers and arrays become Python's; NaN, infinity and integers of more than
     `MOST_BITS` become text; anything else becomes what `str` makes of it.
@@ -33,24 +37,29 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else str(float(value))
+    if depth <= 0:
+        return "…"
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, depth - 1) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(each) for each in value]
-    return plain(value.tolist()) if hasattr(value, "tolist") else str(value)
+        return [plain(each, depth - 1) for each in value]
+    return plain(value.tolist(), depth) if hasattr(value, "tolist") else str(value)
 
 
-def strangers(value: Any, name: str = "result") -> list[str]:
+def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list[str]:
     """Return a line for each thing in a result that is no value, with what to write instead.
 
     >>> strangers({"a": [1, "b", {"c": None}], "d": object()})
     ["result['d'] is an object; make it a number, a text, a list or a dict"]
     """
-    if isinstance(value, Mapping):
-        return [line for key, each in value.items() for line in strangers(each, f"{name}[{key!r}]")]
-    if isinstance(value, list | tuple):
-        named = enumerate(value)
-        return [line for index, each in named for line in strangers(each, f"{name}[{index}]")]
+    if isinstance(value, Mapping | list | tuple):
+        named = value.items() if isinstance(value, Mapping) else enumerate(value)
+        return [
+            line
+            for key, each in named
+            if depth > 0
+            for line in strangers(each, f"{name}[{key!r}]", depth - 1)
+        ]
     if isinstance(value, _WRITTEN):
         return []
     kind = type(value).__name__

@@ -99,12 +99,15 @@ def find_cluster(name: str) -> ConnectionFile | None:
 
 def parse(said: Any) -> ConnectionFile | None:
     """Parse a connection file of any version; return None for any other content."""
-    try:
-        return ConnectionFile(
-            **{each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
-        )
-    except TypeError:
+    if not isinstance(said, dict):
         return None
+    found = {each.name: said[each.name] for each in fields(ConnectionFile) if each.name in said}
+    kinds: dict[Any, Any] = {str: str, int: int, float: int | float}
+    fits = all(
+        isinstance(found.get(each.name, each.default), kinds[each.type])
+        for each in fields(ConnectionFile)
+    )
+    return ConnectionFile(**found) if fits else None
 
 
 def check_name(name: str) -> str:

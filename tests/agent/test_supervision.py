@@ -297,7 +297,7 @@ def test_a_packet_that_is_no_message_is_an_error() -> None:
     ours, theirs = packet_sockets()
     channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
     theirs.send(b'["Imported",{"seconds":"soon","threads":0}]')
-    with pytest.raises(ProtocolError, match=r"Imported\.seconds is str"):
+    with pytest.raises(ProtocolError, match="not a message of this version"):
         channel.receive()
     theirs.send(encode(Imported(1.0, 0)))
     assert channel.receive() == (Imported(1.0, 0), [])

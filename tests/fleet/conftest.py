@@ -124,7 +124,9 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 @pytest.fixture(scope="session")
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
-    link = tuple(f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "shared"))
+    link = tuple(
+        f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "compression", "shared")
+    )
     values = ("__init__", "bounds", "plain_text", "hosts", "plan", "readings")
     names = ("errors.py", *(f"model/{name}.py" for name in values), *link)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"

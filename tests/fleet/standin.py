@@ -28,8 +28,11 @@ from gputui.protocol.agent import (
     Telemetry,
     ToAgent,
 )
-from gputui.protocol.typed_codec import decode, encode
+from gputui.protocol.codec import decode, encode
+from gputui.protocol.compression import Deflated
 
+deflate = bytes
+saying = threading.Lock()
 FACTS = {
     "version": 1,
     "agent_pid": os.getpid(),
@@ -49,6 +52,8 @@ FACTS = {
 def play() -> None:
     os.write(1, MARKER + b"\n")
     configure = decode(sys.stdin.buffer.readline(), Configure)
+    global deflate
+    deflate = Deflated() if configure.compressed else bytes
     wishes = json.loads(dict(configure.env).get("STANDIN", "{}"))
     if wishes.get("mute"):
         sys.stdin.read()
@@ -83,7 +88,8 @@ def measure(configure: Configure) -> None:
 
 
 def say(message: object) -> None:
-    os.write(1, encode(message))
+    with saying:
+        os.write(1, deflate(encode(message)))
 
 
 def main() -> int:

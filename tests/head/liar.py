@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -27,16 +28,18 @@ from gputui.protocol.agent import (
     Pong,
     Reach,
     Reached,
+    RunningWorker,
     Shutdown,
     Telemetry,
     ToAgent,
     Trouble,
     WorkerExited,
     WorkerReading,
+    WorkerReady,
 )
-from gputui.protocol.codec import decode, encode
 from gputui.protocol.compression import Deflated
 from gputui.protocol.shared import LogLines
+from gputui.protocol.typed_codec import decode, encode
 
 MIB = 2**20
 NAME = "ssh2"
@@ -118,6 +121,43 @@ def a_gpu_of_another_host_in_later_facts() -> None:
     start_agent(OWN_GPU)
     until(b'["Credentials"')
     say(facts(OTHERS_GPU))
+
+
+def cpus_without_number_in_later_facts() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(replace(facts(OWN_GPU), cpus=10**15))
+
+
+def an_old_python_in_later_facts() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(replace(facts(OWN_GPU), python_version="3.6.9"))
+
+
+def restarts_without_number() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(replace(facts(OWN_GPU), running=(RunningWorker(f"{NAME}:gpu0", 1, 10**15),)))
+
+
+def an_absurd_reading() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(telemetry(replace(OWN_GPU, utilization_percent=-166_666.0)))
+
+
+def an_address_of_a_mebibyte() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    say(WorkerReady(f"{NAME}:gpu0", "x" * (MIB - 1000), None))
+
+
+def facts_without_end() -> None:
+    start_agent(OWN_GPU)
+    until(b'["Credentials"')
+    for number in count():
+        say(facts(OWN_GPU, *[replace(gpu, uuid=f"{gpu.uuid} {number}") for gpu in gpus(500)]))
 
 
 def events_without_end() -> None:

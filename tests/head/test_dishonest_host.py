@@ -39,7 +39,12 @@ FAILED = {
     liar.readings_of_a_worker_of_another_host: "'ssh1:cpu0', which is no worker of this host",
     liar.readings_of_a_gpu_of_another_host: "GPU-of-another, a GPU of ssh3",
     liar.a_gpu_of_another_host_in_later_facts: "the same machine as ssh3",
-    liar.thousands_of_gpus: "its agent reports 8000 GPUs",
+    liar.thousands_of_gpus: "Expected `array` of length <= 512 - at `$.devices`",
+    liar.cpus_without_number_in_later_facts: "Expected `int` <= 4096 - at `$.cpus`",
+    liar.an_old_python_in_later_facts: "Python 3.6.9",
+    liar.restarts_without_number: "Expected `int` <= 1000000 - at `$.running[...].restarts`",
+    liar.an_absurd_reading: "at `$.devices[...].utilization_percent`",
+    liar.an_address_of_a_mebibyte: "Expected `str` of length <= 512 - at `$.address`",
     liar.one_gpu_twice: "its agent reports one GPU twice",
     liar.events_without_end: "its agent reports more than 100 events a second",
 }
@@ -48,6 +53,7 @@ FAILED = {
 FLOODS = [
     liar.lines_without_end_before_the_greeting,
     liar.long_events_without_end,
+    liar.facts_without_end,
     liar.log_lines_without_end,
     liar.telemetry_without_end,
     liar.errors_without_end,
@@ -61,7 +67,10 @@ EVERY_TIME = (
     liar.telemetry_of_63_mib,
     liar.readings_of_a_gpu_of_another_host,
     liar.the_end_of_a_worker_of_another_host,
+    liar.cpus_without_number_in_later_facts,
+    liar.restarts_without_number,
     liar.events_without_end,
+    liar.facts_without_end,
     liar.log_lines_without_end,
 )
 

@@ -7,14 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from gputui.head import broadcasts, frontends
-from gputui.head.broadcasts import EventLog
+from gputui.head import frontends
+from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
 from gputui.head.recent_history import RecentHistory
 from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import METRICS, unpack, values
-from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
-from gputui.protocol.frontend import Attach, FromFrontend, HistoryTaken, ToFrontend
+from gputui.model.snapshot import Event, HostState, HostStatus, Severity, WorkerState, WorkerStatus
+from gputui.protocol.channel import QUEUE_BYTES
+from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode, memory_pair
 from tests.clusters import Clusters
 
@@ -126,14 +127,23 @@ async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -
     assert fine(later.history[0], "")
 
 
-def test_only_the_newest_events_are_kept(monkeypatch):
-    monkeypatch.setattr(broadcasts, "EVENTS_KEPT", 3)
-    recorded = []
+def test_a_host_that_reports_without_end_pushes_out_its_own_events_only() -> None:
+    recorded: list[Event] = []
     log = EventLog(recorded.append)
-    for number in range(5):
-        log.tell(Severity.INFO, "h", "ready", str(number))
-    assert [event.text for event in log.events] == ["2", "3", "4"]
-    assert [event.sequence for event in recorded] == [1, 2, 3, 4, 5]
+    log.tell(Severity.INFO, "honest", "ready", "10.0.0.1")
+    for number in range(20_000):
+        log.tell(Severity.INFO, f"liar:gpu{number % 9}", "ready", f"{number} {'x' * 4_000}")
+    assert log.events[0].subject == "honest"
+    assert log.events[-1].text.startswith("19999 ")
+    assert sum(len(encode(EventHappened(event))) for event in log.events) < EVENTS_BYTES_EACH * 1.1
+    assert len(recorded) == 20_001
+
+
+def test_what_a_frontend_is_sent_first_fits_its_queue_however_many_hosts_report() -> None:
+    log = EventLog(lambda event: None)
+    for number in range(30_000):
+        log.tell(Severity.INFO, f"h{number}" * 99, "ready", "名" * 4_000)
+    assert 0 < sum(len(encode(EventHappened(event))) for event in log.events) < QUEUE_BYTES / 2
 
 
 async def test_nothing_is_packed_for_a_frontend_that_has_left(

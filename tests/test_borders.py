@@ -1,0 +1,111 @@
+"""What others wrote reaches terminals and logs as text that moves no cursor and forges no line."""
+
+import ast
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import gputui.cli
+from gputui.cli import clusters, recorded_runs, run_command
+from gputui.errors import HeadError
+from gputui.head.log_file import LogFile, SafeFormatter
+from gputui.model.snapshot import RunState
+from gputui.runs import new_record
+from gputui.runs.records import ended
+
+POISON = "\x1b]0;owned\x07\x1b[2J\u202eevil\r\x85\n2026-11-23 INFO gputui: all is well"
+"""Sets a title, clears the screen, reverses a line, and forges one."""
+NEW_RECORD = new_record("svd", {"rows": 1}, backend="auto", hosts="", version="1", id="one")
+OWN_WORDS = {
+    "__init__.py:_unwritten": "an errno's words",
+    "asking.py:read_line": "made safe by what asks",
+    "clusters.py:_up": "what this command's own head says of itself",
+    "clusters.py:ls": "hints; `table` makes rows safe",
+    "commands.py:completion_": "a script of this package",
+    "documentation.py:_draw": "this package's documentation",
+    "documentation.py:show_help": "this package's documentation",
+    "host_commands.py:doctor": "`report` makes what hosts say safe",
+    "host_commands.py:bootstrap": "what the user gave",
+    "host_commands.py:lock_packages": "what the user gave",
+    "open.py:remove_old_runs": "an errno's words",
+    "preset_listing.py:_new": "files that this command made",
+    "preset_listing.py:presets": "code that is installed here",
+    "recorded_runs.py:list_runs": "`table` makes rows safe",
+    "sharing.py:_claim_and_hold": "a duration",
+    "recorded_runs.py:show_run": "`parts` makes them safe",
+}
+"""Where the command line prints without `safe`, and why that is harmless."""
+
+
+def harmless(text: str) -> bool:
+    return all(line.isprintable() for line in text.split("\n"))
+
+
+def test_every_print_of_the_command_line_makes_text_safe_or_says_why_it_need_not() -> None:
+    found = {
+        f"{path.name}:{function.name}"
+        for path in Path(gputui.cli.__file__).parent.glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for shown in _printed(function)
+        if "safe" not in shown and "json" not in shown
+    }
+    assert found == OWN_WORDS.keys()
+
+
+def _printed(function: ast.AST) -> list[str]:
+    """Return what a function prints and that is no constant."""
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+    prints = [call for call in calls if ast.unparse(call.func) in ("print", "click.echo")]
+    return [
+        ast.unparse(value)
+        for call in prints
+        for value in call.args
+        if not (isinstance(value, ast.Constant) or ast.unparse(value).isupper())
+    ]
+
+
+def test_an_error_that_quotes_a_host_is_printed_without_its_control_characters(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise HeadError(f"h1: it said {POISON}")
+
+    monkeypatch.setattr(clusters, "running_clusters", fail)
+    assert run_command(["ls"]) == 3
+    assert harmless(capsys.readouterr().err)
+
+
+def test_a_listed_cluster_has_no_control_characters() -> None:
+    row = {"name": POISON, "workers": 1, "hosts": 1, "started": 0, "address": POISON, "problem": ""}
+    lines = clusters.table([row])
+    assert len(lines) == 2
+    assert all(line.isprintable() for line in lines)
+
+
+def test_a_recorded_run_is_shown_without_what_its_hosts_smuggled_in() -> None:
+    record = replace(NEW_RECORD, parameters={"rows": POISON})
+    result = {"result": {POISON: POISON}, "failed_hosts": [{"host": "h", "reason": POISON}]}
+    record = ended(record, RunState.FAILED, result=result, error=HeadError(POISON))
+    assert len(recorded_runs.table((record,))) == 2
+    assert all(
+        harmless(part) for part in (*recorded_runs.table((record,)), *recorded_runs.parts(record))
+    )
+
+
+def test_nothing_forges_a_line_of_the_heads_log(tmp_path: Path) -> None:
+    log = LogFile(tmp_path / "lab.log")
+    log.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logger = logging.Logger("gputui.head")
+    logger.addHandler(log)
+    logger.warning("%s: %s", "h1", POISON)
+    try:
+        raise ValueError(POISON)
+    except ValueError:
+        logger.exception("h1 failed")
+    log.close()
+    lines = (tmp_path / "lab.log").read_text().split("\n")
+    assert all(line.isprintable() for line in lines)
+    assert [line[:2] for line in lines if line and not line.startswith("    ")] == ["20", "20"]
