@@ -27,8 +27,6 @@ PRIVATE = {
         "textual._xterm_parser",
     },
     "overridden": {
-        "asyncssh SSHClientConfig._handlers",
-        "asyncssh SSHClientConfig._percent_expand",
         "distributed Cluster._close",
         "distributed Cluster._get_logs",
         "distributed Cluster._repr_html_",

@@ -184,6 +184,8 @@ def _preset(options: dict[str, Any]) -> "Prepared":
 
 def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
     path = Path(options["preset"]).expanduser()
+    if path.is_dir():
+        raise UsageError(f"--run {path}: is a folder; name the script in it")
     if not path.is_file():
         raise UsageError(f"--run {path}: no such file")
     if _is_preset(path):

@@ -55,7 +55,17 @@ def get(name: str) -> Preset:
         return _from_file(name)
     if name in _entry_points():
         return _from_entry_point(name)
-    raise PresetError(f"unknown preset '{name}'{nearest(name, names())}")
+    raise PresetError(f"unknown preset '{name}'{_meant(name) or nearest(name, names())}")
+
+
+def _meant(name: str) -> str:
+    """Return what to write for a file that was not named as one; "" for any other name."""
+    stem, colon, attribute = name.partition(":")
+    if name.endswith(".ipynb"):
+        return f": a notebook; jupyter nbconvert --to script {name} makes a script of it"
+    if Path(f"{stem}.py").is_file():
+        return f"; did you mean ./{stem}.py{colon}{attribute}?"
+    return "; a preset in a file is ./FILE.py:PRESET" if colon else ""
 
 
 def located(name: str) -> str:
@@ -88,7 +98,7 @@ def _from_file(name: str) -> Preset:
     """Return the preset that `./file.py:thing` names; `PRESET` where no thing is named."""
     path, attribute = _split(name)
     if not path.is_file():
-        raise PresetError(f"{path}: no such file")
+        raise PresetError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}")
     things = vars(_import_file(path.resolve()))
     if attribute not in things:
         found = [key for key, value in things.items() if isinstance(value, Preset)]

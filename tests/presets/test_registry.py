@@ -41,6 +41,26 @@ thing = Preset("thing", "a test", (Parameter("n", int, 4, "how many", minimum=1)
 """
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("mine:PRESET", r"did you mean \./mine\.py:PRESET\?"),
+        ("mine", r"did you mean \./mine\.py\?"),
+        ("other:PRESET", r"a preset in a file is \./FILE\.py:PRESET"),
+        ("work.ipynb", "jupyter nbconvert --to script work.ipynb"),
+        ("./folder.py:PRESET", "is a folder"),
+    ],
+)
+def test_a_file_that_was_not_named_as_one_is_answered_with_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, says: str
+) -> None:
+    (tmp_path / "mine.py").touch()
+    (tmp_path / "folder.py").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PresetError, match=says):
+        presets.get(name)
+
+
 def test_a_preset_comes_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MINE)

@@ -111,6 +111,8 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--run", "svd", "--backend", "jax"), "is not one of"),
         (("--run", "svd", "--workers", "none"), "is not a valid integer"),
         (("--run", "./nowhere.py"), "no such file"),
+        (("--run", "."), "unknown preset '.'"),
+        (("mine.py",), "to run it: gputui HOSTS --run mine.py"),
         (("nowhere.txt", "--run", "svd"), "no such file"),
         (("no/where", "--run", "svd"), "no such file"),
         (("a gpus=0;b gpu=0", "--run", "svd"), "HOSTS:2: unknown key 'gpu'"),
