@@ -14,10 +14,10 @@ from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_unti
 from gputui.cli.starting import head_configuration
 from gputui.client import ConnectionFile, HeadConnection, running_clusters
 from gputui.client.head_connection import GONE, Elsewhere
-from gputui.client.start import check_enough, failures, started, stop_by_signal
+from gputui.client.start import check_enough, started, stop_by_signal, workers_up
 from gputui.errors import ExitCode, GputuiError, HeadError, OtherVersionError, UsageError
 from gputui.model.plain_text import safe, safe_lines
-from gputui.protocol.frontend import AwaitWorkers, Settled, Stop
+from gputui.protocol.frontend import Stop
 from gputui.protocol.starter import ConfigureHead
 
 if TYPE_CHECKING:
@@ -52,14 +52,11 @@ def up(**options: Any) -> int:
 
 
 async def _up(configuration: ConfigureHead) -> int:
-    async with started(configuration, frontend="command") as (head, connection):
-        settled = await connection.request(AwaitWorkers(0, configuration.workers))
-        assert isinstance(settled, Settled)
+    async with started(configuration, frontend="command", snapshots=True) as (head, connection):
+        settled = await workers_up(connection, configuration.workers, _warn)
         check_enough(settled, 1)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()
-    for problem in failures(settled):
-        print(f"gputui: {safe_lines(problem)}", file=sys.stderr)
     name = connection.attached.name
     workers = len(settled.workers)
     print(f"{name}: {workers} worker{'s' * (workers != 1)} at {connection.address}")
@@ -67,6 +64,10 @@ async def _up(configuration: ConfigureHead) -> int:
         print(f"dashboard at {connection.dashboard}", file=sys.stderr)
     print(f"gputui attach {quote(name)}; gputui down {quote(name)}", file=sys.stderr)
     return int(ExitCode.DONE)
+
+
+def _warn(problem: str) -> None:
+    print(f"gputui: {safe_lines(problem)}", file=sys.stderr, flush=True)
 
 
 def ls(where: str | None, as_json: bool) -> int:

@@ -89,6 +89,8 @@ class HeadConnection:
         self._unasked: deque[ToFrontend] = deque()
         self._arrived = asyncio.Event()
         self._ended = False
+        self.heard: Callable[[ToFrontend], None] | None = None
+        """Called with each message as it comes, whoever reads `messages`."""
         self._why_gone = ""
         self._why_lost: Callable[[], str] = lambda: GONE
         self._tasks = Background(self._reading_failed)
@@ -262,6 +264,8 @@ class HeadConnection:
             self._unasked = deque(
                 one for one in self._unasked if not isinstance(one, SnapshotTaken)
             )
+        if self.heard is not None:
+            self.heard(message)
         self._unasked.append(message)
         self._arrived.set()
 

@@ -12,22 +12,27 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 
 from gputui.client.head_connection import HeadConnection
 from gputui.errors import ClusterError, HeadError, ProtocolError
+from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.child import signal_name
 from gputui.process.search_path import own_environment, own_python
 from gputui.protocol.connection_file import ConnectionFile, find_cluster
-from gputui.protocol.frontend import Settled
+from gputui.protocol.frontend import AwaitWorkers, Settled, SnapshotTaken, ToFrontend
 from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead, Keep, ToStarter
 from gputui.protocol.typed_codec import decode, encode
 
 END_S = 20.0
 """How long a head may take to end everything."""
+WAITING_EVERY_S = 5.0
+"""How often what is waited for is told."""
+NAMED = 3
+"""How many hosts are named that are waited for."""
 LAST_LINES = 5
 """Of what was said on a failed host."""
 
@@ -145,6 +150,45 @@ async def stop_by_signal(cluster: ConnectionFile) -> None:
         await asyncio.sleep(0.05)
 
 
+async def workers_up(
+    connection: HeadConnection, workers: int | None, tell: Callable[[str], None]
+) -> Settled:
+    """Wait for workers; tell what fails as soon as it is known, and what is waited for.
+
+    `connection` takes snapshots. What failed before, and has not been told, is told at the end.
+    """
+    told: set[str] = set()
+    due = time.monotonic() + WAITING_EVERY_S
+
+    def heard(message: ToFrontend) -> None:
+        nonlocal due
+        if not isinstance(message, SnapshotTaken):
+            return
+        hosts = message.snapshot.hosts
+        for host in hosts:
+            if host.state is HostState.FAILED and host.name not in told:
+                told.add(host.name)
+                for line in _failure(host):
+                    tell(line)
+        coming = [f"{each.name} ({each.state})" for each in hosts if not each.state.final]
+        if coming and time.monotonic() > due:
+            due = time.monotonic() + WAITING_EVERY_S
+            more = f" and {len(coming) - NAMED} more" if len(coming) > NAMED else ""
+            tell(f"{len(hosts) - len(coming)} of {len(hosts)} hosts are done; waiting for "
+                 f"{', '.join(coming[:NAMED])}{more}")  # fmt: skip
+
+    connection.heard = heard
+    try:
+        settled = await connection.request(AwaitWorkers(0, workers))
+    finally:
+        connection.heard = None
+    assert isinstance(settled, Settled)
+    left = tuple(host for host in settled.failed_hosts if host.name not in told)
+    for problem in failures(replace(settled, failed_hosts=left)):
+        tell(problem)
+    return settled
+
+
 def check_enough(settled: Settled, min_workers: int) -> None:
     """Raise ClusterError, with every reason, when fewer workers are up."""
     if len(settled.workers) >= min_workers:
@@ -157,11 +201,16 @@ def failures(settled: Settled) -> list[str]:
     """List the failed hosts and workers: the reason, the hint, the last lines there."""
     lines = []
     for host in settled.failed_hosts:
-        lines.append(f"{host.name}: {host.reason} (while {host.failed_stage})")
-        lines += [f"  {host.hint}"] if host.hint else []
-        said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
-        lines += [f"  | {line}" for line in [*said][-LAST_LINES:]]
+        lines += _failure(host)
     return lines + [f"{worker.name}: {worker.reason}" for worker in settled.failed_workers]
+
+
+def _failure(host: HostStatus) -> list[str]:
+    """Return a failed host's reason, its hint, and its last lines."""
+    lines = [f"{host.name}: {host.reason} (while {host.failed_stage})"]
+    lines += [f"  {host.hint}"] if host.hint else []
+    said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
+    return lines + [f"  | {line}" for line in [*said][-LAST_LINES:]]
 
 
 def _socket(line: bytes) -> str:

@@ -14,11 +14,12 @@ from typing import Any
 
 from gputui import __version__, runs
 from gputui.client import HeadConnection, check_enough, failures
+from gputui.client.start import workers_up
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.model.snapshot import HostStatus, RunState
 from gputui.presets.job import RunCancelledError
 from gputui.presets.plain import json_text
-from gputui.protocol.frontend import AwaitWorkers, Settled, SubscribeLogs
+from gputui.protocol.frontend import Settled, SubscribeLogs
 from gputui.runs.ongoing import OngoingRun
 from gputui.runs.progress import progress
 from gputui.runs.request import RunRequest
@@ -123,13 +124,9 @@ async def _settled(
     request: RunRequest, connection: HeadConnection, recording: runs.Recording
 ) -> Settled:
     """Wait for the workers, and say what is missing; raises ClusterError where too few came up."""
-    settled = await connection.request(AwaitWorkers(0, request.workers))
-    assert isinstance(settled, Settled)
+    settled = await workers_up(connection, request.workers, _warn)
     check_enough(settled, request.min_workers)
-    problems = failures(settled)
-    recording.note(f"{len(settled.workers)} workers up", *problems)
-    for problem in problems:
-        _warn(problem)
+    recording.note(f"{len(settled.workers)} workers up", *failures(settled))
     if connection.dashboard and not request.quiet:
         _warn(f"dashboard at {connection.dashboard}")
     return settled

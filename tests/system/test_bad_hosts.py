@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sshd import AsyncsshServer, Namespaces, SshHosts
+from tests.sshd import AsyncsshServer, Namespaces, SshHost, SshHosts
 from tests.system.conftest import Command
 
 Start = Callable[..., AsyncsshServer]
@@ -125,3 +125,22 @@ def test_the_last_lines_of_a_host_that_failed_are_shown(gputui: Command) -> None
     reason, *lines = re.findall(r"^(?:gputui: )?localhost: (.*)|^ *(\| .*)", done.stderr, re.M)
     assert "its agent could not be started (exit status 9): line 7" in reason[0]
     assert [said for _, said in lines] == [f"| line {number}" for number in range(2, 7)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "up"])
+def test_each_failure_is_printed_when_it_is_known_and_what_is_waited_for(
+    gputui: Command, ssh_folder: SshHosts, silent_port: int, command: str
+) -> None:
+    ssh_folder.describe(SshHost("silent", "127.0.0.1", silent_port, "me"))
+    gputui.env |= ssh_folder.environment
+    hosts = f"localhost {CPU}; nowhere.invalid gpus=none; silent gpus=none"
+    process = gputui.start(*(("up", hosts) if command == "up" else (hosts, *RUN)))
+    assert process.stderr
+    lines = iter(process.stderr.readline, "")
+    assert any("nowhere.invalid" in line and "does not resolve" in line for line in lines)
+    assert any("2 of 3 hosts are done; waiting for silent (authenticating)" in x for x in lines)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "nowhere.invalid" not in said and "silent: " in said
+    gputui.end_clusters()
