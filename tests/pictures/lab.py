@@ -6,11 +6,14 @@ and the GPU's number alone.
 """
 
 import asyncio
+import json
 import math
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
@@ -46,12 +49,55 @@ from tests.tui.still import StillLink
 START = 1_773_324_300.0
 """2026-03-12 14:05 UTC."""
 GIB = 2**30
+STOPPED_AT = 40
+"""The second at which somebody stops a worker's process."""
 PREFIXES = ("normal", "qr", "dot", "getitem", "sum")
-RESULT = (
-    '{"result": {"singular_values": ['
-    + ", ".join(f"{4000 * 0.86**n:.4g}" for n in range(40))
-    + '], "residual": 3.1e-14, "numbers_per_s": 687500000000.0}}'
+ROWS, COLS, TOP = 16_000_000, 1000, 40
+
+
+def _singular_value(number: int) -> float:
+    """Return one of a matrix of uniform numbers in [0, 1): of its mean, or of what is around it."""
+    if number == 0:
+        return math.sqrt(ROWS * COLS) / 2
+    edge = 1 - 0.5 * (1.5 * math.pi * number / COLS) ** (2 / 3)
+    return math.sqrt(ROWS / 12) * (1 + math.sqrt(COLS / ROWS) * edge)
+
+
+RESULT = json.dumps(
+    {
+        "result": {
+            "singular_values": [round(_singular_value(n), 2) for n in range(TOP)],
+            "residual": 3.1e-14,
+            "orthogonality": 8.9e-15,
+        }
+    }
 )
+FAILED_LOG = """
+13:53:20.114  building
+13:53:21.902  computing
+13:53:38.417  node-3:gpu3 | distributed.worker - INFO - Starting dot, 3.1 GiB
+13:53:44.020  node-3:gpu3 | distributed.worker.memory - WARNING - 92% of GPU memory held
+13:53:50.731  node-3:gpu3 | distributed.worker - WARNING - Compute Failed
+13:53:50.731  node-3:gpu3 | Key: dot-3-41-7
+13:53:51.004  traceback | Traceback (most recent call last):
+13:53:51.004  traceback |   File "gputui/presets/matmul.py", line 71, in multiplied
+13:53:51.004  traceback |     return cupy.matmul(a, b)
+13:53:51.004  traceback |   File "cupy/_core/_routines_linalg.pyx", line 829, in matmul
+13:53:51.004  traceback |     out = ndarray(out_shape, dtype)
+13:53:51.004  traceback |   File "cupy/cuda/memory.pyx", line 1521, in _try_malloc
+13:53:51.004  traceback | OutOfMemoryError: Out of memory allocating 3,355,443,200 bytes
+13:53:51.020  failed matmul: OutOfMemoryError
+""".lstrip()
+"""What the run that failed left behind."""
+
+
+def leave_records(folder: Path) -> None:
+    """Leave behind in a state folder what the runs wrote there."""
+    run = folder / "gputui" / "runs" / "r3"
+    run.mkdir(parents=True)
+    (run / "log.txt").write_text(FAILED_LOG)
+    timings = {"building": 1.8, "computing": 29.1}
+    (run / "run.json").write_text(json.dumps({"timings": timings}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +196,10 @@ class Lab:
             return "throttled" if gpu == 2 else ""
         return kinds.get(gpu % 250 if gpu > 31 else gpu, "")
 
+    def _is_others(self, gpu: int) -> bool:
+        """Whether somebody else's program has a GPU, so that no worker was started there."""
+        return gpu == 13 and self.gpus > 8
+
     def snapshot(self, second: int) -> Snapshot:
         """Return what the head would say at a second."""
         if self.starting:
@@ -162,7 +212,7 @@ class Lab:
             for number, host in enumerate(hosts)
             if host.state is not HostState.FAILED
             for place, device in enumerate(host.devices)
-            if not (self.gpus > 8 and 8 * number + place == 13)
+            if not self._is_others(8 * number + place)
         )
         return Snapshot(
             second + 1,
@@ -175,7 +225,7 @@ class Lab:
             ),
             hosts=hosts,
             workers=workers,
-            groups=groups(second),
+            groups=groups(second, workers),
             runs=runs(second),
             spans=self._spans(workers, second),
             simulated=True,
@@ -240,15 +290,22 @@ class Lab:
         model, trouble = MODELS[host % len(MODELS)], self.trouble(gpu)
         wave = 0.5 + 0.5 * math.sin(second / 17 + host) * math.sin(second / 5.3 + gpu)
         util = min(100.0, 62 + 36 * wave + 6 * noise(gpu, second))
-        if (second + 11 * host) % 75 < 7:
+        if (second + 11 * host + 30) % 75 < 7:
             util = 4 + 12 * noise(gpu, second)
-        if trouble in ("idle", "crashed") or (gpu == 13 and self.gpus > 8):
+        stopped = trouble == "stopped" and second > STOPPED_AT
+        if trouble in ("idle", "crashed") or stopped:
             util = 0.0
+        empty = trouble in ("idle", "crashed")
         share = util / 100
-        memory = model.memory_gib * (0.52 + 0.2 * wave + (0.0 if util else -0.5))
+        memory = model.memory_gib * (0.02 if empty else 0.52 + 0.2 * (0.4 if stopped else wave))
         processes = [
             DeviceProcess(20000 + gpu, Owner.OURS, "you", "gputui worker", int(memory * GIB))
         ]
+        if self._is_others(gpu):
+            util, memory = 31 + 4 * noise(gpu, second), 8.6
+            share = util / 100
+            command = "python serve.py --model 8b"
+            processes = [DeviceProcess(1204, Owner.OTHER, "noor", command, int(8.4 * GIB))]
         if trouble == "foreign":
             processes.append(
                 DeviceProcess(911, Owner.OTHER, "mira", "python train.py --epochs 90", 9 * GIB)
@@ -314,8 +371,8 @@ class Lab:
                 cpu_percent=1.0,
                 current_task=None,
             )
-        if self.trouble(gpu) == "stopped" and second > 40:
-            silent_s = second - 40.0
+        if self.trouble(gpu) == "stopped" and second > STOPPED_AT:
+            silent_s = second - float(STOPPED_AT)
             return replace(
                 worker,
                 state=WorkerState.SILENT,
@@ -348,7 +405,7 @@ class Lab:
                 worker.current_task,
                 START + second - 1,
                 0.4 + 0.6 * noise(number, second),
-                erred=noise(number, second, 5) > 0.996,
+                erred=worker.current_task == "qr" and noise(number, second, 5) > 0.994,
             )
             for number, worker in enumerate(workers)
             if worker.current_task and noise(number, second, 9) > 0.08
@@ -375,19 +432,21 @@ def without_gpus(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, hosts=hosts, workers=tuple(workers))
 
 
-def groups(second: int) -> tuple[TaskGroupStatus, ...]:
+def groups(second: int, workers: tuple[WorkerStatus, ...] = ()) -> tuple[TaskGroupStatus, ...]:
     """Return the task groups at a second: each begins when the one before is on its way."""
+    executing = Counter(worker.current_task for worker in workers if worker.executing)
     found = []
     for number, prefix in enumerate(PREFIXES):
         total = 9000 - 1500 * number
-        done = max(0, min(total, int(total * (second / 130 - 0.12 * number))))
+        done = max(0, min(total, int(total * (second / 150 - 0.12 * number))))
         running = min(total - done, 12) if done else 0
         found.append(
             TaskGroupStatus(
                 f"{prefix}-{number}",
                 prefix,
                 waiting=total - done - running,
-                processing=running,
+                processing=max(running, executing[prefix]),
+                executing=executing[prefix],
                 memory=done // 5,
                 released=done - done // 5 - (3 if prefix == "qr" and done > 50 else 0),
                 erred=3 if prefix == "qr" and done > 50 else 0,
@@ -411,12 +470,12 @@ def runs(second: int) -> tuple[RunStatus, ...]:
             begun + 3.4,
             2500,
             2500,
-            summary="sum 6.25e+11, 1.2 standard errors off, 6.9e+11 numbers/s",
+            summary="sum 6.25e+10, 1.2 standard errors off, 7.4e+10 numbers/s",
         ),
         RunStatus(
             "r2",
             "svd",
-            (("rows", "16000000"), ("check", "true")),
+            (("rows", str(ROWS)), ("top", str(TOP)), ("check", "true")),
             RunState.DONE,
             begun + 60,
             begun + 64.9,
@@ -428,26 +487,26 @@ def runs(second: int) -> tuple[RunStatus, ...]:
         RunStatus(
             "r3",
             "matmul",
-            (("n", "400000"),),
+            (("size", "262144"), ("block", "20480")),
             RunState.FAILED,
             begun + 200,
             begun + 231,
             411,
             1200,
-            summary="worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held; "
-            "smaller chunks (chunk=5000) fit",
+            summary="worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held\n"
+            "a smaller block fits: block=10240",
             error_type="OutOfMemoryError",
             restarts=1,
         ),
         RunStatus(
             "r4",
             "gridsearch",
-            (("models", "512"),),
+            (("candidates", "100"),),
             RunState.CANCELLED,
             begun + 400,
             begun + 440,
             120,
-            512,
+            500,
         ),
         RunStatus(
             "r5",
@@ -456,8 +515,8 @@ def runs(second: int) -> tuple[RunStatus, ...]:
             RunState.RUNNING,
             START - 20,
             None,
-            min(3000, 20 * second),
-            3000,
+            sum(group.finished for group in groups(second)),
+            sum(group.total for group in groups(second)),
             stage="computing",
         ),
     )

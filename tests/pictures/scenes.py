@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 from rich.terminal_theme import TerminalTheme
 from textual.pilot import Pilot
@@ -13,7 +15,7 @@ from textual.strip import Strip
 from textual.widgets import Input
 
 from gputui.tui.app import ScreenApp
-from tests.pictures.lab import START, Lab, LabConnection
+from tests.pictures.lab import START, Lab, LabConnection, leave_records
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -81,6 +83,12 @@ class Picture:
 async def draw(scene: Scene) -> Picture:
     """Return a scene as it is seen once nothing moves any more."""
     utc()
+    with TemporaryDirectory() as state, patch.dict(os.environ, XDG_STATE_HOME=state):
+        leave_records(Path(state))
+        return await _drawn(scene)
+
+
+async def _drawn(scene: Scene) -> Picture:
     link = LabConnection(scene.lab, scene.seconds)
 
     async def open_connection() -> LabConnection:
