@@ -36,6 +36,7 @@ from gputui.runs.ongoing import OngoingRun, RunStage
 from gputui.runs.progress import TaskCounts
 from gputui.runs.request import RunRequest
 from gputui.runs.script import Handover
+from gputui.runs.script.handover import STOPPED
 
 RUNNING = "running"
 """The only stage of a script: what it does is unknown."""
@@ -71,11 +72,12 @@ async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> R
     with tempfile.TemporaryFile() as last_words:
         script = _start(path, arguments, ongoing, last_words.fileno())
         try:
-            status = await _attended(ongoing, script)
+            status = await _attended(ongoing, script, last_words.fileno())
         finally:
             await script.end(0, None)
         last_words.seek(0)
-        said = last_words.read(MOST_SAID).decode(errors="replace").splitlines()
+        text = last_words.read(MOST_SAID)
+        said = text.decode(errors="replace").splitlines() if text != STOPPED else []
     ongoing.recording.note(*(f"traceback | {line}" for line in said))
     return _outcome(ongoing, path, status, time.monotonic() - started, said)
 
@@ -107,10 +109,10 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_wor
     return script
 
 
-async def _attended(ongoing: OngoingRun, script: Child) -> int:
+async def _attended(ongoing: OngoingRun, script: Child, last_words: int) -> int:
     """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
     try:
-        return await _status(ongoing, script)
+        return await _status(ongoing, script, last_words)
     except asyncio.CancelledError as interrupted:
         knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
         await script.end(GRACE_S, None if knows else signal.SIGINT)
@@ -123,11 +125,12 @@ async def _attended(ongoing: OngoingRun, script: Child) -> int:
         raise
 
 
-async def _status(ongoing: OngoingRun, script: Child) -> int:
+async def _status(ongoing: OngoingRun, script: Child, last_words: int) -> int:
     """Return a script's exit status.
 
     Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
-    said, and the script's own affair: it may have done so itself, and draw its pictures now.
+    said, and the script goes on: it may have done so itself, and draw its pictures now. Where that
+    ends it, its traceback says no more.
     """
     while True:
         try:
@@ -137,6 +140,7 @@ async def _status(ongoing: OngoingRun, script: Child) -> int:
         except RunError as error:
             _say(error)
         except StoppedError as error:
+            os.pwrite(last_words, STOPPED, 0)
             _say(error)
             return await _ended(script)
 

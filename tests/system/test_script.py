@@ -340,6 +340,22 @@ WAITS = (
 
 
 @pytest.mark.slow
+def test_a_script_that_waits_for_a_cluster_that_is_stopped_ends_with_one_sentence(
+    gputui: Command,
+) -> None:
+    assert gputui("up", HERE, "--name", "short").returncode == 0
+    lines = ("future = client.submit(time.sleep, 600)", "print('at work', flush=True)")
+    script = written(gputui.folder / "mine.py", *lines, "future.result()")
+    process = gputui.start("--attach", "short", "--run", script, "--quiet")
+    assert process.stdout and process.stdout.readline() == "at work\n"
+    assert gputui("down", "short").returncode == 0
+    _, said = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 3, said
+    (line,) = said.splitlines()
+    assert line.startswith("gputui: the cluster was stopped: stopped by ")
+
+
+@pytest.mark.slow
 def test_a_script_whose_cluster_is_lost_ends_with_exit_code_3(gputui: Command) -> None:
     script = written(gputui.folder / "mine.py", *WAITS)
     process = gputui.start(HERE, "--run", script)

@@ -10,6 +10,7 @@ from pathlib import Path
 from traceback import format_exception
 from types import ModuleType, TracebackType
 
+from gputui.errors import ExitCode
 from gputui.process.lifetime import die_with
 from gputui.runs.script.handover import Handover
 
@@ -32,9 +33,25 @@ def main() -> None:
         raise
     except BaseException as error:
         error.__traceback__ = _below_this_file(error.__traceback__)
+        stopped = _lost_cluster(error) and handover.was_stopped()
+        os.ftruncate(handover.last_words, 0)
         os.write(handover.last_words, "".join(format_exception(error)).encode(errors="replace"))
-        sys.excepthook(type(error), error, error.__traceback__)
+        if not stopped:  # else the command has said why
+            sys.excepthook(type(error), error, error.__traceback__)
+        if stopped:
+            sys.exit(ExitCode.NO_CLUSTER)
         sys.exit(INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def _lost_cluster(error: BaseException | None) -> bool:
+    """Return whether an error, or one behind it, is that the scheduler is gone."""
+    from distributed import CancelledError
+    from distributed.comm import CommClosedError
+
+    lost = (CancelledError, CommClosedError, OSError, RuntimeError)
+    return error is not None and (
+        isinstance(error, lost) or _lost_cluster(error.__cause__ or error.__context__)
+    )
 
 
 def _execute(script: str) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -19,6 +20,10 @@ from gputui.engine import dask_settings
 
 if TYPE_CHECKING:
     from distributed.security import Security
+
+STOPPED = b"stopped"
+"""What the command writes where a script's last words will be, once its cluster is stopped."""
+NOTED_S = 0.5
 
 SPAWNED = "GPUTUI_SCRIPT"
 """In the environment of what a script spawns: the scheduler's address, the head's socket and the
@@ -50,6 +55,15 @@ class Handover:
         with os.fdopen(descriptor, "w") as file:
             json.dump(asdict(self), file)
 
+    def was_stopped(self) -> bool:
+        """Return whether the command has noted that its cluster was stopped, waiting a moment."""
+        until = time.monotonic() + NOTED_S
+        while os.pread(self.last_words, len(STOPPED), 0) != STOPPED:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.02)
+        return True
+
     @classmethod
     def read(cls, descriptor: int) -> "Handover":
         """Read a handover from a pipe, and close it."""
@@ -62,6 +76,8 @@ class Handover:
         import distributed  # noqa: F401 - its defaults come before the settings of this cluster
 
         logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
+        for part in ("client", "batched"):  # the command says more clearly that it was lost
+            logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
         dask_settings.apply(self.dask_config_json)
         preload = [*dask.config.get("distributed.client.preload"), "gputui.runs.script.preload"]
         dask.config.set(
