@@ -13,6 +13,7 @@ import gputui
 from gputui.fleet.deploy import preparing
 
 LOCKING = {
+    "agent/claims.py",
     "agent/place.py",
     "protocol/connection_file.py",
     "client/there.py",
@@ -56,7 +57,9 @@ def said(process: "subprocess.Popen[str]") -> str:
 
 def test_the_locks_are_in_folders_of_this_machine_alone() -> None:
     root = Path(gputui.__file__).parent
-    locking = {str(p.relative_to(root)) for p in root.rglob("*.py") if "flock(" in p.read_text()}
+    locking = {
+        str(p.relative_to(root)) for p in root.rglob("*.py") if "fcntl.flock(" in p.read_text()
+    }
     assert locking == LOCKING
 
 
