@@ -130,7 +130,7 @@ def every_call(
         else:
             yield kept, at
         at += 1
-    assert calls > 1
+    assert calls
 
 
 @pytest.mark.parametrize("kind", [*WHOLE, known_hosts])
