@@ -13,6 +13,9 @@ from gputui.errors import HostError
 from gputui.model.plain_text import safe
 from gputui.model.snapshot import HostState
 
+PATIENT = 6
+"""How many times the bound of a stage the user's own commands, and those of a host, may take."""
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -47,6 +50,7 @@ class Stages:
         self._ask = ask
         self._timeout: asyncio.Timeout | None = None
         self._bound_s = timeout_s
+        self._late = self._hint = ""
 
     @asynccontextmanager
     async def enter(
@@ -58,6 +62,7 @@ class Stages:
         """
         self.current = state
         self._entered(state, "")
+        self._late, self._hint = late, hint
         self._bound_s = bound_s or self.timeout_s
         try:
             async with asyncio.timeout(self._bound_s) as self._timeout:
@@ -65,9 +70,18 @@ class Stages:
         except TimeoutError as error:
             if self._timeout is None or not self._timeout.expired():
                 raise
-            raise self.error(late, hint, transient=True) from error
+            raise self.error(self._late, self._hint, transient=True) from error
         finally:
             self._timeout = None
+
+    def wait_longer(self, late: str, hint: str = "") -> None:
+        """Let the rest of the current stage take `PATIENT` times its bound, with another message.
+
+        It is for what others do in their own time: a lock, a PAM module, a user's command.
+        """
+        self._late, self._hint = late, hint
+        self._bound_s = self.timeout_s * PATIENT
+        self.progress()
 
     def progress(self, text: str = "") -> None:
         """Let the clock of the current stage start again: the host has done something.

@@ -23,7 +23,7 @@ from gputui.fleet.agent_channel import AgentChannel, LocalStream
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Stages
+from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from gputui.fleet.ssh.connector import Connector
 
 LOOPBACK = "127.0.0.1"
-PATIENT = 6
-"""How many times the bound of a stage a login shell may take."""
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 
 

@@ -32,7 +32,7 @@ from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.options import options_for
 from gputui.fleet.ssh.sockets import Proxy, open_socket
-from gputui.fleet.stages import Stages
+from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import Shared
@@ -73,9 +73,10 @@ class Connector:
     async def connect(self, host: Host, stages: Stages) -> SshConnection:
         """Connect through the stages up to authenticated; raises HostError."""
         destination = Destination(host.ssh_name, host.user, host.port)
-        late = f"`ssh -G {destination.name}` did not end within {stages.timeout_s:g} s"
+        bound_s = stages.timeout_s * PATIENT
+        late = f"`ssh -G {destination.name}` did not end within {bound_s:g} s"
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
-        async with self._turns, stages.enter(HostState.RESOLVING, late, hint):
+        async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
                 route = await resolve_route(self._evaluator, destination)
             except ConfigurationError as error:
@@ -138,14 +139,16 @@ class Connector:
         stages: Stages,
     ) -> HostError:
         """Describe a failed handshake; `said` is what a ProxyCommand wrote on stderr."""
-        if isinstance(error, asyncssh.PermissionDenied):
+        told = isinstance(error, asyncssh.DisconnectError) and not refusals.was_dropped(error)
+        if login.is_trusted and told:
+            how = target.configuration.authentication
             problems = {
                 path: problem
                 for path, problem in self._identities.problems.items()
-                if path in target.configuration.authentication.identity_files
+                if path in (*how.identity_files, how.agent)
             }
             return stages.error(
-                *refusals.login(error, target.configuration, target.again, problems)
+                *refusals.login(str(error), target.configuration, target.again, problems)
             )
         where = target.configuration.where
         if said is not None and refusals.was_dropped(error):

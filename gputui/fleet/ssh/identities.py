@@ -5,11 +5,9 @@ does; each file is read, and its passphrase asked for, once for all the hosts of
 """
 
 import asyncio
-import base64
 import contextlib
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,26 +17,30 @@ import asyncssh
 from gputui.fleet.ssh.configuration import Authentication
 from gputui.fleet.stages import Question, Stages
 from gputui.process.background import Shared
-
-OPENSSH_KEY = re.compile(
-    rb"-----BEGIN OPENSSH PRIVATE KEY-----\s(.*)-----END OPENSSH PRIVATE KEY-----", re.DOTALL
-)
-OPENSSH_MAGIC = b"openssh-key-v1\0"
+from gputui.process.child import run
 
 NOT_A_KEY = (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError)
+READ_S = 10.0
+AGENT_S = 60.0
+"""How long ssh-agent may take: it may wait for a person who unlocks it."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """A key of an IdentityFile."""
+    """An IdentityFile."""
 
     path: str
-    public: asyncssh.SSHKey
+    public: asyncssh.SSHKey | None
+    """None where only the private key would say, and that is encrypted."""
     private: asyncssh.SSHKey | None
     """None for one that is encrypted, or that only ssh-agent has."""
     encrypted: bytes
     """The file of an encrypted key; b"" for none."""
-    certificates: tuple[asyncssh.SSHCertificate, ...]
+
+    @property
+    def blob(self) -> bytes:
+        """The public key as SSH sends it; b"" where it is not known."""
+        return self.public.public_data if self.public else b""
 
 
 class FileKeyPair(asyncssh.SSHKeyPair):
@@ -53,6 +55,7 @@ class FileKeyPair(asyncssh.SSHKeyPair):
         tries: int,
     ) -> None:
         public = file.public
+        assert public
         kinds = public.sig_algorithms
         super().__init__(
             public.algorithm, public.algorithm, kinds, kinds, public.public_data, None, certificate
@@ -76,30 +79,51 @@ class Identities:
 
     async def keys(
         self, how: Authentication, agent: asyncssh.SSHAgentClient | None, stages: Stages
-    ) -> list[asyncssh.SSHKeyPair]:
-        """Return the keys to offer, in ssh's order.
+    ) -> AsyncIterator[asyncssh.SSHKeyPair]:
+        """Yield the keys to offer. Source: pubkey_prepare in OpenSSH's sshconnect2.c.
 
-        First ssh-agent's that the configuration names, then its others, then those of files.
+        First come certificates that the configuration names, then ssh-agent's keys, those first
+        that an IdentityFile names, then keys of files, each before a certificate next to it.
         """
-        files = await asyncio.to_thread(self._read, how.identity_files)
-        certificates = [*_certificates(how.certificate_files), *_own_certificates(files)]
-        held = await _held(agent)
-        named = [file.public.public_data for file in files]
-        named += [each.key.public_data for each in certificates]
-        first = [held[blob] for blob in dict.fromkeys(named) if blob in held]
-        others = [] if how.identities_only else [held[blob] for blob in held if blob not in named]
-        offered: list[asyncssh.SSHKeyPair] = []
-        for pair in (*first, *others):
-            offered += await _certified(agent, pair, certificates)
+        files = [file for path in how.identity_files if (file := await self._read(path))]
+        held = await self._held(how.agent, agent, stages)
+        for certificate in filter(None, map(_certificate, how.certificate_files)):
+            async for pair in self._certified(certificate, files, agent, held, how, stages):
+                yield pair
+        named = [file.blob for file in files]
+        named += [own.public_data for own in map(_certificate, _beside(files)) if own]
+        for pair in sorted(held.values(), key=lambda pair: pair.public_data not in named):
+            if pair.public_data in named or not how.identities_only:
+                yield pair
         for file in files:
-            if file.public.public_data in held or not (file.private or file.encrypted):
-                continue
-            mine = [each for each in certificates if each.key == file.public]
-            offered += [
-                FileKeyPair(file, certificate, self, stages, how.prompts)
-                for certificate in (*mine, None)
-            ]
-        return offered
+            if file.blob not in held and (file.private or file.encrypted):
+                with contextlib.suppress(ValueError):
+                    if file.public is None:
+                        key = await self.open(file, stages, how.prompts)
+                        file = replace(file, public=key.convert_to_public(), private=key)
+                    yield FileKeyPair(file, None, self, stages, how.prompts)
+            if not how.certificate_files and (own := _certificate(*_beside([file]))):
+                async for pair in self._certified(own, [file], agent, held, how, stages):
+                    yield pair
+
+    async def _certified(
+        self,
+        certificate: asyncssh.SSHCertificate,
+        files: Iterable[KeyFile],
+        agent: asyncssh.SSHAgentClient | None,
+        held: Mapping[bytes, asyncssh.SSHKeyPair],
+        how: Authentication,
+        stages: Stages,
+    ) -> AsyncIterator[asyncssh.SSHKeyPair]:
+        """Yield a certificate with the private key for it, where there is one."""
+        blob = certificate.key.public_data
+        file = next((file for file in files if file.blob == blob), None)
+        if agent and blob in held:
+            (pair,) = await agent.get_keys([blob])
+            pair.set_certificate(certificate)
+            yield pair
+        elif file and (file.private or file.encrypted):
+            yield FileKeyPair(file, certificate, self, stages, how.prompts)
 
     async def open(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
         """Return the private key of a file; raises ValueError without its passphrase."""
@@ -125,28 +149,46 @@ class Identities:
         self.problems.setdefault(file.path, "no passphrase was given")
         raise ValueError(self.problems[file.path])
 
-    def _read(self, paths: Iterable[str]) -> list[KeyFile]:
-        """Return the key files that are there and can be read, each read once."""
-        found = []
-        for path in paths:
+    async def _read(self, path: str) -> KeyFile | None:
+        """Return a key file, read once; None where it cannot be used."""
+        try:
+            status = Path(path).stat()
+        except FileNotFoundError:
+            public = await _public(path)
+            return KeyFile(path, public, None, b"") if public else None
+        except OSError as error:
+            self.problems[path] = str(error.strerror)
+            return None
+        known = self._files.get(path)
+        if known is None or known[0] != status.st_mtime:
+            self.problems.pop(path, None)
             try:
-                status = Path(path).stat()
-                known = self._files.get(path)
-                if known is None or known[0] != status.st_mtime:
-                    known = self._files[path] = status.st_mtime, read_key_file(path)
-                    self.problems.pop(path, None)
-                file = known[1]
-                if (file.private or file.encrypted) and _is_open_to_others(status):
-                    self.problems[path] = f"others may read it, so it is not used: chmod 600 {path}"
-                    file = replace(file, private=None, encrypted=b"")
-                found.append(file)
-            except FileNotFoundError:
-                with contextlib.suppress(*NOT_A_KEY):
-                    public = asyncssh.read_public_key(f"{path}.pub")
-                    found.append(KeyFile(path, public, None, b"", ()))
+                known = self._files[path] = status.st_mtime, await _read_key_file(path)
             except NOT_A_KEY as error:
                 self.problems[path] = getattr(error, "strerror", None) or str(error)
-        return found
+                return None
+        file = known[1]
+        if (file.private or file.encrypted) and _is_open_to_others(status):
+            self.problems[path] = f"others may read it, so it is not used: chmod 600 {path}"
+            return replace(file, private=None, encrypted=b"")
+        return file
+
+    async def _held(
+        self, path: str, agent: asyncssh.SSHAgentClient | None, stages: Stages
+    ) -> dict[bytes, asyncssh.SSHKeyPair]:
+        """Return ssh-agent's keys, by public key; {} if it does not answer."""
+        if agent is None:
+            return {}
+        self.problems.pop(path, None)
+        try:
+            async with asyncio.timeout(AGENT_S):
+                with stages.pause():
+                    return {pair.public_data: pair for pair in await agent.get_keys()}
+        except TimeoutError:
+            self.problems[path] = f"ssh-agent did not answer within {AGENT_S:g} s"
+        except (OSError, ValueError):
+            pass
+        return {}
 
 
 def _is_open_to_others(status: os.stat_result) -> bool:
@@ -154,75 +196,33 @@ def _is_open_to_others(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and bool(status.st_mode & 0o077)
 
 
-def read_key_file(path: str) -> KeyFile:
+async def _read_key_file(path: str) -> KeyFile:
     """Return the key of a file, private or public; raises what `NOT_A_KEY` lists."""
     data = Path(path).read_bytes()
-    certificates = tuple(_certificates([f"{path}-cert.pub"]))
+    public = await _public(path)
     if b"PRIVATE KEY-----" not in data:
-        return KeyFile(path, asyncssh.import_public_key(data), None, b"", certificates)
+        return KeyFile(path, public or asyncssh.import_public_key(data), None, b"")
     try:
         key = asyncssh.import_private_key(data)
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
-        return KeyFile(path, _public(path, data), None, data, certificates)
-    return KeyFile(path, key.convert_to_public(), key, b"", certificates)
+        return KeyFile(path, public, None, data)
+    return KeyFile(path, key.convert_to_public(), key, b"")
 
 
-def _public(path: str, data: bytes) -> asyncssh.SSHKey:
-    """Return the public part of an encrypted key: from its .pub file, or its own header."""
-    with contextlib.suppress(*NOT_A_KEY):
-        return asyncssh.read_public_key(f"{path}.pub")
-    if found := OPENSSH_KEY.search(data):
-        blob = _public_blob(base64.b64decode(found[1]))
-        kind = blob[4 : 4 + int.from_bytes(blob[:4], "big")]
-        return asyncssh.import_public_key(kind + b" " + base64.b64encode(blob))
-    raise ValueError(f"it is encrypted, and {path}.pub is not there")
-
-
-def _public_blob(data: bytes) -> bytes:
-    """Return the public key in the head of an OpenSSH private key. Source: PROTOCOL.key."""
-    rest = data.removeprefix(OPENSSH_MAGIC)
-    strings = []
-    for position in range(4):
-        if position == 3:
-            rest = rest[4:]  # the number of keys: one
-        end = 4 + int.from_bytes(rest[:4], "big")
-        strings.append(rest[4:end])
-        rest = rest[end:]
-    return strings[3]
-
-
-def _certificates(paths: Iterable[str]) -> Iterator[asyncssh.SSHCertificate]:
-    """Yield the certificates of files that are there."""
-    for path in paths:
-        with contextlib.suppress(*NOT_A_KEY):
-            yield asyncssh.read_certificate(path)
-
-
-def _own_certificates(files: Iterable[KeyFile]) -> Iterator[asyncssh.SSHCertificate]:
-    for file in files:
-        yield from file.certificates
-
-
-async def _held(agent: asyncssh.SSHAgentClient | None) -> dict[bytes, asyncssh.SSHKeyPair]:
-    """Return ssh-agent's keys, by public key; {} if it does not answer."""
-    if agent is None:
-        return {}
+async def _public(path: str) -> asyncssh.SSHKey | None:
+    """Return the public key of a file, of its .pub file, or in the head of a private key."""
+    ended = await run(["ssh-keygen", "-e", "-P", "", "-f", path], READ_S)
     try:
-        return {pair.public_data: pair for pair in await agent.get_keys()}
-    except (OSError, ValueError):
-        return {}
+        return None if ended.status else asyncssh.import_public_key(ended.output)
+    except asyncssh.KeyImportError:
+        return None
 
 
-async def _certified(
-    agent: asyncssh.SSHAgentClient | None,
-    pair: asyncssh.SSHKeyPair,
-    certificates: Iterable[asyncssh.SSHCertificate],
-) -> list[asyncssh.SSHKeyPair]:
-    """Return a key of the agent with each certificate for it, and alone."""
-    pairs = [pair]
-    for certificate in certificates:
-        if agent and certificate.key.public_data == pair.key_public_data and not pair.has_cert:
-            (again,) = await agent.get_keys([pair.public_data])
-            again.set_certificate(certificate)
-            pairs.insert(-1, again)
-    return pairs
+def _beside(files: Iterable[KeyFile]) -> list[str]:
+    return [f"{file.path}-cert.pub" for file in files]
+
+
+def _certificate(path: str) -> asyncssh.SSHCertificate | None:
+    with contextlib.suppress(*NOT_A_KEY):
+        return asyncssh.read_certificate(path)
+    return None

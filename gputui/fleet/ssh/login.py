@@ -10,7 +10,7 @@ from gputui.errors import HostError
 from gputui.fleet.ssh.configuration import Authentication
 from gputui.fleet.ssh.host_keys import Shown
 from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.stages import Question, Stages
+from gputui.fleet.stages import PATIENT, Question, Stages
 
 Verify = Callable[[Shown, str], Awaitable[bool]]
 """`HostKeys.verify`."""
@@ -42,13 +42,12 @@ class Login(asyncssh.SSHClient):
         self._passwords = False
         self._verify = verify
         self._how = how
-        self._identities = identities
         self._stages = stages
-        self._tries = 0
-        self._answered: set[str] = set()
-        """The questions that were answered: one that comes again was answered wrong."""
+        self._password_tries = self._kbdint_tries = 0
+        self._wrong = False
+        """Whether the next question comes again because its answer was wrong."""
         self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
-        self._offered = False
+        self._keys = identities.keys(how, self._agent, stages)
         self._connection: asyncssh.SSHClientConnection | None = None
         self._verifying: asyncio.Task[None] | None = None
 
@@ -86,7 +85,11 @@ class Login(asyncssh.SSHClient):
 
     async def _begin_when_trusted(self) -> None:
         assert self.shown
-        self._stages.progress()
+        bound_s = self._stages.timeout_s * PATIENT
+        self._stages.wait_longer(
+            f"the host key of {self.name} was not looked up within {bound_s:g} s",
+            "does a KnownHostsCommand of the SSH configuration hang?",
+        )
         await self.turn.aclose()
         try:
             self._passwords = await self._verify(self.shown, self.address)
@@ -94,33 +97,42 @@ class Login(asyncssh.SSHClient):
             self.refused = error
             raise asyncssh.HostKeyNotVerifiable(error.reason) from error
         self.is_trusted = True
-        self._stages.progress()
+        self._stages.wait_longer(
+            f"the login of {self.name} was not decided within {bound_s:g} s",
+            "does `ssh` to it take as long? Its PAM modules or directory service may wait",
+        )
         self._begin()
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
-        """Return all keys the first time it is called."""
+        """Return the next key."""
         self._stages.progress()
-        if self._offered:
-            return None
-        self._offered = True
-        return await self._identities.keys(self._how, self._agent, self._stages) or None
+        key = await anext(self._keys, None)
+        return [key] if key else None
 
     async def password_auth_requested(self) -> str | None:
         """Ask the user for the password."""
-        return await self._password(f"Password of {self.name}")
+        self._password_tries += 1
+        if not self._passwords or self._password_tries > self._how.prompts:
+            return None
+        self._wrong = self._password_tries > 1
+        return await self._ask(f"Password of {self.name}")
 
     async def kbdint_auth_requested(self) -> str | None:
-        """Accept keyboard-interactive questions."""
+        """Accept keyboard-interactive questions, of which each try may have several rounds."""
         self._stages.progress()
-        return "" if self._passwords and self._how.prompts else None
+        self._kbdint_tries += 1
+        self._wrong = self._kbdint_tries > 1
+        return "" if self._passwords and self._kbdint_tries <= self._how.prompts else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> list[str] | None:
         """Pass the server's questions on to the user, with the host's name before each."""
+        self._stages.progress()
         answers = []
         for prompt, echo in prompts:
-            answer = await self._password(f"{self.name}: {prompt.strip()}", secret=not echo)
+            words = " ".join(filter(None, (name, instructions, prompt.strip())))
+            answer = await self._ask(f"{self.name}: {words}", secret=not echo)
             if answer is None:
                 return None
             answers.append(answer)
@@ -135,14 +147,10 @@ class Login(asyncssh.SSHClient):
             with contextlib.suppress(OSError):
                 await self._agent.wait_closed()
 
-    async def _password(self, text: str, *, secret: bool = True) -> str | None:
+    async def _ask(self, text: str, *, secret: bool = True) -> str | None:
         self._stages.progress()
-        self._tries += 1
-        if not self._passwords or self._tries > self._how.prompts:
-            return None
-        again = "Wrong. " if text in self._answered else ""
-        self._answered.add(text)
+        again, self._wrong = "Wrong. " if self._wrong else "", False
         answer = await self._stages.ask(Question("password", f"{again}{text}", secret))
         if answer is None:
-            self._tries = self._how.prompts
+            self._passwords = False
         return answer

@@ -47,18 +47,27 @@ def not_honoured(configuration: SshConfiguration) -> Words:
 
 
 def login(
-    error: asyncssh.PermissionDenied,
+    said: str,
     configuration: SshConfiguration,
     again: tuple[str, ...],
     problems: Mapping[str, str],
 ) -> Words:
-    """Return that a host refused every login that was offered; `problems` are those of keys."""
+    """Return that a host refused every login that was offered, and what it said.
+
+    `problems` are those of keys.
+    """
     doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
     if configuration.authentication.host_based:
         doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
-    said = "; ".join((_plain(error.reason), *doubts))
+    said = "; ".join((_plain(said), *doubts))
     lacks_gssapi = configuration.authentication.gssapi and find_spec("gssapi") is None
     kerberos = "; Kerberos needs: pip install gssapi" if lacks_gssapi else ""
+    if "Too many authentication failures" in said:
+        return (
+            f"refused the login of {configuration.login_name}: {said}",
+            "name its key in ~/.ssh/config: IdentityFile with IdentitiesOnly yes, so that "
+            "ssh-agent's others are not offered first",
+        )
     return (
         f"refused the login of {configuration.login_name}: {said}",
         f"{shlex.join(('ssh-copy-id', *again))}; "

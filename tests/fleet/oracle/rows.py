@@ -35,6 +35,8 @@ class Row:
     """What a person is asked, by kind."""
     untouched: str = ""
     """A file that gputui must not make."""
+    stage_s: float = 10.0
+    """The bound of gputui's stages."""
 
 
 ROWS = (
@@ -694,6 +696,118 @@ ROWS = (
         line="gpu-p",
         answers={"password": "sesame"},
         expect="login",
+    ),
+    # Too many keys
+    *(
+        Row(
+            f"12 keys in the agent, three tries: {what}",
+            f"User {user}\n{lines}\n",
+            line="gpu-m",
+            environ={"SSH_AUTH_SOCK": "{full}"},
+            expect=f"{user}@127.0.0.9:22 {expect}" if expect != "login" else expect,
+        )
+        for what, user, lines, expect in (
+            (
+                "CertificateFile",
+                "bob",
+                "IdentityFile {keys}/two\nCertificateFile {keys}/bob-cert.pub",
+                "bob-cert",
+            ),
+            (
+                "CertificateFile, the key in a file",
+                "bob",
+                "IdentityFile {keys}/certified\nCertificateFile {keys}/certified-cert.pub",
+                "certified-cert",
+            ),
+            ("IdentityFile", "alice", "IdentityFile {keys}/one", "login"),
+            (
+                "wrong files first",
+                "alice",
+                "IdentityFile {keys}/three\nIdentityFile {keys}/certified\n"
+                "IdentityFile {keys}/other-1\nIdentityFile {keys}/one",
+                "login",
+            ),
+            ("IdentitiesOnly", "alice", "IdentityFile {keys}/one\nIdentitiesOnly yes", "one"),
+            ("the file of the last one", "alice", "IdentityFile {keys}/two", "two"),
+            ("its public file", "alice", "IdentityFile {keys}/two.pub", "two"),
+            (
+                "four files and IdentitiesOnly",
+                "alice",
+                "IdentityFile {keys}/three\nIdentityFile {keys}/certified\nIdentitiesOnly yes\n"
+                "IdentityFile {keys}/other-1\nIdentityFile {keys}/one",
+                "login",
+            ),
+        )
+    ),
+    # Passphrases of other formats, without a public key to show first
+    *(
+        Row(
+            f"{name} with a passphrase, {what}",
+            f"User alice\nIdentityFile {{keys}}/{name}\nIdentityFile {{keys}}/one\n"
+            "IdentitiesOnly yes\n",
+            answers={"passphrase": answer},
+            asked=("passphrase",) * times,
+            expect=f"alice@127.0.0.1:22 {key}",
+        )
+        for name in ("pem", "pkcs8")
+        for what, answer, times, key in (
+            ("right", "sesame", 1, name),
+            ("wrong", "open", 3, "one"),
+            ("none", "", 1, "one"),
+        )
+    ),
+    Row(
+        "pem with a passphrase, after a key that is let in",
+        "User alice\nIdentityFile {keys}/one\nIdentityFile {keys}/pem\nIdentitiesOnly yes\n",
+    ),
+    Row(
+        "pem with a passphrase, BatchMode",
+        "User alice\nIdentityFile {keys}/pem\nIdentityFile {keys}/one\n"
+        "IdentitiesOnly yes\nBatchMode yes\n",
+    ),
+    # Several rounds
+    *(
+        Row(
+            f"keyboard-interactive in {rounds} rounds, NumberOfPasswordPrompts {tries}, {then}",
+            f"Host gpu-k\nUser {user}\nNumberOfPasswordPrompts {tries}\n",
+            line="gpu-k",
+            answers={"password": answer},
+            asked=("password",) * (rounds if answer == "sesame" else tries),
+            expect=f"{user}@127.0.0.11:22 keyboard-interactive" if then == "in" else "login",
+        )
+        for user, rounds in (("alice", 3), ("bob", 5))
+        for tries in (1, 3)
+        for then, answer in (("in", "sesame"), ("refused", "wrong"))
+    ),
+    Row(
+        "keyboard-interactive in 3 rounds, on a jump host",
+        "NumberOfPasswordPrompts 1\n" + ALICE + "Host gpu-b\nProxyJump gpu-k\n",
+        line="gpu-b",
+        answers={"password": "sesame"},
+        asked=("password",) * 3,
+        expect="alice@127.0.0.2:22 one",
+    ),
+    # What takes its time
+    Row("Match exec that takes its time", 'Match exec "sleep 3"\n' + ALICE, stage_s=1),
+    Row(
+        "a server that decides slowly",
+        ALICE,
+        line="gpu-s",
+        stage_s=1,
+        expect="alice@127.0.0.10:22 one",
+    ),
+    Row("an agent that answers slowly", ALICE, environ={"SSH_AUTH_SOCK": "{slow}"}, stage_s=1),
+    Row(
+        "an agent that answers slowly, without IdentitiesOnly",
+        "User alice\nIdentityFile {keys}/one\n",
+        environ={"SSH_AUTH_SOCK": "{slow}"},
+        stage_s=1,
+    ),
+    Row(
+        "KnownHostsCommand that takes its time",
+        ALICE + "KnownHostsCommand {folder}/slow-known %H\n",
+        known="",
+        stage_s=1,
     ),
     # What a person's own session is for
     Row("ControlMaster", ALICE + "ControlMaster auto\nControlPath {home}/cm-%C\n"),

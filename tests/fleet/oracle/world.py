@@ -3,21 +3,28 @@
 To be run inside `tests.fleet.homes.Home.inside`: it listens on port 22 and logs people in.
 """
 
+import asyncio
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import asyncssh
 
 from gputui.fleet.ssh.known_hosts import hashed
 from tests.fleet.oracle.rows import Row
 from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ssh
 
 PASSWORD = "sesame"
+SLOW_S = 3.0
 USERS = {"alice": 4001, "bob": 4002}
 OUTSIDE = "10.7.7.1"
 """An address of gpu-a that is not a loopback one: ssh checks the addresses of others only."""
@@ -32,19 +39,22 @@ HOSTS = "\n".join(
         "127.0.0.7 gpu-e",
         "127.0.0.8 gpu-n",
         "127.0.0.9 gpu-m",
+        "127.0.0.10 gpu-s",
+        "127.0.0.11 gpu-k",
         f"{OUTSIDE} gpu-w",
         "127.0.0.99 gpu-many",
         "127.0.0.1 gpu-many gpu-6",
         "::1 gpu-6",
     )
 )
-ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcporenm", 1)}
+ADDRESSES = {name: f"127.0.0.{number}" for number, name in enumerate("abcporenms", 1)}
 SETTINGS = {
     "a": f"Port 2201\nListenAddress ::1\nListenAddress {OUTSIDE}\n",
     "c": "Port 2203\nHostCertificate {folder}/host-c-cert.pub\n",
     "e": "HostCertificate {folder}/host-e-cert.pub\n",
     "n": "HostCertificate {folder}/host-n-cert.pub\n",
     "m": "MaxAuthTries 3\n",
+    "s": "AuthorizedKeysCommand /bin/sleep 2\nAuthorizedKeysCommandUser root\n",
     "p": "UsePAM yes\nPasswordAuthentication yes\nKbdInteractiveAuthentication yes\n"
     "PubkeyAuthentication no\n",
     "o": "KexAlgorithms diffie-hellman-group14-sha1\nCiphers aes128-cbc\n",
@@ -112,7 +122,10 @@ class World:
         subprocess.run(["ip", "addr", "add", f"{OUTSIDE}/32", "dev", "lo"], check=True)
         for name, address in ADDRESSES.items():
             self._start(name, address)
-        self._start_agent()
+        self._start_agent("agent", "two")
+        self._start_agent("full-agent", *(f"other-{number}" for number in range(12)), "two")
+        threading.Thread(target=self._be_a_slow_agent, daemon=True).start()
+        self._start_rounds()
 
     def destroy(self) -> None:
         """End the servers and the agent."""
@@ -146,15 +159,18 @@ class World:
     def key_name(self, line: str) -> str:
         """Return the name of a key by a line that sshd tells of it."""
         blob = line.split()[2] if len(line.split()) > 2 else ""
-        public = (*self.keys.glob("*.pub"), self.folder / "locked.pub")
+        public = (*self.keys.glob("*.pub"), *self.folder.glob("*.pub"))
         named = {path.read_text().split()[1]: path.stem for path in public}
         return named.get(blob, line.split()[0] if line else "")
 
     def _make_keys(self) -> None:
-        for name in ("one", "two", "three", "certified"):
+        for name in ("one", "two", "three", "certified", *(f"other-{n}" for n in range(12))):
             _keygen("-t", "ed25519", "-f", self.keys / name)
         _keygen("-t", "ed25519", "-N", "open", "-f", self.keys / "locked")
-        (self.keys / "locked.pub").rename(self.folder / "locked.pub")
+        _keygen("-t", "rsa", "-b", "2048", "-m", "PEM", "-N", "sesame", "-f", self.keys / "pem")
+        _keygen("-t", "ecdsa", "-m", "PKCS8", "-N", "sesame", "-f", self.keys / "pkcs8")
+        for name in ("locked", "pem", "pkcs8"):
+            (self.keys / f"{name}.pub").rename(self.folder / f"{name}.pub")
         (self.keys / "open").write_bytes((self.keys / "two").read_bytes())
         (self.keys / "open").chmod(0o644)
         (self.keys / "alice-key").symlink_to("two")
@@ -173,10 +189,10 @@ class World:
             )
         (self.keys / "two-cert.pub").rename(self.keys / "bob-cert.pub")
         public = {name: _public(self.keys / name) for name in ("one", "two", "three")}
-        public["locked"] = _public(self.folder / "locked")
+        public |= {name: _public(self.folder / name) for name in ("locked", "pem", "pkcs8")}
         allowed = {
             "root": ("one",),
-            "alice": ("one", "two", "locked"),
+            "alice": ("one", "two", "locked", "pem", "pkcs8"),
             "bob": ("three",),
         }
         for user, names in allowed.items():
@@ -184,7 +200,7 @@ class World:
             path.write_text("".join(f"{public[name]}\n" for name in names))
         hosts = {name: _public(self.folder / f"host-{name}") for name in ADDRESSES}
         known = [f"gpu-{name},[gpu-{name}]:* {key}\n" for name, key in hosts.items()]
-        more = [f"::1,[::1]:*,gpu-many,gpu-6,x.lab,gpu-w {hosts['a']}\n"]
+        more = [f"gpu-k {hosts['a']}\n", f"::1,[::1]:*,gpu-many,gpu-6,x.lab,gpu-w {hosts['a']}\n"]
         self.words = {
             **hosts,
             "ca": _public(self.folder / "ca"),
@@ -194,6 +210,8 @@ class World:
             "home": str(self.home),
             "folder": str(self.folder),
             "agent": str(self.folder / "agent"),
+            "full": str(self.folder / "full-agent"),
+            "slow": str(self.folder / "slow-agent"),
         }
 
     def _make_revocation_lists(self) -> None:
@@ -212,6 +230,7 @@ class World:
             "askpass": ASKPASS.format(folder=self.folder),
             "known": f'#!/bin/sh\necho "$1 {self.words["a"]}"\n',
             "known-key": KNOWN_KEY,
+            "slow-known": f'#!/bin/sh\nsleep 2\necho "$1 {self.words["a"]}"\n',
             "known-half": "#!/bin/sh\n[ $1 != HOSTNAME ]\n",
         }
         for name, text in programs.items():
@@ -238,14 +257,86 @@ class World:
             )
         wait_for_ssh(self.hosts, host)
 
-    def _start_agent(self) -> None:
-        command = ["ssh-agent", "-D", "-a", self.words["agent"]]
+    def _start_agent(self, name: str, *keys: str) -> None:
+        path = self.folder / name
+        command = ["ssh-agent", "-D", "-a", path]
         self.hosts.processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
         bound = time.monotonic() + 5
-        while not Path(self.words["agent"]).exists() and time.monotonic() < bound:
+        while not path.exists() and time.monotonic() < bound:
             time.sleep(0.01)
-        environ = {**os.environ, "SSH_AUTH_SOCK": self.words["agent"]}
-        subprocess.run(["ssh-add", "-q", self.keys / "two"], env=environ, check=True)
+        environ = {**os.environ, "SSH_AUTH_SOCK": str(path)}
+        add = ["ssh-add", "-q", *(self.keys / key for key in keys)]
+        subprocess.run(add, env=environ, check=True)
+
+    def _be_a_slow_agent(self) -> None:
+        """Answer each client after some seconds, with the end of the connection."""
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(str(self.folder / "slow-agent"))
+            server.listen()
+            while True:
+                client, _ = server.accept()
+                time.sleep(SLOW_S)
+                client.close()
+
+    def _start_rounds(self) -> None:
+        """Start a server that asks alice for a password and two codes, and bob for four more."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        listening = _ask_in_rounds(str(self.folder / "host-a"))
+        asyncio.run_coroutine_threadsafe(listening, loop).result()
+
+
+async def _ask_in_rounds(host_key: str) -> None:
+    await asyncssh.listen(
+        "127.0.0.11",
+        22,
+        server_factory=Rounds,
+        server_host_keys=[host_key],
+        process_factory=_say_who,
+    )
+
+
+class Rounds(asyncssh.SSHServer):
+    """Lets in who answers each of several rounds of questions."""
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        """Start with the first round."""
+        self._left = 0
+
+    def begin_auth(self, username: str) -> bool:
+        """Ask for a login."""
+        self._rounds = 5 if username == "bob" else 3
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        """Let no key in."""
+        return False
+
+    def connection_requested(self, *_: object) -> bool:
+        """Be a jump host."""
+        return True
+
+    def kbdint_auth_supported(self) -> bool:
+        """Let answers in."""
+        return True
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> Any:
+        """Return the first question."""
+        self._left = self._rounds
+        return "", "", "", [("Password: ", False)]
+
+    def validate_kbdint_response(self, username: str, responses: Any) -> Any:
+        """Return the next question, until all were answered."""
+        self._left -= 1
+        if list(responses) != [PASSWORD]:
+            return False
+        return ("", "", "", [("Password: ", False)]) if self._left else True
+
+
+async def _say_who(process: "asyncssh.SSHServerProcess[str]") -> None:
+    user = process.get_extra_info("username")
+    process.stdout.write(f"{user} 127.0.0.1 1 127.0.0.11 22\n\nkeyboard-interactive\n")
+    process.exit(0)
 
 
 def _keygen(*arguments: str | Path) -> None:
