@@ -37,8 +37,7 @@ from gputui.protocol.frontend import Asked
 from gputui.settings import load_settings
 
 if TYPE_CHECKING:
-    from gputui.fleet.ssh.connection import SshConnection
-    from gputui.fleet.ssh.connector import Connector
+    from gputui.fleet.ssh.connector import Connection, Connector
 
 Result = TypeVar("Result")
 
@@ -104,7 +103,7 @@ class RemoteHead:
         self._ask = ask
         self._connector: Connector | None = None
         """Kept, since it knows the passphrases that were given."""
-        self._connection: SshConnection | None = None
+        self._connection: Connection | None = None
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
@@ -238,7 +237,7 @@ class RemoteHead:
             )
         return await self._ordered(order)
 
-    async def _connected(self) -> "SshConnection":
+    async def _connected(self) -> "Connection":
         if self._connection is not None and not self._connection.is_lost:
             return self._connection
         from gputui.fleet.ssh.connector import Connector
@@ -249,7 +248,7 @@ class RemoteHead:
             self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._ask
         )
         self._connector = self._connector or Connector(self._settings.ssh_config)
-        self._connection = await self._connector.connect(self._host, stages)
+        self._connection = await self._connector.connect(self._host, stages, remote.COMMAND)
         self._keep_alive()
         return self._connection
 

@@ -161,12 +161,12 @@ def own_end(seen: str) -> str:
 
     That is what the host sees as the other end, where it is an address of this machine.
     """
-    with contextlib.suppress(OSError, ValueError):
-        family = socket.AF_INET6 if ipaddress.ip_address(seen).version == 6 else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((seen, 0))
-            return seen
-    return outward_address()
+    import psutil
+
+    ends = (
+        end.address.partition("%")[0] for ends in psutil.net_if_addrs().values() for end in ends
+    )
+    return seen if seen in ends else outward_address()
 
 
 def outward_address() -> str:

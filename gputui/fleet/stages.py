@@ -113,7 +113,8 @@ class Stages:
         try:
             yield
         finally:
-            timeout.reschedule(now() + left)
+            if self._timeout is timeout:  # the stage may have ended meanwhile
+                timeout.reschedule(now() + left)
 
     def error(
         self,

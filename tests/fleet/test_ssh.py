@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from gputui.fleet.ssh import connector
+from gputui.fleet.ssh.control_master import ControlMaster
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import BOUND_S, Reaching
@@ -66,10 +68,10 @@ async def test_the_pack_is_sent_once_and_only_this_user_may_read_it(
     (path,) = (ssh_folder.folder / "cache" / "gputui").iterdir()
     assert path.name == f"agent-{reaching.shared_pack.hash}.pyz"
     assert path.stat().st_mode & 0o077 == 0
-    written = path.stat().st_mtime_ns
+    written = path.stat().st_ino
     await host.stop()
     await reaching.end(reaching.begin(cpu_host("ssh1")))
-    assert path.stat().st_mtime_ns == written
+    assert path.stat().st_ino == written
 
 
 async def test_a_pack_that_was_tampered_with_is_sent_anew(
@@ -211,6 +213,62 @@ async def test_the_time_a_person_takes_does_not_count(
 
     listener.ask = ask_slowly
     assert (await reaching.end(host)).state is S.READY
+
+
+async def test_a_server_that_waits_for_no_person_is_connected_to_again(
+    reaching: Reaching, ssh_folder: SshHosts
+) -> None:
+    if SSHD is None:
+        unavailable("there is no sshd")
+    hurried = SshHost("ssh1", "127.0.0.1", free_port(), getpass.getuser())
+    ssh_folder.start_sshd(hurried, settings="LoginGraceTime 4\n")
+    try:
+        wait_for_ssh(ssh_folder, hurried)
+        ssh_folder.describe(hurried)
+        ssh_folder.known_hosts.write_text("")
+        reaching.configure(ssh_config=str(ssh_folder.config))
+        host = reaching.begin(cpu_host("ssh1"))
+        sshd = psutil.Process(ssh_folder.processes[-1].pid)
+        questions = []
+
+        async def ask_slowly(host: object, question: object) -> str:
+            questions.append(question)
+            while sshd.children():
+                await asyncio.sleep(0.05)
+            return "yes"
+
+        reaching.listeners["ssh1"].ask = ask_slowly
+        assert (await reaching.end(host)).status.reason == ""
+        assert len(questions) == 1
+        await reaching.close()
+    finally:
+        ssh_folder.stop()
+
+
+async def test_a_host_is_reached_through_a_connection_that_the_users_ssh_holds(
+    reaching: Reaching, openssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    first, second = openssh_hosts.hosts[:2]
+    master = ["ssh", "-F", openssh_hosts.config, "-S", tmp_path / "master"]
+    subprocess.run([*master, "-f", "-N", "-M", "ssh1"], check=True, stderr=subprocess.DEVNULL)
+    try:
+        config = tmp_path / "config"
+        section = f"Host ssh1\n  HostName nowhere.invalid\n  ControlPath {tmp_path}/master\n"
+        config.write_text(section)
+        reaching.configure(ssh_config=str(config))
+        host = await reaching.end(reaching.begin(cpu_host("ssh1")))
+        assert (host.status.reason, host.record.far_address) == ("", first.address)
+        reached = ControlMaster(f"{tmp_path}/master", ("-F", str(config), "ssh1"))
+        port = await reached.forward_port(second.address, second.port)
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            assert connection.recv(4) == b"SSH-"
+        await reached.forward_socket(f"{tmp_path}/here", f"{tmp_path}/there")
+        await reached.close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
+        await reaching.close()
+    finally:
+        subprocess.run([*master, "-O", "exit", "ssh1"], stderr=subprocess.DEVNULL)
 
 
 async def test_a_name_that_does_not_resolve(reaching: Reaching) -> None:

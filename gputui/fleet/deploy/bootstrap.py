@@ -140,7 +140,7 @@ async def bootstrap(
         )
         try:
             async with asyncio.timeout(BOUND_S):
-                connection = await (await opener.connector()).connect(host, stages)
+                connection = await (await opener.connector()).connect(host, stages, remote.COMMAND)
                 channel = AgentChannel(await connection.run(remote.COMMAND))
                 try:
                     channel.stream.write(await asyncio.to_thread(_order, host, settings, source))

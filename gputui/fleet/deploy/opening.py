@@ -31,8 +31,7 @@ from gputui.process.search_path import own_python
 from gputui.protocol.agent import MARKER
 
 if TYPE_CHECKING:
-    from gputui.fleet.ssh.connection import SshConnection
-    from gputui.fleet.ssh.connector import Connector
+    from gputui.fleet.ssh.connector import Connection, Connector
 
 LOOPBACK = "127.0.0.1"
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
@@ -89,7 +88,7 @@ class AgentOpener:
         if host.is_local:
             return await _open_local(host, settings, self, stages)
         connector = await self.connector()
-        connection = await connector.connect(host, stages)
+        connection = await connector.connect(host, stages, remote.COMMAND)
         try:
             channel, greeting = await _start_relay(host, settings, stages, connection, self)
         except BaseException:
@@ -163,7 +162,7 @@ async def _start_relay(
     host: Host,
     settings: FleetSettings,
     stages: Stages,
-    connection: "SshConnection",
+    connection: "Connection",
     shared: AgentOpener,
 ) -> tuple[AgentChannel, dict[str, Any]]:
     """Have the loader on the host start the relay; returns its channel and the loader's greeting.

@@ -112,6 +112,8 @@ class SshConfiguration:
     jumps: tuple[str, ...]
     """ProxyJump, first to last, each `user@host:port` or an ssh:// URI."""
     proxy_command: str
+    control_path: str
+    """ControlPath: where an ssh of the user's may hold a connection open."""
     connect_timeout_s: float | None
     environment: tuple[tuple[str, str], ...]
     """SetEnv and SendEnv."""
@@ -152,8 +154,9 @@ def parse(text: str, name: str, here: Here) -> SshConfiguration:
         family=FAMILIES.get(said.word("addressfamily"), socket.AF_UNSPEC),
         bind_address=said.word("bindaddress"),
         bind_interface=said.word("bindinterface"),
-        jumps=() if jump.lower() in ("", "none") else tuple(jump.split(",")),
+        jumps=tuple(filter(None, _command(jump, tokens).split(","))),
         proxy_command=_command(said.word("proxycommand"), tokens),
+        control_path=_optional(said.word("controlpath")),
         connect_timeout_s=_seconds(said.word("connecttimeout")),
         environment=(*_sent(said, here), *_set(said)),
         host_keys=_host_keys(said, tokens, here),
@@ -342,10 +345,13 @@ def _separate(text: str, is_there: Callable[[str], bool]) -> Iterator[str]:
     """
     words = text.split(" ") if text else []
     while words:
-        there = (n for n in range(len(words), 0, -1) if is_there(" ".join(words[:n])))
-        begins = (n for n, word in enumerate(words) if n and word.startswith(("/", "~", "$")))
-        more = (n for n in range(1, len(words)) if is_there(" ".join(words[n:])))
-        count = next(there, 0) or next(more, 0) or next(begins, len(words))
+        there = [n for n in range(1, len(words) + 1) if is_there(" ".join(words[:n]))]
+        begins = [
+            n
+            for n in range(1, len(words))
+            if words[n].startswith(("/", "~", "$")) or is_there(" ".join(words[n:]))
+        ]
+        count = max(there, default=0) or min(begins, default=len(words))
         yield " ".join(words[:count])
         del words[:count]
 

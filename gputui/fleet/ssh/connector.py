@@ -18,8 +18,10 @@ import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
+from gputui.fleet.ssh.askpass import Askpass
 from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.connection import SshConnection
+from gputui.fleet.ssh.control_master import ControlMaster
 from gputui.fleet.ssh.evaluation import (
     ConfigurationError,
     Destination,
@@ -51,11 +53,14 @@ JUMP_KEEPALIVES = 3
 for a quarter of an hour, with all the hosts behind it."""
 
 
+Connection = SshConnection | ControlMaster
+
+
 @dataclass(frozen=True, slots=True)
 class JumpHost:
     """A connection that others go through."""
 
-    connection: SshConnection
+    connection: Connection
     turns: asyncio.Semaphore
 
 
@@ -70,25 +75,39 @@ class Connector:
         self._jump_hosts: dict[Route, Shared[JumpHost]] = {}
         self._identities = Identities()
 
-    async def connect(self, host: Host, stages: Stages) -> SshConnection:
-        """Connect through the stages up to authenticated; raises HostError."""
+    async def connect(self, host: Host, stages: Stages, command: str) -> Connection:
+        """Connect through the stages up to authenticated; raises HostError.
+
+        The configuration is evaluated for a `command`, which is to be run there.
+        """
         destination = Destination(host.ssh_name, host.user, host.port)
         bound_s = stages.timeout_s * PATIENT
         late = f"`ssh -G {destination.name}` did not end within {bound_s:g} s"
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
-                route = await resolve_route(self._evaluator, destination)
+                route = await resolve_route(self._evaluator, destination, command)
             except ConfigurationError as error:
                 raise stages.error(*refusals.configuration(error, self._file)) from error
-        jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
-        return await self._connect(Target(destination, route[-1], self._file), jump, stages)
+        return await self._reach(route, destination, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
         for each in self._jump_hosts.values():
             if jump_host := await each.close():
                 await jump_host.connection.close()
+
+    async def _reach(self, route: Route, destination: Destination, stages: Stages) -> Connection:
+        """Connect to the last host of a route, or take up the connection that an ssh holds."""
+        target = Target(destination, route[-1], self._file)
+        if path := target.configuration.control_path:
+            master = ControlMaster(path, target.again)
+            late = f"the ssh at {path} does not answer"
+            async with stages.enter(HostState.CONNECTING, late, "end it, and log in again"):
+                if await master.is_alive():
+                    return master
+        jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
+        return await self._connect(target, jump, stages)
 
     async def _connect(
         self, target: "Target", jump: JumpHost | None, stages: Stages
@@ -97,6 +116,9 @@ class Connector:
         configuration = target.configuration
         if configuration.not_honoured:
             raise stages.error(*refusals.not_honoured(configuration))
+        command = configuration.proxy_command
+        if jump and isinstance(jump.connection, ControlMaster):
+            command = jump.connection.proxy_command(configuration.hostname, configuration.port)
         for left in reversed(range(DROPPED_TRIES)):
             asked = stages.asked
             keys = HostKeys(configuration, stages, target.again)
@@ -111,23 +133,33 @@ class Connector:
             )
             proxy = None
             try:
-                if jump is not None:
-                    return await self._handshake(target, login, algorithms, stages, jump=jump)
-                if configuration.proxy_command:
-                    proxy = Proxy(configuration.proxy_command)
+                if jump and isinstance(jump.connection, SshConnection):
+                    return await self._handshake(
+                        target,
+                        login,
+                        algorithms,
+                        stages,
+                        through=jump.connection,
+                        turns=jump.turns,
+                    )
+                if command:
+                    proxy = Proxy(command, await Askpass(stages).start())
                     return await self._handshake(target, login, algorithms, stages, proxy=proxy)
                 sock = await open_socket(configuration, stages)
                 return await self._handshake(target, login, algorithms, stages, sock=sock)
             except (OSError, ValueError, asyncssh.Error) as error:
                 if login.refused:
                     raise login.refused from error
-                patient = stages.asked > asked or not (login.heard_version or proxy)
+                patient = stages.asked > asked if login.heard_version else not proxy
                 if left and patient and refusals.was_dropped(error):
                     stages.dropped += 1
                     await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
                     continue
                 said = await proxy.last_log_lines() if proxy else None
-                raise self._refusal(target, login, error, said, stages) from error
+                if said is not None and refusals.was_dropped(error):
+                    reason, hint = refusals.proxy(command, said)
+                    raise stages.error(reason, hint, transient=True) from error
+                raise self._refusal(target, login, error, stages) from error
         raise AssertionError("the last try returns or raises")
 
     def _refusal(
@@ -135,10 +167,9 @@ class Connector:
         target: "Target",
         login: Login,
         error: Exception,
-        said: Sequence[str] | None,
         stages: Stages,
     ) -> HostError:
-        """Describe a failed handshake; `said` is what a ProxyCommand wrote on stderr."""
+        """Describe a failed handshake."""
         told = isinstance(error, asyncssh.DisconnectError) and not refusals.was_dropped(error)
         if login.is_trusted and told:
             how = target.configuration.authentication
@@ -151,8 +182,6 @@ class Connector:
                 *refusals.login(str(error), target.configuration, target.again, problems)
             )
         where = target.configuration.where
-        if said is not None and refusals.was_dropped(error):
-            return stages.error(*refusals.proxy(target.configuration, said), transient=True)
         if login.heard_version and refusals.was_dropped(error) and login.shown is None:
             return stages.error(*refusals.key_exchange(where, "it ended the key exchange"))
         return stages.error(*refusals.handshake(error, where), transient=True)
@@ -165,24 +194,29 @@ class Connector:
         stages: Stages,
         *,
         sock: socket.socket | None = None,
-        jump: JumpHost | None = None,
+        through: SshConnection | None = None,
+        turns: asyncio.Semaphore | None = None,
         proxy: Proxy | None = None,
     ) -> SshConnection:
         where = target.configuration.where
         late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
+        if proxy:
+            late, hint = f"its ProxyCommand did not lead to {where} in time", "try it alone"
         ours = proxy.socket if proxy else sock
         login.address = sock.getpeername()[0].partition("%")[0] if sock else ""
         options = options_for(target.configuration, login, host_keys, ours)
-        if jump:
-            options["tunnel"] = jump.connection.ssh
+        if through:
+            options["tunnel"] = through.ssh
         try:
             async with AsyncExitStack() as turn:
-                await turn.enter_async_context(jump.turns if jump else self._handshakes)
+                await turn.enter_async_context(turns or self._handshakes)
                 login.turn = turn
                 async with stages.enter(HostState.AUTHENTICATING, late, hint):
                     connection = await asyncssh.connect(**options)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, asyncssh.ConnectionLost):
+                await login.finish_verifying()
             if ours:
                 ours.close()
             if proxy:
@@ -193,7 +227,7 @@ class Connector:
         return SshConnection(
             connection,
             dict(target.configuration.environment),
-            through=jump.connection if jump else None,
+            through=through,
             proxy=proxy,
         )
 
@@ -208,10 +242,8 @@ class Connector:
 
     async def _open_jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Connect to a jump host, itself through those before it."""
-        via = await self._jump_host(route[:-1], stages) if route[:-1] else None
         last = route[-1]
-        target = Target(Destination(last.name, last.user, last.port), last, self._file)
-        made = await self._connect(target, via, stages)
+        made = await self._reach(route, Destination(last.name, last.user, last.port), stages)
         made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
         return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
 
@@ -231,4 +263,4 @@ class Target:
 
 
 def _alive(jump_host: JumpHost) -> bool:
-    return not jump_host.connection.ssh.is_closed()
+    return not jump_host.connection.is_lost

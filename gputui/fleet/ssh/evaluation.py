@@ -51,15 +51,31 @@ class Evaluator:
     def _here(self) -> Here:
         return this_machine()
 
-    async def evaluate(self, destination: Destination) -> SshConfiguration:
-        """Evaluate the configuration for a destination; raises ConfigurationError."""
+    async def evaluate(
+        self, destination: Destination, command: str | None = None
+    ) -> SshConfiguration:
+        """Evaluate the configuration for a destination; raises ConfigurationError.
+
+        It is the one for a `command` there, or for a jump host.
+        """
         if not (ssh := shutil.which("ssh")):
             raise ConfigurationError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
-        ended = await run([ssh, "-T", "-G", *destination.arguments(self._file)])
-        if ended.status:
-            said = "; ".join(ended.last_log_lines)
-            raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
-        return understood(ended.output, destination.name, self._here)
+        purpose = ["-o", "RemoteCommand=none", *(["-W", "localhost:22"] if command is None else [])]
+        asked = [*destination.arguments(self._file), *([command] if command else [])]
+        text = await _printed([ssh, "-T", "-G", *purpose, *asked])
+        if "%C" in text:
+            hashed = await _printed([ssh, "-T", "-G", "-o", "ControlPath=%C", *purpose, *asked])
+            found = re.search(r"^controlpath (\w+)$", hashed, re.MULTILINE)
+            text = text.replace("%C", found[1] if found else "%C")
+        return understood(text, destination.name, self._here)
+
+
+async def _printed(command: list[str]) -> str:
+    ended = await run(command)
+    if ended.status:
+        said = "; ".join(ended.last_log_lines)
+        raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
+    return ended.output
 
 
 Route = tuple[SshConfiguration, ...]
@@ -67,7 +83,10 @@ Route = tuple[SshConfiguration, ...]
 
 
 async def resolve_route(
-    evaluator: Evaluator, destination: Destination, behind: tuple[Destination, ...] = ()
+    evaluator: Evaluator,
+    destination: Destination,
+    command: str | None = None,
+    behind: tuple[Destination, ...] = (),
 ) -> Route:
     """Return the configurations of all hosts on the way, first to last.
 
@@ -78,7 +97,7 @@ async def resolve_route(
         names = [each.name for each in (*behind, destination)]
         raise ConfigurationError(f"ProxyJump goes in a loop: {' → '.join(names)}")
     try:
-        configuration = await evaluator.evaluate(destination)
+        configuration = await evaluator.evaluate(destination, command)
     except ConfigurationError as error:
         if "jumphost loop" in str(error):
             names = [each.name for each in (*behind, destination, destination)]
@@ -88,7 +107,7 @@ async def resolve_route(
         return (configuration,)
     *before, last = configuration.jumps
     jump = parse_jump(last, tuple(before))
-    return (*await resolve_route(evaluator, jump, (*behind, destination)), configuration)
+    return (*await resolve_route(evaluator, jump, None, (*behind, destination)), configuration)
 
 
 def parse_jump(text: str, before: tuple[str, ...] = ()) -> Destination:

@@ -101,7 +101,13 @@ class Login(asyncssh.SSHClient):
             f"the login of {self.name} was not decided within {bound_s:g} s",
             "does `ssh` to it take as long? Its PAM modules or directory service may wait",
         )
-        self._begin()
+        if self._connection and not self._connection.is_closed():
+            self._begin()
+
+    async def finish_verifying(self) -> None:
+        """Wait for a person who is asked about the host key of a connection that was lost."""
+        if self._verifying:
+            await asyncio.wait([self._verifying])
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
         """Return the next key."""

@@ -75,11 +75,11 @@ def login(
     )
 
 
-def proxy(configuration: SshConfiguration, said: Sequence[str]) -> Words:
+def proxy(command: str, said: Sequence[str]) -> Words:
     """Return that a ProxyCommand ended, with what it said."""
     return (
         f"its ProxyCommand failed: {'; '.join(said) or 'it ended without a word'}",
-        f"try it alone: {configuration.proxy_command}",
+        f"try it alone: {command}",
     )
 
 

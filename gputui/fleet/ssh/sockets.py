@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from gputui.fleet.ssh import refusals
+from gputui.fleet.ssh.askpass import Askpass
 from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.stages import Stages
 from gputui.model.snapshot import HostState
@@ -117,8 +118,9 @@ async def _connect(info: AddressInfo, source: Any) -> socket.socket:
 class Proxy:
     """A running ProxyCommand: the user's shell runs it, as under ssh."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, askpass: Askpass) -> None:
         """Start the command; raises OSError."""
+        self._askpass = askpass
         ours, its = socket.socketpair()
         with its:
             try:
@@ -126,6 +128,7 @@ class Proxy:
                     [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"],
                     stdin=its.fileno(),
                     stdout=its.fileno(),
+                    env={**os.environ, **askpass.environment},
                     own_session=True,
                 )
             except OSError:
@@ -143,3 +146,4 @@ class Proxy:
     async def close(self) -> None:
         """End it with all that it started, with SIGHUP as ssh does; kill what stays."""
         await self._child.end(PROXY_GRACE_S, signal.SIGHUP)
+        await self._askpass.close()

@@ -24,6 +24,8 @@ from tests.fleet.oracle.world import OUTSIDE, World, environment
 
 COMMAND = 'echo "$USER $SSH_CONNECTION"; echo "$LC_THIS$LC_THAT"; cat "$SSH_USER_AUTH"'
 BOUND_S = 15
+NO_SESSION = ("-o", "RemoteCommand=none", "-o", "SessionType=default")
+"""What a configuration says for a person's own session."""
 
 SAID_BY_SSH = {
     "loop": "jumphost loop",
@@ -66,6 +68,8 @@ class Outcome:
     """Lines of known_hosts afterwards."""
     words: str = ""
     """What was said, for a person."""
+    called: tuple[str, ...] = ()
+    """With what a command of the configuration was called."""
 
 
 def compare(world: World, names: Collection[str]) -> Iterator[dict[str, object]]:
@@ -90,7 +94,7 @@ def _with_ssh(world: World, row: Row, host: Host) -> Outcome:
         *(["-l", host.user] if host.user else []),
         *(["-p", str(host.port)] if host.port else []),
     ]
-    command = ["ssh", "-o", "RemoteCommand=none", *given, host.ssh_name, COMMAND]
+    command = ["ssh", *NO_SESSION, *given, host.ssh_name, COMMAND]
     with _environ(more):
         try:
             done = subprocess.run(
@@ -134,7 +138,7 @@ async def _with_gputui(world: World, row: Row, host: Host) -> Outcome:
     with _environ(more):
         try:
             async with asyncio.timeout(BOUND_S):
-                connection = await connector.connect(host, stages)
+                connection = await connector.connect(host, stages, COMMAND)
                 stream = await connection.run(COMMAND)
                 while chunk := await stream.read():
                     output += chunk.decode()
@@ -157,14 +161,16 @@ def _outcome(
     remembered = len(known.read_text().splitlines())
     lines = output.replace("\r", "").splitlines()
     who = lines[0].split() if lines else []
+    called = (world.home / "said").read_text() if (world.home / "said").exists() else ""
+    more = (asked, remembered, problem, tuple(sorted(set(called.splitlines()))))
     if len(who) < 5:
         result = next((why for why, words in said.items() if re.search(words, problem)), "other")
-        return Outcome(result, "", asked, remembered, problem)
+        return Outcome(result, "", *more)
     user, client, _, address, port = who
     origin = "" if client in ("127.0.0.1", "::1", OUTSIDE) else f" from {client}"
     how = next((line for line in lines[2:] if line), "")
     key = world.key_name(how) if how.startswith("publickey") else how.split()[0]
-    return Outcome(f"{user}@{address}:{port} {key}{origin}", lines[1], asked, remembered, problem)
+    return Outcome(f"{user}@{address}:{port} {key}{origin}", lines[1], *more)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ two let alice in, one lets root in, three bob; `locked` is one of alice's with a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-ALICE = "User alice\nIdentityFile {keys}/one\nIdentitiesOnly yes\n"
+ALICE_KEY = "IdentityFile {keys}/one\nIdentitiesOnly yes\n"
+ALICE = f"User alice\n{ALICE_KEY}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Row:
     """What a person is asked, by kind."""
     untouched: str = ""
     """A file that gputui must not make."""
+    since: tuple[int, int] = (0, 0)
+    """The OpenSSH that has the options."""
     stage_s: float = 10.0
     """The bound of gputui's stages."""
 
@@ -404,6 +407,141 @@ ROWS = (
         known="",
     ),
     Row("a line that cannot be read", ALICE, known="gpu-a\n@what gpu-a x\ngpu-a {a}"),
+    # Other ways to hosts
+    *(
+        Row(
+            f"ProxyJump with tokens, {what}",
+            ALICE + f"{lines}\n",
+            line=line,
+            expect="alice@127.0.0.2:22 one",
+        )
+        for what, line, lines in (
+            ("%r", "gpu-b", "Host gpu-b\nProxyJump %r@gpu-a"),
+            ("%h", "x", "Host x\nHostName gpu-b\nProxyJump by-%h\nHost by-gpu-b\nHostName gpu-a"),
+            ("%n", "x", "Host x\nHostName gpu-b\nProxyJump by-%n\nHost by-x\nHostName gpu-a"),
+            ("%p", "gpu-b:22", "Host gpu-b\nProxyJump by-%p\nHost by-22\nHostName gpu-a"),
+            ("%%", "gpu-b", "Host gpu-b\nProxyJump a%%\nHost a%\nHostName gpu-a"),
+        )
+    ),
+    Row(
+        "ProxyJump with tokens, two",
+        ALICE + "Host gpu-b\nProxyJump %r@gpu-c,%r@gpu-a\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "ProxyCommand of an ssh that asks for a password",
+        ALICE + "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-p\n",
+        line="gpu-b",
+        answers={"password": "sesame"},
+        asked=("password",),
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "ProxyCommand of an ssh that asks about a host key",
+        ALICE + "Host gpu-b\nProxyCommand ssh -W %h:%p gpu-a\n",
+        line="gpu-b",
+        known="gpu-b {b}",
+        answers={"host-key": "yes"},
+        asked=("host-key",),
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "ProxyCommand of an ssh that asks for a passphrase",
+        "User alice\nHost gpu-a\nIdentityFile {keys}/locked\nIdentitiesOnly yes\n"
+        "Host gpu-b\nIdentityFile {keys}/one\nProxyCommand ssh -W %h:%p gpu-a\n",
+        line="gpu-b",
+        answers={"passphrase": "open"},
+        asked=("passphrase",),
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "a ControlMaster that is there",
+        "Host gpu-p\nUser alice\nControlPath {master}\n",
+        line="gpu-p",
+        expect="alice@127.0.0.4:22 password",
+    ),
+    Row(
+        "a ControlMaster that is there, behind a jump host that is not",
+        "Host gpu-p\nUser alice\nControlPath {master}\nProxyJump gpu-none\n",
+        line="gpu-p",
+        expect="alice@127.0.0.4:22 password",
+    ),
+    Row(
+        "a ControlMaster of a jump host",
+        ALICE + "Host gpu-b\nProxyJump gpu-p\nHost gpu-p\nControlPath {master}\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "a ControlMaster of the first of two jump hosts",
+        ALICE + "Host gpu-b\nProxyJump gpu-p,gpu-a\nHost gpu-p\nControlPath {master}\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "a ControlMaster that is gone",
+        ALICE + "ControlPath {folder}/no-master\n",
+    ),
+    Row(
+        "ControlPath without a socket",
+        ALICE + "ControlPath {home}/%C\n",
+    ),
+    # What a session is
+    Row("ForkAfterAuthentication", ALICE + "ForkAfterAuthentication yes\n"),
+    Row("StdinNull", ALICE + "StdinNull yes\n"),
+    Row("SessionType none", ALICE + "SessionType none\n"),
+    Row("SessionType subsystem", ALICE + "SessionType subsystem\n"),
+    Row(
+        "all three, on a jump host, too",
+        ALICE + "ForkAfterAuthentication yes\nStdinNull yes\nSessionType none\n"
+        "RemoteCommand true\nHost gpu-b\nProxyJump gpu-a\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
+    Row(
+        "Match command",
+        'Match command "echo *"\n' + ALICE + "Match all\nUser bob\n",
+        since=(10, 0),
+    ),
+    Row(
+        "Match sessiontype",
+        "Match sessiontype exec\n" + ALICE + "Match all\nUser bob\n",
+        since=(10, 0),
+    ),
+    Row(
+        "Match sessiontype of a jump host",
+        "Match sessiontype exec host gpu-a\nUser nobody\n"
+        "Match all\n" + ALICE + "Host gpu-b\nProxyJump gpu-a\n",
+        line="gpu-b",
+        since=(10, 0),
+        expect="alice@127.0.0.2:22 one",
+    ),
+    # Names
+    Row("a user with an @", ALICE_KEY, line="me@corp@gpu-a", expect="me@corp@127.0.0.1:22 one"),
+    Row(
+        "a user with a backslash",
+        ALICE_KEY,
+        line=r"CORP\me@gpu-a",
+        expect=r"CORP\me@127.0.0.1:22 one",
+    ),
+    *(
+        Row(f"a host called {name}", f"Host {name}\nHostName gpu-a\n" + ALICE, line=name)
+        for name in ("_gpu", "gpu-a-", "gpu_1-", "müller", "MÜLLER", "x.", "日本")
+    ),
+    Row(
+        "a host called müller in a pattern", "Host m?*ller\nHostName gpu-a\n" + ALICE, line="müller"
+    ),
+    Row(
+        "%C of KnownHostsCommand",
+        ALICE + "KnownHostsCommand {folder}/known-c %C %I %H\n",
+    ),
+    Row(
+        "%C of KnownHostsCommand through a jump host",
+        ALICE + "Host gpu-b\nProxyJump gpu-a\nKnownHostsCommand {folder}/known-c %C %I %H\n",
+        line="gpu-b",
+        expect="alice@127.0.0.2:22 one",
+    ),
     # The keys of addresses
     *(
         Row(

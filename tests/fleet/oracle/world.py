@@ -25,7 +25,7 @@ from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ss
 
 PASSWORD = "sesame"
 SLOW_S = 3.0
-USERS = {"alice": 4001, "bob": 4002}
+USERS = {"alice": 4001, "bob": 4002, "me@corp": 4003, r"CORP\me": 4004}
 OUTSIDE = "10.7.7.1"
 """An address of gpu-a that is not a loopback one: ssh checks the addresses of others only."""
 HOSTS = "\n".join(
@@ -126,9 +126,11 @@ class World:
         self._start_agent("full-agent", *(f"other-{number}" for number in range(12)), "two")
         threading.Thread(target=self._be_a_slow_agent, daemon=True).start()
         self._start_rounds()
+        self._start_master()
 
     def destroy(self) -> None:
-        """End the servers and the agent."""
+        """End the servers, the agents and the connection that is held open."""
+        subprocess.run(["ssh", "-S", self.words["master"], "-O", "exit", "gpu-p"])
         self.hosts.stop()
 
     def fill(self, text: str) -> str:
@@ -194,6 +196,8 @@ class World:
             "root": ("one",),
             "alice": ("one", "two", "locked", "pem", "pkcs8"),
             "bob": ("three",),
+            "me@corp": ("one",),
+            r"CORP\me": ("one",),
         }
         for user, names in allowed.items():
             path = self.folder / "authorized" / user
@@ -212,6 +216,7 @@ class World:
             "agent": str(self.folder / "agent"),
             "full": str(self.folder / "full-agent"),
             "slow": str(self.folder / "slow-agent"),
+            "master": str(self.folder / "master"),
         }
 
     def _make_revocation_lists(self) -> None:
@@ -230,6 +235,7 @@ class World:
             "askpass": ASKPASS.format(folder=self.folder),
             "known": f'#!/bin/sh\necho "$1 {self.words["a"]}"\n',
             "known-key": KNOWN_KEY,
+            "known-c": '#!/bin/sh\necho "$1 $2 $3" >> ~/said\n',
             "slow-known": f'#!/bin/sh\nsleep 2\necho "$1 {self.words["a"]}"\n',
             "known-half": "#!/bin/sh\n[ $1 != HOSTNAME ]\n",
         }
@@ -284,6 +290,21 @@ class World:
         threading.Thread(target=loop.run_forever, daemon=True).start()
         listening = _ask_in_rounds(str(self.folder / "host-a"))
         asyncio.run_coroutine_threadsafe(listening, loop).result()
+
+    def _start_master(self) -> None:
+        """Have an ssh hold a connection to gpu-p open, which a password was given for."""
+        known = self.folder / "known"
+        known.write_text(self.words["known"])
+        options = ("-o", f"UserKnownHostsFile={known}", "-o", "PreferredAuthentications=password")
+        subprocess.run(
+            ["ssh", "-f", "-N", "-M", "-S", self.words["master"], *options, "alice@gpu-p"],
+            env={**os.environ, **environment({"password": PASSWORD}, self.folder)},
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.bind(str(self.folder / "no-master"))
 
 
 async def _ask_in_rounds(host_key: str) -> None:
