@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -249,8 +250,24 @@ def test_collections_of_device_arrays_are_recut_by_tasks_while_a_cluster_is_open
         assert dask.config.get("array.rechunk.method") == own
 
 
-def test_a_preload_for_nannies_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    with dask.config.set({"distributed.nanny.preload": ["a_module"]}):
+@pytest.mark.parametrize(
+    ("name", "value", "hint"),
+    [
+        ("distributed.nanny.preload", ["a_module"], r"use distributed\.worker\.preload\n"),
+        ("distributed.nanny.preload-argv", [["a"]], r"use distributed\.worker\.preload-argv\n"),
+        ("distributed.worker.http.routes", ["a.module"], "no worker serves HTTP"),
+        ("distributed.admin.event-loop", "uvloop", "asyncio's own loop"),
+        ("distributed.comm.tls.worker.cert", "a.pem", "certificates of its own"),
+        ("distributed.comm.tls.ca-file", "a.pem", "certificates of its own"),
+    ],
+)
+def test_a_setting_without_effect_is_warned_about(
+    caplog: pytest.LogCaptureFixture, name: str, value: object, hint: str
+) -> None:
+    with dask.config.set({name: value}):
         given_json()
-    assert "distributed.nanny.preload is not used" in caplog.text
-    assert "distributed.worker.preload" in caplog.text
+    assert re.search(f"{name} is not used: .*{hint}", caplog.text)
+    caplog.clear()
+    with dask.config.set({"distributed.admin.event-loop": "asyncio"}):
+        given_json()
+    assert caplog.text == ""

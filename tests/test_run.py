@@ -1,5 +1,6 @@
 """Runs of presets on real workers: progress, choice of workers, cancelling, and faults."""
 
+import base64
 import json
 import operator
 import os
@@ -7,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import dedent
@@ -100,6 +102,19 @@ def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
     facts = WorkerFacts("tls://a", *device, no_gpu="", missing=("cupy",), versions=())
     with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
         refuse_missing(presets.get("smoke"), {"tls://a": {"name": "a:gpu0"}}, {"tls://a": facts})
+
+
+def test_a_notebook_shows_a_results_table_and_figure(client: Client) -> None:
+    pytest.importorskip("matplotlib")
+    result = execution.execute(client, presets.get("mean"), {"rows": 1000, "cols": 4})
+    shown = result._repr_html_()
+    assert "<b>mean on 2 workers (numpy)" in shown
+    assert f"<tr><th>mean</th><td>{result.result['mean']:,.10g}</td></tr>" in shown
+    image = re.search(r'src="data:image/png;base64,([^"]+)"', shown)
+    assert image and base64.b64decode(image[1]).startswith(b"\x89PNG")
+    assert repr(result).startswith("<RunResult mean(rows=1000, cols=4,")
+    table = replace(result, result={"rows": [{"name": "<b>", "took_s": 0.5}]}, figure=None)
+    assert "<tr><td>&lt;b&gt;</td><td>0.5</td></tr>" in table._repr_html_()
 
 
 def test_a_preset_from_a_file_runs_on_workers_that_do_not_have_it(

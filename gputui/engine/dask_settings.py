@@ -48,6 +48,22 @@ DEVICE_SETTINGS: dict[str, Any] = {
 }
 """Where collections are made of arrays of a GPU: where CuPy is. All are defaults, too."""
 
+_AGENT = "workers have an agent in place of a nanny: use distributed.worker."
+_OWN = "each cluster makes certificates of its own"
+UNUSED: Mapping[str, str] = {
+    "distributed.nanny.preload": f"{_AGENT}preload",
+    "distributed.nanny.preload-argv": f"{_AGENT}preload-argv",
+    "distributed.worker.http.routes": "no worker serves HTTP",
+    "distributed.admin.event-loop": "every process runs asyncio's own loop",
+    "distributed.comm.tls.ca-file": _OWN,
+    **{
+        f"distributed.comm.tls.{role}.{part}": _OWN
+        for role in ("scheduler", "worker", "client")
+        for part in ("cert", "key")
+    },
+}
+"""Settings without effect on a cluster, and why."""
+
 TERMINATE = 0.95
 """Of its memory limit: where a worker is ended. Source: distributed.worker.memory.terminate."""
 
@@ -72,9 +88,9 @@ def given() -> dict[str, Any]:
 def given_json() -> str:
     """Return `given` as text for other processes; what means nothing there is warned about."""
     found = given()
-    if _named("distributed.nanny.preload", found):
-        hint = "workers have an agent in place of a nanny: use distributed.worker.preload"
-        logger.warning("Dask setting distributed.nanny.preload is not used: %s", hint)
+    for name, hint in UNUSED.items():
+        if _named(name, found) not in (None, [], "asyncio", "tornado"):
+            logger.warning("Dask setting %s is not used: %s", name, hint)
     return json.dumps(_sendable(found))
 
 

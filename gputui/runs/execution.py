@@ -8,12 +8,14 @@ one error that says what to change.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib.util
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from html import escape
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -35,7 +37,9 @@ from gputui.presets.run_workers import (
     resolve_backend,
     versions,
 )
+from gputui.runs.figure_files import drawn, has_matplotlib
 from gputui.runs.files import open_over
+from gputui.runs.text import brief, html
 
 if TYPE_CHECKING:
     import distributed
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["RunCancelledError", "RunProgress", "RunResult", "RunWorker", "execute"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
     """A run's result; holds its arrays on the workers as long as it lives."""
 
@@ -63,6 +67,21 @@ class RunResult:
     """Where tasks on them may run: keywords of `Client.compute`."""
     report_error: str = ""
     """Why the performance report was not written, where it was asked for."""
+
+    def _repr_html_(self) -> str:
+        """Show the result and its figure in a notebook."""
+        where = f"{len(self.workers)} worker{'s' * (len(self.workers) != 1)}"
+        heading = f"{self.preset} on {where} ({self.backend}): {self.elapsed_s:.2f} s"
+        parts = [f"<b>{escape(heading)}</b>", html(self.result, self.units)]
+        if self.figure and has_matplotlib():
+            data = base64.b64encode(drawn(self.figure, "png")).decode()
+            parts.append(f'<img width="600" src="data:image/png;base64,{data}">')
+        return "<br>".join(parts)
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        said = brief(self.result, self.units)
+        return f"<RunResult {self.preset}({given}): {said}, {self.elapsed_s:.2f} s>"
 
     def to_json(
         self, failed_hosts: Collection[Mapping[str, str]] = (), restarts: int = 0

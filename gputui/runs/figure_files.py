@@ -1,6 +1,7 @@
 """A figure → a file (matplotlib). In terminals `gputui.tui.rendering.figures` draws it."""
 
 import importlib.util
+import io
 from collections.abc import Sequence
 from math import ceil, log10
 from pathlib import Path
@@ -53,6 +54,21 @@ def draw_file(figure: Figure, path: Path) -> None:
     Raises:
         UsageError: matplotlib is not installed, or the file cannot be written.
     """
+    data = drawn(figure, path.suffix[1:])
+    try:
+        file = open_over(path)
+    except OSError as error:
+        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+    try:
+        with file:
+            file.write(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+
+
+def drawn(figure: Figure, format: str) -> bytes:
+    """Return the figure as png, pdf or svg; raises UsageError without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Canvas
@@ -67,16 +83,9 @@ def draw_file(figure: Figure, path: Path) -> None:
         _fill(axes, drawable)
     else:
         axes.set_title(f"{figure.title}: {NO_NUMBER}")
-    try:
-        file = open_over(path)
-    except OSError as error:
-        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
-    try:
-        with file:
-            canvas.savefig(file, dpi=150, format=path.suffix[1:])
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+    data = io.BytesIO()
+    canvas.savefig(data, dpi=150, format=format)
+    return data.getvalue()
 
 
 def _fill(axes: Any, figure: Figure) -> None:

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 MOST_ITEMS = 12
@@ -38,6 +39,29 @@ def text(
             shown = _cell(value, units.get(key, ""))
             lines.append(f"{words[key]:<{width}}  {_hanging(shown, width + 2, most)}".rstrip())
     return "\n".join(lines).strip("\n")
+
+
+def html(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
+    """Return a result as a table of HTML, with tables in it for lists of rows.
+
+    >>> html({"a": 2, "took_s": 0.5}, {"took_s": "s"})
+    '<table><tr><th>a</th><td>2</td></tr><tr><th>took</th><td>0.5 s</td></tr></table>'
+    """
+    units = units or {}
+    rows = []
+    for key, value in result.items():
+        unit = units.get(key, "")
+        cell = _html_rows(value, units) if _is_table(value) else escape(_cell(value, unit))
+        rows.append(f"<tr><th>{escape(_words(key, unit))}</th><td>{cell}</td></tr>")
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _html_rows(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> str:
+    heads, *cells = _rows(rows, units)
+    lines = [f"<tr>{''.join(f'<th>{escape(each)}</th>' for each in heads)}</tr>"]
+    lines += [f"<tr>{''.join(f'<td>{escape(each)}</td>' for each in row)}</tr>" for row in cells]
+    rest = len(rows) - len(cells)
+    return f"<table>{''.join(lines)}</table>" + (f"… and {rest:,} more" if rest else "")
 
 
 def brief(result: Mapping[str, Any], units: Mapping[str, str] | None = None) -> str:
@@ -82,17 +106,24 @@ def _is_table(value: Any) -> bool:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str], most: int) -> list[str]:
-    columns = list(rows[0])
-    cells = [
-        [_cell(row.get(column), units.get(column, "")) for column in columns]
-        for row in rows[: 10 * MOST_ITEMS]
-    ]
-    heads = [_words(column, units.get(column, "")) for column in columns]
+    heads, *cells = _rows(rows, units)
     lines = _aligned([heads, *cells])
     if max(map(len, lines)) > most:
         lines = _aligned([*_broken(heads, cells), *cells])
     rest = len(rows) - len(cells)
     return lines + ([f"… and {rest:,} more"] if rest else [])
+
+
+def _rows(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[list[str]]:
+    """Return the heads of the columns, and the cells of the first rows."""
+    columns = list(rows[0])
+    return [
+        [_words(column, units.get(column, "")) for column in columns],
+        *(
+            [_cell(row.get(column), units.get(column, "")) for column in columns]
+            for row in rows[: 10 * MOST_ITEMS]
+        ),
+    ]
 
 
 def _broken(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
