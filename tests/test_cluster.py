@@ -95,13 +95,20 @@ def test_shutting_down_a_client_ends_the_cluster() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["GPUCluster(hosts)", "connect()"])
 def test_a_program_that_closes_nothing_ends_quietly(tmp_path: Path, call: str) -> None:
+    """At that end Python 3.12 starts no thread."""
     program = f"""
+        import atexit, threading
         import gputui
         from distributed import Client
         hosts = {TWO_WORKERS!r}
         cluster = gputui.{call}
         client = Client(cluster)
         print(client.submit(sum, [1, 2]).result())
+
+        def start(thread):
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+        atexit.register(setattr, threading.Thread, "start", start)
     """
     running = [GPUCluster(TWO_WORKERS)] if call == "connect()" else []
     command = [sys.executable, "-c", textwrap.dedent(program)]

@@ -132,7 +132,10 @@ class GPUCluster(RunningCluster):
 
     async def _let_go(self) -> None:
         await super()._let_go()
-        await asyncio.to_thread(self._finalizer)
+        if self._at_exit:
+            self._finalizer()
+        else:
+            await asyncio.to_thread(self._finalizer)
 
     async def _shutdown(self) -> None:
         await self._close()

@@ -117,6 +117,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """What holds in this process until the cluster is closed."""
         self._ended_because = ""
         self._pid = os.getpid()
+        self._at_exit = False
+        """Whether the interpreter ends: from then on nothing may start a thread (Python 3.12)."""
         if not asynchronous:
             self._loop_runner.start()
             try:
@@ -217,7 +219,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     def close(self, timeout: float | str | None = None) -> Any:
         """Detach from the cluster, which goes on."""
         closing = super().close(timeout)
-        if not self.asynchronous:
+        if not self.asynchronous and not self._at_exit:
             self._loop_runner.stop()
         return closing
 
@@ -501,6 +503,7 @@ def _close_all() -> None:
     for cluster in list(_open):
         ours = cluster._pid == os.getpid() and not cluster._asynchronous
         if ours and cluster.status is not Status.closed:
+            cluster._at_exit = True
             for close in (functools.partial(_close_clients, cluster), cluster.close):
                 with contextlib.suppress(TimeoutError):
                     close(timeout=CLOSE_S)
