@@ -7,6 +7,7 @@ once: the others wait for a lock, and find it ready. Any Python 3.6 or later.
 """
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -27,6 +28,8 @@ from typing import Any, NoReturn
 READY = "gputui-ready.json"
 """In the environment: what was installed there, written when all of it was."""
 TOUCH_EVERY_S = 5.0
+ROOM_BYTES = 2**26
+"""With less, what failed has failed for that: pip alone takes as much as it unpacks."""
 LOOK_EVERY_S = 0.2
 LEFT_S = 120.0
 """A lock that nobody touches for so long was left; NFS may show what was a minute ago."""
@@ -85,7 +88,8 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
         say(line="installing " + " ".join(packages))
         printed = run([*install, *packages], pip_environment(order))
         if printed is not None:
-            fail("the packages could not be installed: see above", hint_of(printed, order))
+            hint = room_hint(environment) or hint_of(printed, order)
+            fail("the packages could not be installed: see above", hint)
     note.write_text(json.dumps(wanted), encoding="utf-8")
 
 
@@ -103,6 +107,17 @@ def hint_of(printed: str, order: "dict[str, Any]") -> str:
     if named and not order["host_settings"]:
         own = "--host-pip-conf uses its own " + named[0] + "; "
     return own + "--index URL names an index that it reaches, --wheels FOLDER sends packages"
+
+
+def room_hint(path: Path) -> str:
+    """Return that hardly any room is left on the disk of a path; "" where there is enough."""
+    while not path.exists():
+        path = path.parent
+    disk = os.statvfs(str(path))
+    if disk.f_bavail * disk.f_frsize > ROOM_BYTES and (disk.f_favail or not disk.f_files):
+        return ""
+    left = str(disk.f_bavail * disk.f_frsize >> 20)
+    return "free some disk space there: " + left + " MiB are left on the disk of " + str(path)
 
 
 @contextlib.contextmanager
@@ -233,9 +248,10 @@ def make(environment: Path, version: str, uv: "str | None") -> None:
     say(line="making " + str(environment))
     printed = run(command, dict(os.environ))
     if printed is not None:
-        lacks_venv = "ensurepip" in printed or "No module named venv" in printed
+        lacks_venv = "ensurepip is not" in printed or "No module named" in printed
         hint = "on Debian and Ubuntu: apt install python" + version + "-venv"
-        fail("the environment could not be made: see above", hint if lacks_venv else "")
+        hint = room_hint(environment) or (hint if lacks_venv else "")
+        fail("the environment could not be made: see above", hint)
 
 
 def interpreter(version: str) -> str:
@@ -303,4 +319,7 @@ if __name__ == "__main__":
     try:
         main()
     except OSError as error:
-        fail(str(error.filename or "this host") + ": " + str(error.strerror or error))
+        hint = "free some disk space there"
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            hint = "make that folder one that you may write to, or name a Python there with python="
+        fail(str(error.filename or "this host") + ": " + str(error.strerror or error), hint)
