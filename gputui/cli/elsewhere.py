@@ -55,5 +55,7 @@ async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str)
     shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
     shown = shown.replace("gputui down ", f"gputui down {login}:")
     print(safe_lines(shown), end="", file=sys.stderr)
+    if re.search(r"^gputui:   ", shown, re.MULTILINE):
+        print(f"gputui: these commands are for a shell on {login}", file=sys.stderr)
     print(safe_lines(answer["said"]), end="", flush=True)
     return int(answer["status"]) if answer["status"] >= 0 else int(ExitCode.INTERRUPTED)

@@ -307,6 +307,17 @@ def test_clusters_elsewhere_are_listed(there: There) -> None:
 
 
 @pytest.mark.slow
+def test_hints_about_hosts_behind_a_login_node_say_where_they_help(
+    openssh_hosts: SshHosts, gputui: Command
+) -> None:
+    gputui.env |= openssh_hosts.environment
+    login = openssh_hosts.hosts[1].name
+    done = gputui("up", "nowhere.invalid gpus=none", "--name", "lab", "--on", login)
+    assert done.returncode == 3
+    assert f"gputui: these commands are for a shell on {login}" in done.stderr, done.stderr
+
+
+@pytest.mark.slow
 def test_a_start_there_that_is_interrupted_leaves_nothing_there(
     openssh_hosts: SshHosts, gputui: Command
 ) -> None:
