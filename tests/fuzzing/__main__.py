@@ -10,7 +10,7 @@ import atheris
 
 with atheris.instrument_imports(include=["gputui"]):
     from tests.fuzzing.seeds import seeds
-    from tests.fuzzing.targets import TARGETS
+    from tests.fuzzing.targets import MEMORY_MB, TARGETS
 
 
 def main() -> None:
@@ -19,9 +19,15 @@ def main() -> None:
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--minutes", type=float, default=60.0)
     options = parser.parse_args()
-    arguments = [f"-max_total_time={int(options.minutes * 60)}", "-max_len=20000", "-timeout=10"]
+    target = TARGETS[options.target]
+    arguments = [
+        f"-max_total_time={int(options.minutes * 60)}",
+        f"-max_len={target.most_bytes}",
+        "-timeout=10",
+        f"-rss_limit_mb={MEMORY_MB}",
+    ]
     with seeds(options.target) as folder:
-        atheris.Setup([sys.argv[0], *arguments, str(folder)], TARGETS[options.target])
+        atheris.Setup([sys.argv[0], *arguments, str(folder)], target)
         atheris.Fuzz()
 
 

@@ -4,8 +4,9 @@ import contextlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from gputui.cli import recorded_runs
 from gputui.errors import GputuiError
 from gputui.fleet.ssh.configuration import Here
 from gputui.fleet.ssh.evaluation import ConfigurationError, understood
+from gputui.head.server import LINE_BYTES as FRONTENDS_LINE_BYTES
 from gputui.model.alarms import Alarms
 from gputui.model.hosts import parse_hosts
 from gputui.model.slots import slots_of
@@ -93,10 +95,32 @@ def assert_words(error: Exception) -> None:
     assert all(line.isprintable() for line in said.split("\n")), repr(said)
 
 
-TARGETS: dict[str, Callable[[bytes], None]] = {
-    "hosts": hosts,
-    "messages": messages,
-    "snapshots": snapshots,
-    "records": run_records,
-    "ssh": ssh_configuration,
+MEMORY_MB = 1_024
+"""What a fuzzer may take, with all that it keeps of its own."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A function of bytes, and the bounds that hold for what others send: its oracles."""
+
+    work: Callable[[bytes], None]
+    most_bytes: int
+    """What the program itself takes of it at most."""
+    most_s: float
+    """The CPU that it may take, with that many bytes."""
+
+    def __call__(self, data: bytes) -> None:
+        """Take some bytes; raises AssertionError where it takes too long."""
+        began = time.thread_time()
+        self.work(data)
+        took_s = time.thread_time() - began
+        assert took_s < self.most_s, f"{took_s:.2f} s for {len(data):,} bytes"
+
+
+TARGETS = {
+    "hosts": Target(hosts, 2**20, 2.0),
+    "messages": Target(messages, FRONTENDS_LINE_BYTES, 0.05 * len(UNIONS)),
+    "snapshots": Target(snapshots, 2**23, 2.0),
+    "records": Target(run_records, 2**20, 2.0),
+    "ssh": Target(ssh_configuration, 2**20, 2.0),
 }

@@ -171,7 +171,8 @@ def long_events_without_end() -> None:
     start_agent(OWN_GPU)
     until(b'["Credentials"')
     while True:
-        say(Trouble("trouble " * (MIB // 10)))
+        say(Trouble("trouble " * 2_000))
+        time.sleep(1 / 90)
 
 
 def log_lines_without_end() -> None:
@@ -198,7 +199,7 @@ def one_gpu_twice() -> None:
 def thousands_of_gpus() -> None:
     start_agent(OWN_GPU)
     until(b'["Credentials"')
-    say(telemetry(*gpus(8000)))
+    say(telemetry(*gpus(1000)))
 
 
 def gpus(number: int) -> list[DeviceReading]:
