@@ -57,13 +57,25 @@ async def _run(output_descriptor: int) -> None:
     dask_settings.apply(config.dask_config_json)
     tls.guard_ports()
     _raise_file_limit()
-    scheduler = await Scheduler(config)
+    try:
+        scheduler = await Scheduler(config)
+    except RuntimeError as error:
+        raise SystemExit(_unstarted(config.port, error)) from error
     dashboard = scheduler.services.get("dashboard")
     scheme = "https" if dask.config.get("distributed.scheduler.dashboard.tls.cert") else "http"
     where = f"{scheme}://127.0.0.1:{dashboard.port}/status" if dashboard else ""
     channel.send(SchedulerStarted(os.getpid(), scheduler.port, where))
     await _serve(scheduler, Reporter(scheduler, channel), config.report_interval_s)
     await close_quickly(scheduler)
+
+
+def _unstarted(port: int, error: RuntimeError) -> str:
+    """Return why no scheduler listens: Dask raises "failed to start" from the cause."""
+    cause = error.__cause__
+    if not isinstance(cause, OSError):
+        return f"{type(cause or error).__name__}: {cause or error}"
+    hint = "set gputui.scheduler.port (DASK_GPUTUI__SCHEDULER__PORT) to another one, 0 for any"
+    return f"port {port}: {os.strerror(cause.errno or 0)}; {hint}"
 
 
 async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float) -> None:
