@@ -317,6 +317,10 @@ def _count(value: str) -> int:
     return int(value)
 
 
+LEAST_MEMORY_BYTES = 100 * 2**20
+"""Python with Dask and NumPy; a worker with less is ended before its first task."""
+
+
 def _size(value: str) -> int:
     """Parse bytes with a unit; none is 0, no limit.
 
@@ -331,6 +335,8 @@ def _size(value: str) -> int:
     size = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
     if not 1 <= size < 2**60:
         raise ValueError("write a size such as 64GiB")
+    if size < LEAST_MEMORY_BYTES:
+        raise ValueError(f"a worker needs {LEAST_MEMORY_BYTES >> 20}MiB at least, such as 64GiB")
     return size
 
 
