@@ -317,6 +317,34 @@ async def test_no_such_python_on_a_host(reaching: Reaching, asyncssh_hosts: SshH
     assert "bootstrap" in host.status.hint
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("a folder", "Permission denied"),
+        ("a text", "Permission denied"),
+        ("a shim", "exit status 127): pyenv: python3.9: command not found"),
+        ("a program of another machine", "Exec format error"),
+    ],
+)
+async def test_a_python_that_cannot_start_is_refused_in_its_own_words(
+    reaching: Reaching, asyncssh_hosts: SshHosts, tmp_path: Path, kind: str, says: str
+) -> None:
+    reaching.configure(ssh_config=str(asyncssh_hosts.config))
+    python = tmp_path / "python"
+    if kind == "a folder":
+        python.mkdir()
+    else:
+        python.write_bytes(
+            b"\x7fELF" + bytes(60)
+            if kind == "a program of another machine"
+            else b"#!/bin/sh\necho 'pyenv: python3.9: command not found' >&2\nexit 127\n"
+        )
+        python.chmod(0o644 if kind == "a text" else 0o755)
+    host = await reaching.end(reaching.begin(cpu_host("ssh1", python=str(python))))
+    assert says in host.status.reason
+    assert "correct python=" in host.status.hint
+
+
 async def test_another_python_is_refused_with_both_versions(
     reaching: Reaching, asyncssh_hosts: SshHosts, tmp_path: Path
 ) -> None:

@@ -270,7 +270,8 @@ async def _no_python(
             exit_status=status,
         )
     if status != remote.NO_PYTHON:
-        return await _silent_end(channel, stages, "the command that starts Python failed")
+        hint = f"correct python=; {BOOTSTRAP}" if host.python else ""
+        return await _silent_end(channel, stages, "the command that starts Python failed", hint)
     if host.python:
         return stages.error(f"no such Python there: {host.python}", f"correct python=; {BOOTSTRAP}")
     return stages.error(
@@ -279,10 +280,12 @@ async def _no_python(
     )
 
 
-async def _silent_end(channel: AgentChannel, stages: Stages, reason: str) -> HostError:
+async def _silent_end(
+    channel: AgentChannel, stages: Stages, reason: str, hint: str = ""
+) -> HostError:
     """Return the failure of a command that ended without the marker, with what it said."""
     status = await channel.stream.exit_status()
     said = tuple(filter(None, channel.last_log_lines))
     last = f": {said[-1]}" if said else ""
     code = ": the connection ended" if status is None else f" (exit status {status})"
-    return stages.error(f"{reason}{code}{last}", stderr_tail=said, exit_status=status)
+    return stages.error(f"{reason}{code}{last}", hint, stderr_tail=said, exit_status=status)

@@ -29,8 +29,9 @@ SET_UP = b"gputui-set-up"
 BOOTSTRAP_ENVIRONMENT = "~/.local/share/gputui/env"
 """Where `gputui bootstrap` makes a host's environment."""
 
-NO_PYTHON = 127
-"""The command's exit status where none of the interpreters is there."""
+NO_PYTHON = 79
+"""The command's exit status where none of the interpreters is there; a shim that finds no Python
+has the shell's own, 127, and its own words."""
 
 OLDEST = (3, 6)
 """The oldest Python that the scripts run on."""
@@ -46,14 +47,16 @@ CODE = (
 """What every Python from 2.6 understands, without a quote."""
 
 FIND = (
-    "found=; "
+    "found=; first=; "
     'while IFS= read -r python && [ -n "$python" ]; do '
     'case $python in "~/"*) python=$HOME/${python#??};; esac; '
+    "first=${first:-$python}; "
     "case $python in "
     '*/*) [ -z "$found" ] && [ -f "$python" ] && [ -x "$python" ] && found=$python;; '
     '*) [ -z "$found" ] && command -v "$python" >/dev/null 2>&1 && found=$python;; '
     "esac; "
     "done; "
+    '[ -z "$found" ] && [ -e "$first" ] && found=$first; '
     f'[ -n "$found" ] || exit {NO_PYTHON}; '
     f'exec "$found" -c "{CODE}"'
 )
