@@ -65,7 +65,7 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
             "give each a part with gpus=, workers= and memory="
         )
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
-    if here.split(".")[0] != there.split(".")[0]:
+    if there and here.split(".")[0] != there.split(".")[0]:
         found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
     return tuple(found)
 

@@ -189,7 +189,10 @@ def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield (check, what is to be seen where it is good)."""
     there = dict(facts.packages)
     names = ("dask", "distributed", "numpy")
-    yield "versions", ", ".join(f"{name} {there.get(name, '')}" for name in names)
+    yield (
+        "versions",
+        ", ".join(f"{name} {there[name]}" if name in there else f"no {name}" for name in names),
+    )
     devices = checks.chosen_devices(host, facts)
     kinds = ", ".join(sorted({device.name for device in devices}))
     none = "none wanted" if host.gpus == () else "none: CPU workers"

@@ -29,6 +29,16 @@ MOST_NAMES = 4
 
 _PIECES = re.compile(r"(\d+)")
 
+PACKAGES = {
+    "sklearn": "scikit-learn",
+    "cupy": "cupy-cuda13x[ctk]",
+    "cudf": "cudf-cu13",
+    "dask_cudf": "dask-cudf-cu13",
+    "cudf_polars": "cudf-polars-cu13",
+    "cuml": "cuml-cu13",
+}
+"""Module → the package that a host needs, where it has another name; gputui itself travels."""
+
 CUPY_INSTALL = "pip install 'gputui[cuda13]'   (or gputui[cuda12] for an older driver)"
 
 
@@ -132,6 +142,13 @@ def refuse_missing(
 ) -> None:
     """Raise ClusterError that names each library, where it is missing, and how to install it."""
     install = {each.module: each.install for each in preset.requires} | {"cupy": CUPY_INSTALL}
+
+    def hint(module: str, names: Sequence[str]) -> str:
+        if all(name.startswith("localhost:") or ":" not in name for name in names):
+            return install[module]
+        package = PACKAGES.get(module, module)
+        return f"there: pip install '{package}' for the Python of its workers"
+
     lacking: dict[str, list[str]] = {}
     for address, each in facts.items():
         for module in each.missing:
@@ -140,7 +157,7 @@ def refuse_missing(
         raise ClusterError(
             "\n".join(
                 f"{preset.name} needs {module}, which is not installed for {listed(names)}\n"
-                f"  {install[module]}"
+                f"  {hint(module, names)}"
                 for module, names in lacking.items()
             )
         )

@@ -177,6 +177,15 @@ def test_another_cluster_of_the_same_user_on_the_host_is_named() -> None:
         assert "your cluster night runs here, too" in warning
 
 
+def test_a_host_without_numpy_is_said_to_have_none() -> None:
+    facts = replace(FACTS, packages=PACKAGES[:2])
+    host = Host("cpu-a", gpus=())
+    assert checks.warnings(host, facts, SETTINGS) == ()
+    shown = [each.text for each in judged(host, facts, SETTINGS)]
+    assert any("no numpy" in text for text in shown)
+    assert not any("numpy  " in text or text.endswith("numpy ") for text in shown)
+
+
 def test_another_generation_of_numpy_is_a_warning() -> None:
     facts = replace(FACTS, packages=(*FACTS.packages, ("numpy", "1.26.4")))
     (warning,) = checks.warnings(Host("gpu-a"), facts, SETTINGS)
