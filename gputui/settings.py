@@ -5,8 +5,10 @@ the command line come over these.
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
@@ -70,9 +72,48 @@ WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 def load_settings() -> Settings:
     """Return the settings of this user's Dask configuration; raises UsageError."""
-    import dask.config
+    try:
+        import dask.config
+    except ValueError as error:
+        raise malformed(error) from error
+    tree = dask.config.get("gputui", {}) or {}
+    if not isinstance(tree, Mapping):
+        files = dask.config.collect_yaml(dask.config.paths, return_paths=True)
+        named = [file for file, content in files if content.get("gputui") == tree]
+        where = _place(named[-1], r"^gputui\b") if named else "DASK_GPUTUI"
+        raise UsageError(f"{where}: gputui: {tree!r} is not a mapping, such as {{lease: 30}}")
+    return parse_settings(tree)
 
-    return parse_settings(dask.config.get("gputui", {}) or {})
+
+def malformed(error: ValueError) -> UsageError:
+    """Return what is wrong with a file of the Dask configuration, and where.
+
+    dask 2026.8 reads all files as it is imported, and raises ValueError with the path. Returns the
+    error itself, as UsageError, where it is another one.
+    """
+    import yaml
+
+    found = re.match(r"A dask config file at '(.*?)' is malformed", str(error))
+    if not found:
+        return UsageError(f"Dask's configuration: {error}")
+    path = Path(found[1])
+    data = path.read_bytes()
+    try:
+        content = yaml.safe_load(data.decode())
+    except UnicodeDecodeError as bad:
+        return UsageError(f"{path}:{data[: bad.start].count(10) + 1}: not a text in UTF-8")
+    except yaml.MarkedYAMLError as bad:
+        line = bad.problem_mark.line + 1 if bad.problem_mark else 1
+        return UsageError(f"{path}:{line}: {bad.problem}")
+    except yaml.YAMLError as bad:
+        return UsageError(f"{path}: {bad}")
+    return UsageError(f"{path}:1: a {type(content).__name__}, where `key: value` is expected")
+
+
+def _place(path: Path, pattern: str) -> str:
+    """Return `file:line` of the first line that matches."""
+    lines = path.read_text(errors="replace").splitlines()
+    return f"{path}:{next((n for n, line in enumerate(lines, 1) if re.search(pattern, line)), 1)}"
 
 
 def parse_settings(tree: Mapping[str, Any]) -> Settings:

@@ -74,6 +74,13 @@ def run_command(argv: list[str]) -> int:
     except GputuiError as error:
         print(f"gputui: {_cut(safe_lines(str(error)))}", file=sys.stderr)
         return int(error.exit_code)
+    except ValueError as error:
+        if not str(error).startswith("A dask config file at "):
+            raise
+        from gputui.settings import malformed
+
+        print(f"gputui: {malformed(error)}", file=sys.stderr)
+        return int(ExitCode.WRONG_USAGE)
     except SystemExit:
         if _is_read():
             raise
