@@ -88,7 +88,7 @@ class ScreenApp(App[int]):
         self.clock = clock
         self.paused = False
         self._first = first
-        self._login = login
+        self.login = login
         self._hints = hints
         """Whether to say what to press next, until it was pressed once."""
         self.earlier_runs = earlier_runs
@@ -153,8 +153,8 @@ class ScreenApp(App[int]):
         from gputui.tui.commands.changes import COMMANDS
 
         self.registry.add(COMMANDS)
-        if self._login is not None:
-            self._login.ask_on_screen(self.person.answer_login)
+        if self.login is not None:
+            self.login.ask_on_screen(self.person.answer_login)
         self.run_worker(self._open(), name="connection", exit_on_error=True)
         self.set_interval(LOOK_S, self.head.look)
         self.run_worker(self.stage.get_ready())

@@ -32,6 +32,9 @@ be known by now, from ssh-agent or from ssh in another terminal."""
 class AskingLogin(Protocol):
     """The machine of a head elsewhere."""
 
+    login: str
+    """As it was named."""
+
     def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
         """Have what it asks, when it is logged in to again, answered by `ask`."""
 
@@ -110,6 +113,8 @@ class Person:
             app.exit(ExitCode.NO_CLUSTER)
             return
         name = app.head.connection.attached.name
+        if app.login is not None:
+            name = f"{app.login.login}:{name}"
         chosen = await app.ask(self._farewell(name, snapshot))
         if chosen == "l":
             simulated = snapshot is not None and snapshot.simulated
