@@ -24,6 +24,7 @@ from gputui.presets import Figure
 from gputui.protocol.connection_file import ConnectionFile, NameLock, find_cluster
 from gputui.runs import arrays, records
 from gputui.runs.figure_files import draw_file
+from gputui.runs.files import write_over
 from gputui.tui import preferences
 from tests.disk import Disk, PowerLostError
 
@@ -252,6 +253,14 @@ def test_an_array_that_does_not_fit_is_not_there(tmp_path: Path, size_bytes: int
     with files_of_at_most(size_bytes), pytest.raises(RunError, match="File too large"):
         arrays.save_arrays(tmp_path / "saved", {"u": array}, lambda block: block)
     assert not (tmp_path / "saved").exists()
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 4096])
+def test_a_report_that_does_not_fit_is_not_there(tmp_path: Path, size_bytes: int) -> None:
+    path = tmp_path / "report.html"
+    with files_of_at_most(size_bytes), pytest.raises(OSError, match="File too large"):
+        write_over(path, b"x" * 10_000)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])

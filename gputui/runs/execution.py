@@ -38,7 +38,7 @@ from gputui.presets.run_workers import (
     versions,
 )
 from gputui.runs.figure_files import drawn, has_matplotlib
-from gputui.runs.files import open_over
+from gputui.runs.files import write_over
 from gputui.runs.text import brief, html
 
 if TYPE_CHECKING:
@@ -246,8 +246,7 @@ def _reported(
             draft = Path(folder) / path.name
             with client.as_current(), performance_report(filename=str(draft)):
                 result = run()
-            with open_over(path) as file:
-                file.write(draft.read_bytes())
+            write_over(path, draft.read_bytes())
     except OSError as error:
         if result is None:
             raise

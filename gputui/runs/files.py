@@ -20,6 +20,17 @@ def open_over(path: Path) -> BinaryIO:
     return file
 
 
+def write_over(path: Path, data: bytes) -> None:
+    """Write a file, or over the one that is there; raises OSError, and leaves no part of it."""
+    file = open_over(path)
+    try:
+        with file:
+            file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def _open(path: Path, flags: int) -> BinaryIO:
     flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:

@@ -41,14 +41,17 @@ def checked(
     `draw` returns a figure as text for a terminal.
     """
     in_terminal = figure == TERMINAL
-    if report:
+    folder = _folder(save) if save else None
+    report_file = _file("--report", report) if report else None
+    figure_file = _figure(figure) if figure and not in_terminal else None
+    if report_file:
         _need("bokeh", "--report", "report")
-    if figure and not in_terminal:
+    if figure_file:
         _need("matplotlib", "--figure", "figure")
     return Output(
-        save=_folder(save) if save else None,
-        report=_file("--report", report) if report else None,
-        figure=_figure(figure) if figure and not in_terminal else None,
+        save=folder,
+        report=report_file,
+        figure=figure_file,
         draw=draw if in_terminal or sys.stdout.isatty() else None,
         wants_figure=bool(figure),
     )
@@ -77,7 +80,6 @@ def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> I
         runs.draw_file(result.figure, output.figure)
         yield output.figure
     if output.report and result.report_error:
-        output.report.unlink(missing_ok=True)
         raise RunError(f"--report {output.report}: {result.report_error}")
     if output.report:
         yield output.report
