@@ -1,11 +1,14 @@
 """HOSTS, as it is given, and the flags of a start → what a cluster is made of."""
 
+import importlib.util
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gputui.client import default_name
 from gputui.client import read_hosts as read_source
+from gputui.errors import UsageError
 from gputui.model.hosts import Host, parse_hosts
 
 
@@ -33,7 +36,9 @@ class Starting:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> "Starting":
-        """Return those of a command's options."""
+        """Return those of a command's options; raises UsageError for a dashboard that cannot be."""
+        if options["dashboard"] is not None:
+            check_dashboard(options["dashboard"])
         return cls(
             name=options["name"],
             workers=options["workers"],
@@ -41,6 +46,19 @@ class Starting:
             dashboard=options["dashboard"],
             idle_timeout_s=options.get("idle_timeout"),
         )
+
+
+def check_dashboard(port: int) -> None:
+    """Raise UsageError where no dashboard can be served on a port; Dask would take another one."""
+    if importlib.util.find_spec("bokeh") is None:
+        raise UsageError("--dashboard needs bokeh: pip install 'gputui[report]'")
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            hint = "name another one, or 0 for any"
+            raise UsageError(f"--dashboard {port}: {error.strerror}; {hint}") from error
 
 
 def read_hosts(given: str | None) -> HostsInput:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -12,11 +13,20 @@ from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.client import ConnectionFile, HeadConnection, running_clusters
+from gputui.client import HeadConnection
 from gputui.client.head_connection import GONE, Elsewhere
 from gputui.client.start import check_enough, started, stop_by_signal, workers_up
-from gputui.errors import ExitCode, GputuiError, HeadError, OtherVersionError, UsageError
+from gputui.errors import (
+    ClusterError,
+    ExitCode,
+    GputuiError,
+    HeadError,
+    HostError,
+    OtherVersionError,
+    UsageError,
+)
 from gputui.model.plain_text import safe, safe_lines
+from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
 from gputui.protocol.frontend import Stop
 from gputui.protocol.starter import ConfigureHead
 
@@ -71,8 +81,13 @@ def _warn(problem: str) -> None:
 
 
 def ls(where: str | None, as_json: bool) -> int:
-    """Print the clusters that run, on this machine or another one."""
-    rows = asyncio.run(_described_there(where) if where else _described_here())
+    """Print the clusters that run, on this machine or another one, or the one of a name."""
+    if where is None:
+        rows = asyncio.run(_described_here())
+    elif cluster := find_cluster(where):
+        rows = asyncio.run(_described([cluster]))
+    else:
+        rows = asyncio.run(_described_there(where))
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -120,6 +135,10 @@ async def _described_there(where: str) -> list[dict[str, Any]]:
     remote = remote_machine(where)
     try:
         found = await remote.clusters()
+    except HostError as error:
+        here = "" if re.search("[@:]", where) else f"no cluster is called {where!r} here, and "
+        raise ClusterError(f"{here}{error}") from error
+    else:
         return await _described(each for each in found if remote.name in ("", each.name))
     finally:
         await asyncio.shield(remote.close())

@@ -33,9 +33,25 @@ class Command(click.Command):
     """A command whose every usage error has a usage line; click's parser has errors without."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments."""
-        with augment_usage_errors(ctx):
-            return super().parse_args(ctx, args)
+        """Parse the arguments; an option of other commands is said to be theirs."""
+        try:
+            with augment_usage_errors(ctx):
+                return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if having := with_option(error.option_name):
+                raise click.UsageError(
+                    f"No such option: {error.option_name} ({', '.join(having)} have it)", ctx
+                ) from error
+            raise
+
+
+def with_option(option: str) -> list[str]:
+    """Return the commands that have an option, as they are typed."""
+    return [
+        "gputui" if name == "open" else f"gputui {name}"
+        for name, command in gputui.commands.items()
+        if any(option in param.opts for param in command.params)
+    ]
 
 
 class AsTyped(click.Context):

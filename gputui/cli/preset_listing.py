@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gputui.errors import UsageError
+from gputui.errors import PresetError, UsageError
 from gputui.presets import Parameter, Preset, Value, get, names
 
 WIDTH = 80
@@ -30,7 +30,7 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
     chosen = words[1:] if words[:1] == ("show",) else words
     if len(chosen) > 1 or (words and not chosen):
         raise UsageError("gputui presets NAME shows one preset")
-    found = [get(each) for each in chosen or names()]
+    found = [get(each) for each in chosen] if chosen else _every()
     if as_json:
         print(json.dumps([preset_object(preset) for preset in found], indent=1))
     elif chosen:
@@ -41,6 +41,17 @@ def presets(words: tuple[str, ...], as_json: bool) -> int:
         print(listed(found))
         print(MORE, file=sys.stderr)
     return 0
+
+
+def _every() -> list[Preset]:
+    """Return all presets that import; those that do not are named on stderr."""
+    found = []
+    for name in names():
+        try:
+            found.append(get(name))
+        except PresetError as error:
+            print(f"gputui: {error}", file=sys.stderr)
+    return found
 
 
 def _new(words: tuple[str, ...], as_json: bool) -> int:

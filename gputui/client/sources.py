@@ -5,6 +5,7 @@ The one place that decides between a file and a text, for the command line and f
 
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from gputui.errors import UsageError
@@ -40,7 +41,19 @@ def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
     is_path = any("/" in word for word in hosts.split() if "=" not in word)
     if is_path or hosts.endswith(".txt") or _exists(hosts):
         return _read(Path(hosts))
+    if "." in hosts and (near := _near(Path(hosts))):
+        raise UsageError(f"{hosts}: no such file{near}; a host of that name goes into a file")
     return hosts.replace(";", "\n"), ""
+
+
+def _near(path: Path) -> str:
+    """Return " (did you mean …?)" where a hosts file has nearly this name."""
+    try:
+        files = [each.name for each in path.parent.iterdir() if each.suffix == ".txt"]
+    except (OSError, ValueError):
+        return ""
+    near = get_close_matches(path.name, files, 1, 0.75)
+    return f" (did you mean {path.parent / near[0]}?)" if near else ""
 
 
 def default_name(source: str) -> str:
@@ -57,7 +70,7 @@ def _read(path: Path) -> tuple[str, str]:
         with path.expanduser().open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise UsageError(f"{path}: no such file{_near(path)}") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: is a directory; name a file with one host a line") from None
     except OSError as error:

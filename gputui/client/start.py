@@ -184,7 +184,7 @@ async def workers_up(
         connection.heard = None
     assert isinstance(settled, Settled)
     left = tuple(host for host in settled.failed_hosts if host.name not in told)
-    for problem in failures(replace(settled, failed_hosts=left)):
+    for problem in (*failures(replace(settled, failed_hosts=left)), *too_few(settled, workers)):
         tell(problem)
     return settled
 
@@ -211,6 +211,15 @@ def _failure(host: HostStatus) -> list[str]:
     lines += [f"  {host.hint}"] if host.hint else []
     said = (line for line in host.stderr_tail if line.strip() and line not in host.reason)
     return lines + [f"  | {line}" for line in [*said][-LAST_LINES:]]
+
+
+def too_few(settled: Settled, workers: int | None) -> list[str]:
+    """Return a line where fewer workers are up than were asked for, and none of them failed."""
+    up = len(settled.workers)
+    if workers is None or up >= workers or settled.failed_hosts or settled.failed_workers:
+        return []
+    hint = "workers= and workers-per-gpu= in HOSTS make room for more, --min-workers asks for them"
+    return [f"{up} of {workers} workers: the hosts have no room for more; {hint}"]
 
 
 def _socket(line: bytes) -> str:

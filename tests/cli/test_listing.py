@@ -1,6 +1,9 @@
 """What `presets` and `runs` print, as a newcomer reads it."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +86,25 @@ def test_presets_as_json_have_their_parameters_with_bounds(capsys: Capture) -> N
     (svd,) = [each for each in json.loads(capsys.readouterr().out) if each["name"] == "svd"]
     (rows,) = [each for each in svd["parameters"] if each["name"] == "rows"]
     assert (rows["type"], rows["default"], rows["minimum"]) == ("int", 10_000, 1)
+
+
+def test_a_package_whose_preset_does_not_import_is_named_and_the_rest_are_listed(
+    tmp_path: Path,
+) -> None:
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[gputui.presets]\ntheirs = nowhere:PRESET\n")
+    for words in (["presets"], ["presets", "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "gputui", *words],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "svd" in done.stdout
+        assert "preset 'theirs' does not import: ModuleNotFoundError: No module" in done.stderr
 
 
 def test_clusters_are_a_table_within_80_columns() -> None:

@@ -117,6 +117,12 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("no/where", "--run", "svd"), "no such file"),
         (("a gpus=0;b gpu=0", "--run", "svd"), "HOSTS:2: unknown key 'gpu'"),
         (("--nonsense",), "No such option"),
+        (("up", "--json"), "No such option: --json (gputui, gputui ls, "),
+        (("hosts.tx", "--run", "svd"), "hosts.tx: no such file (did you mean hosts.txt?)"),
+        (("host.txt", "--run", "svd"), "host.txt: no such file (did you mean hosts.txt?)"),
+        (("a memory=64", "--run", "svd"), "memory='64': a worker needs 100MiB at least"),
+        (("a memory=10MiB", "--run", "svd"), "a worker needs 100MiB at least"),
+        (("--run", "svd", "--figure", "f.gif"), "name a file that ends in .png"),
         (("--attach", "x", "hosts", "--run", "svd"), "not both"),
         (("--attach", "nothing", "--run", "svd"), "no cluster is called 'nothing'"),
         ((), "the screen needs a terminal"),
@@ -141,6 +147,7 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
     ],
 )
 def test_a_wrong_word_is_exit_2_with_what_to_write(
-    in_process: InProcess, arguments: tuple[str, ...], says: str
+    in_process: InProcess, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
+    (tmp_path / "hosts.txt").write_text("gpu-a\n")
     assert says in refusal(in_process(*arguments))

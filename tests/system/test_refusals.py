@@ -1,0 +1,102 @@
+"""What keeps a cluster from starting, or a run from its workers, is said with its cause and fix."""
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.system.conftest import BOUND_S, Command
+from tests.system.test_script import written
+
+ONE = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
+SMALL = ("--run", "random-sum", "-p", "size=100", "--quiet")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.create_server(("", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_a_scheduler_port_that_is_taken_is_named_with_the_setting(
+    gputui: Command, taken: int
+) -> None:
+    gputui.env["DASK_GPUTUI__SCHEDULER__PORT"] = str(taken)
+    done = gputui(ONE, *SMALL)
+    assert done.returncode == 3
+    assert f"port {taken}: Address already in use; set gputui.scheduler.port" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("up",), SMALL])
+def test_a_dashboard_port_that_is_taken_is_refused_before_anything_starts(
+    gputui: Command, taken: int, command: tuple[str, ...]
+) -> None:
+    done = gputui(*command, "--dashboard", str(taken))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--dashboard {taken}: Address already in use; name another one" in done.stderr
+    assert gputui.files() == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"a: [b\nc: }", "dask.yaml:2: expected ',' or ']'"),
+        (b"a: 1\n\tb: 2", "dask.yaml:2: found character"),
+        (b"a: 1\ngputui: 5", "dask.yaml:2: gputui: 5 is not a mapping"),
+        (b"a: 1\nb: \xff", "dask.yaml:2: not a text in UTF-8"),
+        (b"- 5", "dask.yaml:1: a list, where `key: value` is expected"),
+    ],
+)
+def test_a_broken_dask_configuration_is_exit_2_with_its_file_and_line(
+    gputui: Command, content: bytes, says: str
+) -> None:
+    path = gputui.folder / "dask.yaml"
+    path.write_bytes(content)
+    gputui.env["DASK_CONFIG"] = str(path)
+    done = gputui(ONE, *SMALL)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"{gputui.folder}/{says}" in done.stderr
+
+
+@pytest.mark.slow
+def test_more_workers_than_the_hosts_have_room_for_are_said_and_refused_if_asked(
+    gputui: Command,
+) -> None:
+    done = gputui(ONE, *SMALL, "--workers", "5")
+    assert done.returncode == 0, done.stderr
+    assert "1 of 5 workers: the hosts have no room for more; workers=" in done.stderr
+    done = gputui(ONE, *SMALL, "--workers", "5", "--min-workers", "2")
+    assert done.returncode == 3
+    assert "1 of at least 2 workers came up" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_script_that_fails_since_its_cluster_was_stopped_ends_with_exit_code_3(
+    gputui: Command,
+) -> None:
+    assert gputui("up", ONE, "--name", "short").returncode == 0
+    script = written(
+        gputui.folder / "mine.py",
+        "future = client.submit(time.sleep, 600)",
+        "print('at work', flush=True)",
+        "future.result()",
+    )
+    process = gputui.start("--attach", "short", "--run", script)
+    assert process.stdout and process.stdout.readline() == "at work\n"
+    assert gputui("down", "short").returncode == 0
+    _, said = process.communicate(timeout=BOUND_S)
+    assert process.returncode == 3, said
+    assert said.count("gputui: the cluster was stopped") == 1
+
+
+@pytest.mark.slow
+def test_a_name_without_a_login_is_a_cluster_of_this_machine(gputui: Command) -> None:
+    assert gputui("up", ONE, "--name", "5").returncode == 0
+    assert gputui("up", ONE, "--name", "lab").returncode == 0
+    assert [row["name"] for row in json.loads(gputui("ls", "5", "--json").stdout)] == ["5"]
+    done = gputui("ls", "hosts.invalid")
+    assert done.returncode == 3
+    assert "no cluster is called 'hosts.invalid' here, and hosts.invalid: " in done.stderr
