@@ -31,7 +31,7 @@ class FleetSettings:
     """The bound of each stage on the way to a ready host."""
     start_timeout_s: float = 60.0
     """How long a worker that was asked for, or forked, may take to register."""
-    ping_interval_s: float = 2.0
+    ping_interval_s: float = 1.0
     silence_s: float = 5.0
     """A host that has said nothing for so long is silent; telemetry comes every second."""
     reconnect_s: tuple[float, ...] = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)

@@ -27,6 +27,8 @@ from gputui.protocol.agent import Facts, FromAgent, Listen, Reach, Shutdown, Tel
 
 logger = logging.getLogger(__name__)
 
+RECONNECT_S = 1.5
+"""How long a connection may take while a host's workers live on: more tries fit into the lease."""
 END_S = 5.0
 """How long past its own grace an agent that is to end is waited for."""
 
@@ -211,15 +213,20 @@ class FleetHost:
         waits = self._settings.reconnect_s
         wait_s = waits[min(self._losses, len(waits) - 1)]
         if not self.record.lease_over:
-            wait_s = min(wait_s, self._settings.ping_interval_s)
+            wait_s = min(wait_s, self._settings.ping_interval_s / 2)
         self._losses += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry_asked.wait(), wait_s)
 
     async def _attempt(self) -> None:
         """Reach the host and stay with its agent; ends with the HostError that says why."""
+        leased = self.was_ready and not self.lease_over
         stages = Stages(
-            self.name, self._settings.stage_timeout_s, entered=self._entered, ask=self._ask
+            self.name,
+            self._settings.stage_timeout_s,
+            entered=self._entered,
+            ask=self._ask,
+            connect_s=RECONNECT_S if leased else None,
         )
         opened = await self._opener.open(self.host, stages)
         self.record.reached(opened.local_address, opened.far_address)

@@ -38,9 +38,22 @@ Entered = Callable[[HostState, str], None]
 class Stages:
     """The stages of one attempt to reach one host."""
 
-    def __init__(self, host: str, timeout_s: float, *, entered: Entered, ask: Ask) -> None:
+    def __init__(
+        self,
+        host: str,
+        timeout_s: float,
+        *,
+        entered: Entered,
+        ask: Ask,
+        connect_s: float | None = None,
+    ) -> None:
+        """Bound each stage by `timeout_s`, and connecting by `connect_s` where that is given.
+
+        TCP waits twice as long for each further try: another connection is sooner there.
+        """
         self.host = host
         self.timeout_s = timeout_s
+        self._connect_s = connect_s or timeout_s
         self.current = HostState.RESOLVING
         self.dropped = 0
         """Connections that the server dropped before it said anything; each was tried again."""
@@ -63,7 +76,8 @@ class Stages:
         self.current = state
         self._entered(state, "")
         self._late, self._hint = late, hint
-        self._bound_s = bound_s or self.timeout_s
+        usual_s = self._connect_s if state is HostState.CONNECTING else self.timeout_s
+        self._bound_s = bound_s or usual_s
         try:
             async with asyncio.timeout(self._bound_s) as self._timeout:
                 yield

@@ -387,7 +387,7 @@ def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
         cluster_id=config.cluster_id,
         cluster=name,
         lease_s=config.lease_s,
-        ping_interval_s=min(2.0, config.lease_s / 5),
+        ping_interval_s=min(1.0, config.lease_s / 10),
         silence_s=min(5.0, config.lease_s / 2),
         stage_timeout_s=config.stage_timeout_s,
         ssh_config=config.ssh_config,

@@ -6,6 +6,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -104,6 +105,28 @@ async def test_a_host_that_is_off_the_network_for_less_than_its_lease_is_taken_o
     finally:
         namespace_hosts.mend(cut)
     await agents.end(host)
+    assert host.facts.agent_pid == agent
+
+
+@pytest.mark.slow
+async def test_the_lease_holds_behind_a_jump_host_that_is_off_the_network_for_8_s(
+    agents: Reaching, namespace_hosts: Namespaces, tmp_path: Path
+) -> None:
+    jump, behind, _ = namespace_hosts.hosts
+    config = tmp_path / "config"
+    section = namespace_hosts.section(behind).rstrip()
+    config.write_text(f"{section}\n  ProxyJump {jump.name}\n{namespace_hosts.section(jump)}")
+    agents.configure(
+        ssh_config=str(config), lease_s=10.0, ping_interval_s=1.0, stage_timeout_s=10.0
+    )
+    host = await agents.end(agents.begin(Host(behind.name, gpus=())))
+    assert host.facts
+    agent = host.facts.agent_pid
+    namespace_hosts.cut(jump)
+    await asyncio.sleep(8)
+    namespace_hosts.mend(jump)
+    listener = agents.listeners[behind.name]
+    await listener.until(lambda: host.state is S.READY)
     assert host.facts.agent_pid == agent
 
 

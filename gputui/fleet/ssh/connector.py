@@ -47,7 +47,7 @@ HANDSHAKES_AT_ONCE = 32
 """Each takes some 40 ms of this process: with hundreds at once, none would end in its time."""
 THROUGH_A_JUMP_HOST = 8
 """Handshakes at once through one jump host, which is one machine for all of them."""
-JUMP_KEEPALIVE_S = 5.0
+JUMP_KEEPALIVE_S = 1.5
 JUMP_KEEPALIVES = 3
 """Unanswered ones after which another connection to a jump host is made: TCP would hold on to one
 for a quarter of an hour, with all the hosts behind it."""
