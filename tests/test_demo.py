@@ -169,7 +169,8 @@ def test_scaling_down_says_first_what_it_stops_and_a_retired_worker_comes_back(
 
 def test_a_restarted_host_restarts_its_workers_only(calm: Timelapse) -> None:
     calm.request(Restart(0, ("node-02",)))
-    calm.until(lambda s: {w.host for w in s.workers if w.restarts} == {"node-02"})
+    restarted = {"cluster", *(f"node-02:gpu{number}" for number in range(4))}
+    calm.until(lambda _: {e.subject for e in calm.events if e.kind == "restarted"} == restarted)
     calm.until(lambda s: s.workers_up == 8)
 
 

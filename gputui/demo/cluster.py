@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-from typing import TypeVar
 
 from gputui.client.head_connection import HeadConnection
 from gputui.demo import Shape
@@ -21,18 +20,17 @@ from gputui.protocol.streams import memory_streams
 
 logging.getLogger("gputui.head").addHandler(logging.NullHandler())  # its events are on the screen
 
-Kind = TypeVar("Kind", bound=HeadConnection)
-
 
 class DemoConnection(HeadConnection):
-    """A frontend's connection to a simulated cluster, which ends with it."""
+    """A frontend's connection to a simulated cluster, which ends with the screen's."""
 
     demo: "Demo"
 
     async def close(self) -> None:
-        """End the cluster."""
+        """Close it, and with the screen's the cluster."""
         await super().close()
-        await self.demo.close()
+        if self.demo.screen is self:
+            await self.demo.close()
 
 
 class Demo:
@@ -41,13 +39,24 @@ class Demo:
     def __init__(
         self, shape: Shape, seed: int, *, troubles: bool, questions: bool, pace: float
     ) -> None:
-        self._shape, self._seed, self._pace = shape, seed, pace
         width = max(2, len(str(shape.hosts)))
         names = [f"node-{number:0{width}d}" for number in range(1, shape.hosts + 1)]
-        self.scheduler = SimulatedScheduler(seed, failures=troubles)
-        self.hosts = DemoHosts(self._new_agent)
+        labels = [str(label) for label in range(shape.gpus_per_host)]
+
+        def new_agent(host: str, number: int) -> SimulatedAgent:
+            rng, model = random.Random(f"{seed}:{host}:gpus"), H200 if number % 12 else A100
+            gpus = [
+                SimulatedGpu(
+                    label, _uuid(rng), model, tuple(each for each in labels if each != label)
+                )
+                for label in labels
+            ]
+            return SimulatedAgent(host, number, gpus, seed=seed, pace=pace)
+
+        self.hosts = DemoHosts(new_agent)
         if troubles:
             self.hosts.spread_troubles(names, random.Random(seed), questions=questions)
+        self.scheduler = SimulatedScheduler(self.hosts.agents, seed, failures=troubles)
         self.runs = DemoRuns(self.scheduler, self.attach, failures=troubles)
         self._troubles = Troubles(self.scheduler, shape.hosts, seed) if troubles else None
         self.head = Head(
@@ -57,41 +66,30 @@ class Demo:
             run=self.runs.start,
             simulated=True,
         )
-        self._tasks = Background(self._failed)
-        self._running: asyncio.Task[None] | None = None
-
-    def _new_agent(self, host: str, number: int) -> SimulatedAgent:
-        model = A100 if number % 12 == 0 else H200
-        rng = random.Random(f"{self._seed}:{host}:gpus")
-        labels = [str(label) for label in range(self._shape.gpus_per_host)]
-        gpus = [
-            SimulatedGpu(label, _uuid(rng), model, tuple(peer for peer in labels if peer != label))
-            for label in labels
-        ]
-        return SimulatedAgent(
-            host, number, gpus, seed=self._seed, pace=self._pace, registry=self.scheduler
+        self.screen: DemoConnection | None = None
+        self._tasks = Background(
+            lambda what, error: self.head.stop(f"{what} failed: {error}", failed=True)
         )
+        self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> DemoConnection:
         """Start the head, and return a screen's connection to it."""
         opened = asyncio.Event()
         self._running = self._tasks.start(self.head.run(lambda _socket: opened.set()), "the head")
         await opened.wait()
-        connection = await self._attached(DemoConnection, "screen", snapshots=True)
-        connection.demo = self
-        self._tasks.start(self.runs.go_on(connection), "runs")
+        self.screen = await self.attach("screen", snapshots=True)
+        self._tasks.start(self.runs.go_on(self.screen), "runs")
         if self._troubles is not None:
             self._tasks.start(self._troubles.happen(), "troubles")
-        return connection
+        return self.screen
 
-    async def attach(self, frontend: str) -> HeadConnection:
-        """Attach another frontend."""
-        return await self._attached(HeadConnection, frontend)
-
-    async def _attached(self, kind: type[Kind], frontend: str, *, snapshots: bool = False) -> Kind:
+    async def attach(self, frontend: str, *, snapshots: bool = False) -> DemoConnection:
+        """Attach a frontend."""
         own, heads = memory_streams()
         self.head.server.accept(heads)
-        return await kind.over(own, frontend=frontend, snapshots=snapshots)
+        connection = await DemoConnection.over(own, frontend=frontend, snapshots=snapshots)
+        connection.demo = self
+        return connection
 
     async def close(self) -> None:
         """End the cluster, where it has not ended by itself."""
@@ -99,10 +97,6 @@ class Demo:
         if self._running is not None:
             await asyncio.wait([self._running])
         await self._tasks.close()
-
-    def _failed(self, what: str, error: Exception) -> None:
-        """End the cluster with the reason."""
-        self.head.stop(f"{what} failed: {error}", failed=True)
 
 
 def _uuid(rng: random.Random) -> str:

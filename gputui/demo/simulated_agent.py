@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from gputui.agent.versions import installed
 from gputui.demo.devices import Load, SimulatedGpu
@@ -57,8 +56,6 @@ PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
 CPUS = 128
 MEMORY_BYTES = 2 * 2**40
 LINES_KEPT = 200
-AGAIN = 0.1
-"""Of the time that connecting takes at first, what it takes again."""
 
 
 @dataclass(slots=True)
@@ -75,16 +72,6 @@ class SimulatedWorker:
     """The GPU that it says its CUDA context is on."""
     load: Load | None = None
     spilled_bytes: int = 0
-
-
-class WorkerRegistry(Protocol):
-    """The simulated scheduler, where workers register."""
-
-    def register(self, agent: "SimulatedAgent", worker: SimulatedWorker) -> None:
-        """Give a worker tasks from now on."""
-
-    def forget(self, name: str) -> None:
-        """Give a worker no more tasks; those it has are lost."""
 
 
 class AgentStream(MemoryStream):
@@ -109,23 +96,19 @@ class SimulatedAgent:
         *,
         seed: int = 0,
         pace: float = 0.0,
-        registry: WorkerRegistry | None = None,
     ) -> None:
         self.host, self.number, self.gpus = host, number, gpus
+        self.pace = pace
+        """How long things take it, as a multiple of what is usual."""
         self.rng = random.Random(f"{seed}:{host}")
         self.workers: dict[str, SimulatedWorker] = {}
         self.registers = True
         self.reachable = True
         self.silent = False
         """Whether nothing reaches it or comes from it."""
-        self.met = False
-        """Whether a head has met it."""
         self.reach_error = ""
         """Why it cannot reach the scheduler."""
         self.packages: tuple[tuple[str, str], ...] = PACKAGES
-        self.pace = pace
-        """How long things take it, as a multiple of what is usual."""
-        self._registry = registry
         self._pids = 1000 * number
         self._follows = False
         self._printed: deque[LogLines] = deque(maxlen=LINES_KEPT)
@@ -164,8 +147,7 @@ class SimulatedAgent:
 
     async def _tell(self, configure: Configure, channel: TypedChannel[FromAgent, ToAgent]) -> None:
         """Send facts, then telemetry at every interval; hosts are out of step with each other."""
-        await asyncio.sleep(self.rng.uniform(0.4, 2.4) * self.pace * (AGAIN if self.met else 1.0))
-        self.met = True
+        await asyncio.sleep(self.rng.uniform(0.2, 0.9) * self.pace)
         interval_s = configure.telemetry_interval_s
         self.introduce()
         self.say(self.telemetry())
@@ -203,8 +185,7 @@ class SimulatedAgent:
 
     def end(self) -> None:
         """End the agent, with its workers."""
-        for name in list(self.workers):
-            self._forget(name)
+        self.workers.clear()
         if self._stream is not None:
             self._stream.ended = 0
         self.cut()
@@ -224,7 +205,7 @@ class SimulatedAgent:
                     self.start(spec)
             case StopWorkers(names=names):
                 for name in names:
-                    self.stop(name)
+                    self.crash(name, "stopped", kind="stopped", again_s=None)
             case RestartWorkers(names=names):
                 for name in names:
                     self.crash(name, "restarted on request", kind="stopped")
@@ -237,36 +218,30 @@ class SimulatedAgent:
 
     def start(self, spec: WorkerSpec) -> None:
         """Start a worker, or say again that it runs."""
-        worker = self.workers.get(spec.name)
-        if worker is None:
+        if spec.name not in self.workers:
             gpu = next((gpu for gpu in self.gpus if gpu.uuid == spec.device_uuid), None)
             self._pids += 1
-            worker = SimulatedWorker(spec.name, self._pids, gpu=gpu)
-            worker.memory_limit_bytes = spec.memory_limit_bytes
-            worker.seen_uuid = spec.device_uuid
-            self.workers[spec.name] = worker
-        self.fork(worker)
+            self.workers[spec.name] = SimulatedWorker(
+                spec.name,
+                self._pids,
+                gpu=gpu,
+                memory_limit_bytes=spec.memory_limit_bytes,
+                seen_uuid=spec.device_uuid,
+            )
+        self.fork(self.workers[spec.name])
 
     def fork(self, worker: SimulatedWorker) -> None:
         """Say that a worker runs, and let it register."""
-        self.say(WorkerStarted(worker.name, worker.pid, worker.restarts))
-        delay_s = self.rng.uniform(0.8, 2.4) * self.pace
-        self._later(0.0 if worker.address else delay_s, lambda: self._register(worker, worker.pid))
+        if self.workers.get(worker.name) is worker:
+            self.say(WorkerStarted(worker.name, worker.pid, worker.restarts))
+            delay_s = 0.0 if worker.address else self.rng.uniform(0.8, 2.4) * self.pace
+            self._later(delay_s, lambda: self._register(worker))
 
-    def _register(self, worker: SimulatedWorker, pid: int) -> None:
-        if not self.registers or self.workers.get(worker.name) is not worker or worker.pid != pid:
-            return
-        if not worker.address:
-            worker.address = f"tls://{self.address}:{36_000 + worker.pid % 20_000}"
-            if self._registry is not None:
-                self._registry.register(self, worker)
-        self.say(WorkerReady(worker.name, worker.address, worker.seen_uuid))
-
-    def stop(self, name: str) -> None:
-        """End a worker for good."""
-        if (worker := self.workers.get(name)) is not None:
-            self._forget(name)
-            self.say(exited(name, worker.pid, kind="stopped", reason="stopped"))
+    def _register(self, worker: SimulatedWorker) -> None:
+        if self.registers and self.workers.get(worker.name) is worker:
+            port = 36_000 + worker.pid % 20_000
+            worker.address = worker.address or f"tls://{self.address}:{port}"
+            self.say(WorkerReady(worker.name, worker.address, worker.seen_uuid))
 
     def crash(
         self,
@@ -277,29 +252,19 @@ class SimulatedAgent:
         last: tuple[str, ...] = (),
         again_s: float | None = 0.0,
     ) -> None:
-        """End a worker, and start it again after a while; None is a crash loop."""
-        if (worker := self.workers.get(name)) is None:
+        """End a worker, and start it again after a while; None is for good."""
+        worker = self.workers.pop(name, None)
+        if worker is None:
             return
-        self._forget(name)
         self.print(name, last)
-        crash_loop = again_s is None
-        self.say(exited(name, worker.pid, kind, reason, last, again_s, crash_loop=crash_loop))
+        loop = again_s is None and kind != "stopped"
+        self.say(exited(name, worker.pid, kind, reason, last, again_s, crash_loop=loop))
         if again_s is not None:
             self._pids += 1
-            again = replace(
-                worker, pid=self._pids, restarts=worker.restarts + 1, address="", load=None
-            )
+            restarts = worker.restarts + 1
+            again = replace(worker, pid=self._pids, restarts=restarts, address="", load=None)
             self.workers[name] = again
-            self._later(again_s, lambda: self._again(again))
-
-    def _again(self, worker: SimulatedWorker) -> None:
-        if self.workers.get(worker.name) is worker:
-            self.fork(worker)
-
-    def _forget(self, name: str) -> None:
-        self.workers.pop(name, None)
-        if self._registry is not None:
-            self._registry.forget(name)
+            self._later(again_s, lambda: self.fork(again))
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         if seconds:
@@ -326,15 +291,17 @@ class SimulatedAgent:
 
     def telemetry(self) -> Telemetry:
         """Read the host's simulated sensors."""
-        rng, busy = self.rng, 0
-        loads = {id(worker.gpu): worker.load for worker in self.workers.values()}
-        readings = []
-        for worker in self.workers.values():
-            works = worker.load is not None and worker.load.utilization_percent > 0
-            busy += works
-            cpu_percent = round(rng.uniform(88, 104) if works else rng.uniform(1, 4))
-            rss_bytes = ((540 if works else 430) << 20) + worker.spilled_bytes // 8
-            readings.append(WorkerReading(worker.name, float(cpu_percent), rss_bytes, 38))
+        rng, loads = self.rng, {id(each.gpu): each.load for each in self.workers.values()}
+        busy = sum(bool(load and load.utilization_percent) for load in loads.values())
+        readings = tuple(
+            WorkerReading(
+                each.name,
+                float(round(rng.uniform(88, 104) if busy else rng.uniform(1, 4))),
+                (480 << 20) + each.spilled_bytes // 8,
+                38,
+            )
+            for each in self.workers.values()
+        )
         host = HostReading(
             cpu_percent=float(round(min(100.0, 100 * (busy + rng.random()) / CPUS + 1))),
             memory_used_bytes=6 * 2**30 + sum(each.rss_bytes or 0 for each in readings),
@@ -345,7 +312,7 @@ class SimulatedAgent:
             disk_free_bytes=1_800 * 2**30,
         )
         devices = tuple(gpu.read(rng, loads.get(id(gpu))) for gpu in self.gpus)
-        return Telemetry(time.time(), host, devices, tuple(readings))
+        return Telemetry(time.time(), host, devices, readings)
 
 
 def exited(

@@ -4,6 +4,7 @@ In place of the headless command that a head starts for a run; it attaches as th
 """
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from gputui import presets
 from gputui.client.head_connection import HeadConnection
 from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.demo.work import SimulatedRun, build_run, result_of
+from gputui.demo.work import SimulatedRun
 from gputui.errors import HeadError
 from gputui.model.snapshot import RunState
 from gputui.process.background import Background
@@ -26,9 +27,9 @@ OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("torch", (("steps", "2000"),)),
 )
 """What runs by itself, over and over, so that there is something to see."""
-FAILING = 2
+FAILING, FAILS_AT = 2, 0.4
 """Which of them fails, with `failures`, and the share of its tasks that is done by then."""
-FAILS_AT = 0.4
+FAILURE = "11.2 GiB would not fit in 9.8 GiB: use chunk_rows ≤ 40,000"
 
 Attach = Callable[[str], Awaitable[HeadConnection]]
 
@@ -66,14 +67,11 @@ class RunProcess:
         run, connection = self._run, await self._attach("run")
         self._tasks.start(self._listen(connection), "listening for the head")
         try:
-            while run.done < run.total and not self._fails and not self._cancelled.is_set():
-                await connection.send(self._report(RunState.RUNNING))
-                try:
-                    async with asyncio.timeout(REPORT_S):
-                        await self._cancelled.wait()
-                except TimeoutError:
-                    continue
-            await connection.send(self._last_report())
+            while not RunState((report := self._report()).state).ended:
+                await connection.send(report)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._cancelled.wait(), REPORT_S)
+            await connection.send(report)
         finally:
             self._scheduler.finish(run)
             await connection.close()
@@ -83,25 +81,16 @@ class RunProcess:
             if isinstance(message, Cancelled):
                 self._cancelled.set()
 
-    @property
-    def _fails(self) -> bool:
-        at = self._run.fails_at
-        return at is not None and self._run.done >= at * self._run.total
-
-    def _last_report(self) -> ReportRun:
-        run = self._run
+    def _report(self) -> ReportRun:
+        run, state = self._run, RunState.RUNNING
+        summary = result_json = error_type = ""
         if self._cancelled.is_set():
-            return self._report(RunState.CANCELLED, "cancelled")
-        if self._fails:
-            text = "11.2 GiB would not fit in 9.8 GiB: use chunk_rows ≤ 40,000"
-            return self._report(RunState.FAILED, text, error_type="OutOfMemoryError")
-        summary, result_json = result_of(run, time.time(), len(self._scheduler.workers))
-        return self._report(RunState.DONE, summary, result_json)
-
-    def _report(
-        self, state: RunState, summary: str = "", result_json: str = "", error_type: str = ""
-    ) -> ReportRun:
-        run = self._run
+            state, summary = RunState.CANCELLED, "cancelled"
+        elif run.fails and run.done >= FAILS_AT * run.total:
+            state, summary, error_type = RunState.FAILED, FAILURE, "OutOfMemoryError"
+        elif run.done >= run.total:
+            state = RunState.DONE
+            summary, result_json = run.result(time.time(), len(self._scheduler.workers))
         return ReportRun(
             id=run.id,
             preset=run.preset,
@@ -131,9 +120,9 @@ class DemoRuns:
         """Start a run; raises PresetError where the request is wrong."""
         presets.parse(presets.get(request.preset), dict(request.parameters)).refuse_mistakes()
         workers = len(self._scheduler.workers)
-        run = build_run(id, request.preset, request.parameters, time.time(), workers)
+        run = SimulatedRun(id, request.preset, request.parameters, time.time(), workers)
         if self._failures and self._own == FAILING + 1:
-            run.fails_at, self._failures = FAILS_AT, False
+            run.fails, self._failures = True, False
         return RunProcess(run, self._scheduler, self._attach)
 
     async def go_on(self, connection: HeadConnection) -> None:

@@ -1,19 +1,19 @@
 """The scheduler of a simulated cluster: it gives workers tasks, and counts them once a second.
 
-It speaks with the head as the real one does, over a channel in memory, and is stepped before each
-of its counts. A worker works on one task at a time, of the deepest stage that has any.
+It speaks with the head as the real one does, over a channel in memory. Before each of its counts
+every worker goes on: it works on one task at a time, of the latest run that has any.
 """
 
 import asyncio
 import os
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gputui.demo import chatter
 from gputui.demo.devices import Load
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
-from gputui.demo.work import SimulatedRun
+from gputui.demo.work import SimulatedRun, StageCount
 from gputui.model.snapshot import TaskGroupStatus, TaskSpan
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
@@ -36,80 +36,60 @@ SPANS_KEPT = 2_000
 """Of the tasks that ended in a second, how many are counted one by one."""
 GROUPS_LINGER_S = 6.0
 """How long the groups of an ended run are still there."""
-RETIRE_S = (1.2, 3.0)
-"""The shortest and the longest time in which results move."""
+RETIRE_S = 2.0
+"""How long results move."""
 TASK_FAILURE_RATE = 1 / 40_000
 MEMORY_SHARE = 0.7
 """Of a GPU's memory, what results may take before some are spilled."""
+LINES_A_SECOND = 12
+"""At most, from all workers together."""
+TASK_FAILED = (
+    "distributed.worker - ERROR - Compute Failed",
+    "Exception: \"OutOfMemoryError('out of memory allocating 8,589,934,592 bytes')\"",
+)
 
 
 @dataclass(slots=True)
 class Working:
-    """A worker, the task it has in hand, and what it holds."""
+    """A registered worker, and the task it has in hand."""
 
     agent: SimulatedAgent
     worker: SimulatedWorker
     run: SimulatedRun | None = None
-    stage: int = 0
-    task_started_at: float = 0.0
-    task_ends_at: float = 0.0
-    ready: int = 0
-    in_memory: int = 0
-    managed_bytes: int = 0
-    spilled_bytes: int = 0
+    count: StageCount | None = None
+    began_at: float = 0.0
+    ends_at: float = 0.0
 
-    def drop_task(self) -> None:
-        """Give back the task in hand; another worker will run it."""
-        if self.run is not None and not self.run.over:
-            self.run.put_back(self.stage)
-        self.run, self.ready = None, 0
-
-    def hold(self, results: int, held_bytes: int, spilled_bytes: int = 0) -> None:
-        """Hold so much from now on; what the GPU has no room for is spilled."""
-        gpu = self.worker.gpu
-        room = int(gpu.model.memory_bytes * MEMORY_SHARE) if gpu else held_bytes
-        self.in_memory, self.managed_bytes = results, min(held_bytes, room)
-        self.spilled_bytes = spilled_bytes + held_bytes - self.managed_bytes
-
-    def use_results(self, number: int) -> None:
-        """Let results go that a later stage has used."""
-        if self.in_memory:
-            kept, all_ = max(0, self.in_memory - number), self.in_memory
-            spilled_bytes = self.spilled_bytes * kept // all_
-            self.hold(kept, self.managed_bytes * kept // all_, spilled_bytes)
-
-    def load(self) -> Load:
-        """Return its load on its GPU."""
-        worker, gpu, stage = self.worker, self.worker.gpu, None
-        if self.run is not None:
-            stage = self.run.counts[self.stage].stage
-        taken = int(stage.device_share * gpu.model.memory_bytes) if stage and gpu else 0
+    def counts(self, results: int, held_bytes: int) -> WorkerCounts:
+        """Load its GPU; return its counts where it holds so many results of so many bytes."""
+        worker, gpu, stage = self.worker, self.worker.gpu, self.count and self.count.stage
+        total_bytes = gpu.model.memory_bytes if gpu else 0
+        kept_bytes = min(held_bytes, int(total_bytes * MEMORY_SHARE)) if gpu else held_bytes
+        worker.spilled_bytes = held_bytes - kept_bytes
+        taken_bytes = int(stage.device_share * total_bytes) if stage else 0
         percent = stage.utilization_percent if stage else 0.0
-        return Load(worker.pid, worker.name, percent, self.managed_bytes + taken)
-
-    def counts(self) -> WorkerCounts:
-        """Return its counts, as a scheduler reports them."""
+        worker.load = Load(worker.pid, worker.name, percent, kept_bytes + taken_bytes)
         return WorkerCounts(
-            name=self.worker.name,
-            address=self.worker.address,
+            name=worker.name,
+            address=worker.address,
             status="running",
             nthreads=1,
-            executing=int(self.run is not None),
-            ready=self.ready,
-            in_memory=self.in_memory,
-            managed_bytes=self.managed_bytes,
-            spilled_bytes=self.spilled_bytes,
-            memory_limit_bytes=self.worker.memory_limit_bytes,
-            device_managed_bytes=self.managed_bytes,
-            current_task=self.run.counts[self.stage].stage.prefix if self.run else None,
-            task_since=self.task_started_at if self.run else None,
+            executing=int(stage is not None),
+            ready=int(stage is not None),
+            in_memory=results,
+            managed_bytes=kept_bytes,
+            spilled_bytes=worker.spilled_bytes,
+            memory_limit_bytes=worker.memory_limit_bytes,
+            device_managed_bytes=kept_bytes,
+            current_task=stage.prefix if stage else None,
+            task_since=self.began_at if stage else None,
         )
 
 
 class SimulatedScheduler:
-    """The process of a scheduler, and the registry of simulated workers."""
+    """The process of a scheduler, with which the workers of some agents register."""
 
-    def __init__(self, seed: int, *, failures: bool) -> None:
+    def __init__(self, agents: Mapping[str, SimulatedAgent], seed: int, *, failures: bool) -> None:
         self.pid = os.getpid()
         self.status: int | None = None
         self.reason = ""
@@ -118,8 +98,11 @@ class SimulatedScheduler:
         """The latest first: the order in which a free worker looks for a task."""
         self.busy = False
         """Whether its loop does not answer."""
+        self._agents = agents
         self._rng = random.Random(f"{seed}:scheduler")
         self._failures = failures
+        self._removed: set[int] = set()
+        """Pids of workers that were retired, or lost with their hosts."""
         self._spans: list[TaskSpan] = []
         self._old_groups: tuple[TaskGroupStatus, ...] = ()
         self._old_groups_until = 0.0
@@ -144,29 +127,11 @@ class SimulatedScheduler:
         await self._channel.close()
         return self.status
 
-    def register(self, agent: SimulatedAgent, worker: SimulatedWorker) -> None:
-        """Give a worker tasks from now on."""
-        self.workers[worker.name] = working = Working(agent, worker)
-        worker.load = working.load()
-        agent.print(worker.name, chatter.greeting(worker))
-
-    def forget(self, name: str) -> None:
-        """Give a worker no more tasks; those it has are lost."""
-        if (working := self.workers.pop(name, None)) is not None:
-            working.drop_task()
-            working.worker.load = None
-
     def finish(self, run: SimulatedRun) -> None:
         """Forget a run's tasks, and what workers hold of them."""
-        if run.over:
-            return
-        run.over = True
-        self.runs.remove(run)
-        self._old_groups, self._old_groups_until = run.groups(), time.time() + GROUPS_LINGER_S
-        for working in self.workers.values():
-            working.hold(0, 0)
-            if working.worker.gpu is not None:
-                working.worker.gpu.pool_bytes = 0
+        if run in self.runs:
+            self.runs.remove(run)
+            self._old_groups, self._old_groups_until = run.groups(), time.time() + GROUPS_LINGER_S
 
     async def _serve(self) -> None:
         async for message in self._channel:
@@ -174,32 +139,34 @@ class SimulatedScheduler:
                 case ConfigureScheduler(report_interval_s=interval_s):
                     self._channel.send(SchedulerStarted(self.pid, PORT))
                     self._tasks.start(self._count(interval_s), "counting")
-                case Retire(request, names):
-                    self._tasks.start(self._retire(request, names), "retiring workers")
+                case Retire():
+                    self._tasks.start(self._retire(message), "retiring workers")
                 case Remove(names):
-                    for name in names:
-                        self.forget(name)
+                    self._remove(names)
                 case StopScheduler():
                     break
         self.status = 0
         await self._channel.close()
 
-    async def _retire(self, request: int, names: tuple[str, ...]) -> None:
-        for name in names:
-            if (working := self.workers.get(name)) is not None:
-                working.drop_task()
-        pace = max((w.agent.pace for name in names if (w := self.workers.get(name))), default=0.0)
-        await asyncio.sleep(self._rng.uniform(*RETIRE_S) * pace)
-        for name in names:
-            self.forget(name)
-        self._channel.send(Retired(request, names))
+    async def _retire(self, retire: Retire) -> None:
+        going = [self.workers[name] for name in retire.names if name in self.workers]
+        await asyncio.sleep(RETIRE_S * max((each.agent.pace for each in going), default=0.0))
+        self._remove(retire.names)
+        self._channel.send(Retired(retire.request, retire.names))
+
+    def _remove(self, names: tuple[str, ...]) -> None:
+        self._removed |= {self.workers[name].worker.pid for name in names if name in self.workers}
 
     async def _count(self, interval_s: float) -> None:
         while True:
             at = time.time()
-            self._work(at)
+            self._register()
+            for working in self.workers.values():
+                if not working.agent.silent:
+                    self._go_on(working, at)
+            counts = self._counts(at)
             if not self.busy:
-                self._channel.send(self._counts(at))
+                self._channel.send(counts)
             await asyncio.sleep(interval_s)
 
     def _failed(self, what: str, error: Exception) -> None:
@@ -207,65 +174,74 @@ class SimulatedScheduler:
         self.status, self.reason = 1, f"failed: {what}: {error}"
         self._channel.abort()
 
+    def _register(self) -> None:
+        """Know the workers that the agents have now; tasks of others are given back."""
+        there = {
+            worker.name: (agent, worker)
+            for agent in self._agents.values()
+            for worker in agent.workers.values()
+            if worker.address and worker.pid not in self._removed
+        }
+        for name, working in list(self.workers.items()):
+            if name not in there or there[name][1] is not working.worker:
+                del self.workers[name]
+                working.worker.load = None
+                if working.count is not None:
+                    working.count.started -= 1
+        for name, (agent, worker) in there.items():
+            if name in self.workers:
+                continue
+            self.workers[name] = Working(agent, worker)
+            agent.print(name, (f"distributed.worker - INFO - Start worker at: {worker.address}",))
+
+    def _go_on(self, working: Working, at: float) -> None:
+        """End a worker's tasks that are over, and give it new ones; let it print now and then."""
+        while working.count is None or working.ends_at <= at:
+            begin = at - self._rng.random() * 0.3
+            if working.run is not None and working.count is not None:
+                begin = max(working.ends_at, at - 1.0)
+                self._end_task(working, working.run, working.count)
+            working.run = working.count = None
+            for run in self.runs:
+                if (count := run.take()) is not None:
+                    working.run, working.count, working.began_at = run, count, begin
+                    working.ends_at = begin + count.stage.task_s * self._rng.uniform(0.7, 1.3)
+                    break
+            else:
+                return
+        if self._rng.random() < LINES_A_SECOND / max(LINES_A_SECOND, 2 * len(self.workers)):
+            prefix, seconds = working.count.stage.prefix, working.ends_at - working.began_at
+            line = f"\x1b[32m[{prefix}]\x1b[0m block {working.count.finished} in {seconds:.2f} s"
+            working.agent.print(working.worker.name, (line,))
+
+    def _end_task(self, working: Working, run: SimulatedRun, count: StageCount) -> None:
+        seconds = working.ends_at - working.began_at
+        erred = self._failures and self._rng.random() < TASK_FAILURE_RATE
+        if run in self.runs:
+            count.compute_s += seconds
+            count.finished += not erred
+            count.started -= erred  # it is tried again
+            count.erred += erred
+        if erred:
+            working.agent.print(working.worker.name, TASK_FAILED)
+        if len(self._spans) < SPANS_KEPT:
+            name, prefix = working.worker.name, count.stage.prefix
+            self._spans.append(TaskSpan(name, prefix, working.began_at, seconds, erred))
+
     def _counts(self, at: float) -> Counts:
-        queued = sum(run.queued for run in self.runs)
-        old = self._old_groups if at < self._old_groups_until else ()
+        groups = tuple(group for run in reversed(self.runs) for group in run.groups())
+        queued = sum(group.queued for group in groups)
         spans, self._spans = self._spans, []
+        each = max(1, len(self.workers))
+        results = sum(group.memory for group in groups) // each
+        held_bytes = sum(group.nbytes or 0 for group in groups) // each
         return Counts(
             at=at,
-            workers=tuple(working.counts() for working in self.workers.values()),
-            groups=(*old, *(group for run in reversed(self.runs) for group in run.groups())),
+            workers=tuple(each.counts(results, held_bytes) for each in self.workers.values()),
+            groups=(*(self._old_groups if at < self._old_groups_until else ()), *groups),
             tasks=sum(run.total for run in self.runs),
             queued=queued,
             clients=1 + len(self.runs),
-            adaptive_target=queued + sum(w.run is not None for w in self.workers.values()),
+            adaptive_target=queued + sum(w.count is not None for w in self.workers.values()),
             spans=tuple(spans),
         )
-
-    def _work(self, at: float) -> None:
-        """Let every worker go on with its tasks until `at`."""
-        for working in self.workers.values():
-            if not working.agent.silent:
-                self._go_on(working, at)
-                working.worker.load = working.load()
-                working.worker.spilled_bytes = working.spilled_bytes
-        chatter.chat(self.workers.values(), self._rng)
-
-    def _go_on(self, working: Working, at: float) -> None:
-        """End a worker's tasks that are over, and give it new ones."""
-        while working.run is None or working.task_ends_at <= at:
-            begin = at - self._rng.random() * 0.3
-            if working.run is not None:
-                begin = working.task_ends_at
-                self._end_task(working, working.run)
-            if not self._take_task(working, max(begin, at - 1.0)):
-                break
-
-    def _end_task(self, working: Working, run: SimulatedRun) -> None:
-        stage = run.counts[working.stage].stage
-        seconds = working.task_ends_at - working.task_started_at
-        erred = self._failures and self._rng.random() < TASK_FAILURE_RATE
-        if not run.over:
-            run.finish(working.stage, seconds, erred)
-        if erred:
-            working.agent.print(working.worker.name, chatter.task_failure(stage.prefix))
-        elif working.stage + 1 < len(run.counts) and not run.over:
-            held_bytes = working.managed_bytes + stage.result_bytes
-            working.hold(working.in_memory + 1, held_bytes, working.spilled_bytes)
-        if working.stage:
-            before, here = run.counts[working.stage - 1], run.counts[working.stage]
-            working.use_results(max(1, before.tasks // here.tasks))
-        if len(self._spans) < SPANS_KEPT:
-            name, began = working.worker.name, working.task_started_at
-            self._spans.append(TaskSpan(name, stage.prefix, began, seconds, erred))
-
-    def _take_task(self, working: Working, begin: float) -> bool:
-        for run in self.runs:
-            if (stage := run.take()) is not None:
-                seconds = run.counts[stage].stage.task_s * self._rng.uniform(0.7, 1.3)
-                working.run, working.stage = run, stage
-                working.task_started_at, working.task_ends_at = begin, begin + seconds
-                working.ready = 2 if self._rng.random() < 0.3 else 1
-                return True
-        working.run, working.ready = None, 0
-        return False

@@ -1,26 +1,32 @@
 """The faults of a simulated cluster, and their times: every alarm can be seen once.
 
-Each trouble comes at a fixed second after the start and again after `PERIOD_S`; who it strikes
-is drawn from the seed. It strikes an agent, a GPU or the scheduler: what becomes of it, an event,
-an alarm, a worker that is started again, is the head's to find out.
+Each comes at a fixed second after the start and again after `PERIOD_S`; which worker it strikes is
+drawn from the seed. What becomes of it, an event, an alarm, a restart, is the head's to find out.
 """
 
 import asyncio
 import random
-from collections.abc import Callable
 
-from gputui.demo import chatter
 from gputui.demo.devices import CONTEXT_BYTES, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent
-from gputui.demo.simulated_scheduler import SimulatedScheduler, Working
+from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.protocol.agent import WorkerReady
 
 PERIOD_S = 600
-FOREIGN_COMMANDS = (
-    ("mira", "python train.py --config configs/large.yaml --resume latest"),
-    ("jon", "/opt/conda/bin/python -m vllm.entrypoints.openai.api_server"),
-    (None, None),
+SECONDS = (8, 9, 10, 22, 35, 48, 70, 77, 100, 125, 131, 170, 210, 240)
+FOREIGN = {
+    8: ("mira", "python train.py --config configs/large.yaml --resume latest"),
+    9: ("jon", "/opt/conda/bin/python -m vllm.entrypoints.openai.api_server"),
+    10: (None, None),
+}
+"""Other people's processes, and one of nobody knows whom."""
+KILLED = "killed by the kernel's out-of-memory killer (signal 9)"
+LAST_LOG_LINES = (
+    "distributed.worker.memory - WARNING - Unmanaged memory use is high. This may indicate"
+    " a memory leak or the memory may not be released to the OS",
+    "distributed.worker.memory - WARNING - Worker is at 97% memory usage.",
+    "Killed",
 )
 
 
@@ -32,20 +38,6 @@ class Troubles:
         self._rng = random.Random(f"{seed}:troubles")
         self._away: SimulatedAgent | None = None
         self._hot: list[SimulatedGpu] = []
-        self._schedule: dict[int, Callable[[], None]] = {
-            8: self._foreign_process,
-            22: self._wrong_device,
-            35: self._crash,
-            48: self._heat,
-            70: self._silence,
-            78: self._return,
-            100: self._ecc,
-            125: self._scheduler_busy,
-            131: self._scheduler_back,
-            170: self._crash,
-            210: self._cool,
-            240: self._lose_gpu,
-        }
 
     async def happen(self) -> None:
         """Let everything happen in its second, until cancelled."""
@@ -53,72 +45,47 @@ class Troubles:
         while True:
             second, due = second + 1, due + 1.0
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            if (trouble := self._schedule.get(second % PERIOD_S)) is not None:
-                trouble()
+            if second % PERIOD_S in SECONDS:
+                self._strike(second % PERIOD_S)
 
-    def _someone(self) -> tuple[Working, SimulatedGpu] | None:
-        """Choose a worker that is up, on a host that answers."""
-        up = [
-            (working, working.worker.gpu)
-            for working in self._scheduler.workers.values()
-            if working.worker.gpu is not None and not working.agent.silent
-        ]
-        return self._rng.choice(up) if up else None
-
-    def _foreign_process(self) -> None:
-        for user, command in FOREIGN_COMMANDS[: 1 + self._hosts // 8]:
-            if (someone := self._someone()) is not None:
-                memory = self._rng.randint(6, 40) * 2**30 + CONTEXT_BYTES
-                owner = Owner.OTHER if user else Owner.UNKNOWN
-                pid = self._rng.randint(2_000, 30_000) if user else 0
-                someone[1].foreign = DeviceProcess(pid, owner, user, command, memory)
-
-    def _wrong_device(self) -> None:
-        if self._hosts > 7 and (someone := self._someone()) is not None:
-            working, gpu = someone
-            worker, others = working.worker, [g for g in working.agent.gpus if g is not gpu]
-            worker.seen_uuid = others[0].uuid if others else worker.seen_uuid
-            working.agent.say(WorkerReady(worker.name, worker.address, worker.seen_uuid))
-
-    def _crash(self) -> None:
-        if (someone := self._someone()) is not None:
-            agent, name = someone[0].agent, someone[0].worker.name
-            reason = "killed by the kernel's out-of-memory killer (signal 9)"
-            last = chatter.last_log_lines(name)
-            agent.crash(name, reason, kind="oom-killer", last=last, again_s=2.0)
-
-    def _heat(self) -> None:
-        if (someone := self._someone()) is not None:
-            someone[1].hot = True
-            self._hot.append(someone[1])
-
-    def _cool(self) -> None:
-        for gpu in self._hot:
-            gpu.hot = False
-        self._hot.clear()
-
-    def _silence(self) -> None:
-        if self._hosts > 1 and (someone := self._someone()) is not None:
-            self._away = someone[0].agent
-            self._away.silent, self._away.reachable = True, False
-
-    def _return(self) -> None:
-        if self._away is not None:
-            self._away.silent, self._away.reachable = False, True
-
-    def _ecc(self) -> None:
-        if (someone := self._someone()) is not None:
-            someone[1].ecc_errors += 3
-
-    def _scheduler_busy(self) -> None:
-        self._scheduler.busy = True
-
-    def _scheduler_back(self) -> None:
-        self._scheduler.busy = False
-
-    def _lose_gpu(self) -> None:
-        if self._hosts > 3 and (someone := self._someone()) is not None:
-            working, gpu = someone
-            gpu.lost = True
-            reason = "its GPU is lost (Xid 79)"
-            working.agent.crash(working.worker.name, reason, kind="cuda-error", again_s=None)
+    def _strike(self, second: int) -> None:
+        """Do what is due in this second, to a worker that is up on a host that answers."""
+        rng, hosts = self._rng, self._hosts
+        up = [each for each in self._scheduler.workers.values() if not each.agent.silent]
+        working = rng.choice(up) if up else None
+        if working is None or (gpu := working.worker.gpu) is None:
+            return
+        agent, worker = working.agent, working.worker
+        match second:
+            case 8 | 9 | 10 if second == 8 or hosts >= 8 * (second - 8):
+                user, command = FOREIGN[second]
+                pid, owner = (
+                    (rng.randint(2_000, 30_000), Owner.OTHER) if user else (0, Owner.UNKNOWN)
+                )
+                used_bytes = rng.randint(6, 40) * 2**30 + CONTEXT_BYTES
+                gpu.foreign = DeviceProcess(pid, owner, user, command, used_bytes)
+            case 22 if hosts > 7:
+                worker.seen_uuid = next((g.uuid for g in agent.gpus if g is not gpu), gpu.uuid)
+                agent.say(WorkerReady(worker.name, worker.address, worker.seen_uuid))
+            case 35 | 170:
+                agent.crash(
+                    worker.name, KILLED, kind="oom-killer", last=LAST_LOG_LINES, again_s=2.0
+                )
+            case 48:
+                gpu.hot = True
+                self._hot.append(gpu)
+            case 70 if hosts > 1:
+                self._away, agent.silent, agent.reachable = agent, True, False
+            case 77 if self._away is not None:
+                self._away.silent, self._away.reachable = False, True
+            case 100:
+                gpu.ecc_errors += 3
+            case 125 | 131:
+                self._scheduler.busy = second == 125
+            case 210:
+                while self._hot:
+                    self._hot.pop().hot = False
+            case 240 if hosts > 3:
+                gpu.lost = True
+                reason = "its GPU is lost (Xid 79)"
+                agent.crash(worker.name, reason, kind="cuda-error", again_s=None)

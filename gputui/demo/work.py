@@ -1,8 +1,7 @@
 """Simulated computations: stages of tasks that workers take, one at a time, until all are done.
 
 A stage's tasks become available as the stage before it finishes, as in a Dask graph of chunks;
-a worker is given the deepest one that can run, so that results are used up soon. The counts
-are those that a scheduler would report.
+a worker is given the deepest one that can run. The counts are those that a scheduler reports.
 """
 
 import json
@@ -66,60 +65,71 @@ class StageCount:
     started: int = 0
     finished: int = 0
     erred: int = 0
-    used: int = 0
-    """Results that the next stage has used up."""
     compute_s: float = 0.0
+    before: "StageCount | None" = None
+    after: "StageCount | None" = None
+
+    @property
+    def available(self) -> int:
+        """How many of its tasks could be started now."""
+        done, of = (self.before.finished, self.before.tasks) if self.before else (1, 1)
+        return self.tasks * done // of - self.started
+
+    @property
+    def used(self) -> int:
+        """Results that the next stage has used up."""
+        return self.tasks * self.after.finished // self.after.tasks if self.after else 0
+
+    def group(self, run: str) -> TaskGroupStatus:
+        """Return it as a scheduler would count it."""
+        ready, in_memory = max(0, self.available), max(0, self.finished - self.used)
+        return TaskGroupStatus(
+            name=f"{self.stage.prefix}-{run}",
+            prefix=self.stage.prefix,
+            waiting=self.tasks - self.started - ready,
+            queued=ready,
+            processing=self.started - self.finished,
+            memory=in_memory,
+            released=self.finished - in_memory,
+            erred=self.erred,
+            compute_s=self.compute_s,
+            transfer_s=self.compute_s * 0.03 if self.before else 0.0,
+            nbytes=in_memory * self.stage.result_bytes,
+        )
 
 
-@dataclass(slots=True)
 class SimulatedRun:
-    """A run under way, counted by its tasks."""
+    """A run under way, with as many tasks as keep its workers busy for about `SECONDS`."""
 
-    id: str
-    preset: str
-    parameters: tuple[tuple[str, str], ...]
-    started_at: float
-    counts: list[StageCount]
-    fails_at: float | None = None
-    """The share done at which it fails, for the one that is to."""
-    over: bool = False
-    """Whether its tasks are forgotten."""
+    def __init__(
+        self,
+        id: str,
+        preset: str,
+        parameters: tuple[tuple[str, str], ...],
+        started_at: float,
+        workers: int,
+    ) -> None:
+        self.id, self.preset, self.parameters = id, preset, parameters
+        self.started_at = started_at
+        self.fails = False
+        """Whether it is to fail on the way."""
+        self.counts: list[StageCount] = []
+        before = None
+        for stage in RECIPES.get(preset, GENERIC):
+            tasks = max(1, round(max(1, workers) * SECONDS * stage.share / stage.task_s))
+            count = StageCount(stage, tasks, before=before)
+            if before is not None:
+                before.after = count
+            self.counts.append(count)
+            before = count
 
-    def take(self) -> int | None:
-        """Return the deepest stage that has a task to run, and count one as started."""
-        for index in range(len(self.counts) - 1, -1, -1):
-            count = self.counts[index]
-            if count.started < self._available(index):
+    def take(self) -> StageCount | None:
+        """Count a task as started, of the deepest stage that has one to run."""
+        for count in reversed(self.counts):
+            if count.available > 0:
                 count.started += 1
-                return index
+                return count
         return None
-
-    def _available(self, index: int) -> int:
-        """Return how many tasks of a stage could have been started by now."""
-        count = self.counts[index]
-        if index == 0:
-            return count.tasks
-        before = self.counts[index - 1]
-        if count.tasks == 1:
-            return int(before.finished == before.tasks)
-        return count.tasks * before.finished // before.tasks
-
-    def finish(self, index: int, seconds: float, erred: bool = False) -> None:
-        """Count a task of this stage as ended; one that erred is tried again."""
-        count = self.counts[index]
-        count.compute_s += seconds
-        if erred:
-            count.erred += 1
-            count.started -= 1
-            return
-        count.finished += 1
-        if index:
-            before = self.counts[index - 1]
-            before.used = before.tasks * count.finished // count.tasks
-
-    def put_back(self, index: int) -> None:
-        """Count a task that was lost with its worker as not yet started."""
-        self.counts[index].started -= 1
 
     @property
     def done(self) -> int:
@@ -132,88 +142,42 @@ class SimulatedRun:
         return sum(count.tasks for count in self.counts)
 
     @property
-    def queued(self) -> int:
-        """Tasks that could run if there were a free worker."""
-        return sum(max(0, self._available(i) - c.started) for i, c in enumerate(self.counts))
+    def stage(self) -> str:
+        """The present stage."""
+        left = (count.stage.prefix for count in self.counts if count.finished < count.tasks)
+        return next(left, "gathering")
 
     def groups(self) -> tuple[TaskGroupStatus, ...]:
         """Return its stages as a scheduler would count them."""
-        return tuple(self._group(index, count) for index, count in enumerate(self.counts))
+        return tuple(count.group(self.id) for count in self.counts)
 
-    def _group(self, index: int, count: StageCount) -> TaskGroupStatus:
-        running = count.started - count.finished
-        ready = max(0, self._available(index) - count.started)
-        in_memory = count.finished - count.used
-        return TaskGroupStatus(
-            name=f"{count.stage.prefix}-{self.id}",
-            prefix=count.stage.prefix,
-            waiting=count.tasks - count.started - ready,
-            queued=ready,
-            processing=running,
-            executing=running,
-            memory=in_memory,
-            released=count.used,
-            erred=count.erred,
-            compute_s=count.compute_s,
-            transfer_s=count.compute_s * 0.03 if index else 0.0,
-            nbytes=in_memory * count.stage.result_bytes,
-        )
-
-    @property
-    def stage(self) -> str:
-        """The present stage."""
-        for count in self.counts:
-            if count.finished < count.tasks:
-                return count.stage.prefix
-        return "gathering"
-
-
-def build_run(
-    run_id: str,
-    preset: str,
-    parameters: tuple[tuple[str, str], ...],
-    started_at: float,
-    workers: int,
-) -> SimulatedRun:
-    """Return a run with as many tasks as keep `workers` workers busy for about `SECONDS`."""
-    counts = [
-        StageCount(stage, max(1, round(max(1, workers) * SECONDS * stage.share / stage.task_s)))
-        for stage in RECIPES.get(preset, GENERIC)
-    ]
-    return SimulatedRun(run_id, preset, parameters, started_at, counts)
-
-
-def result_of(run: SimulatedRun, at: float, workers: int) -> tuple[str, str]:
-    """Return a finished run's one-line summary and its `--json` object."""
-    elapsed_s = max(0.1, round(at - run.started_at, 1))
-    result, summary = _result(run, elapsed_s)
-    whole = {
-        "preset": run.preset,
-        "parameters": dict(run.parameters),
-        "backend": "cupy",
-        "workers": workers,
-        "failed_hosts": [],
-        "elapsed_s": elapsed_s,
-        "result": result,
-        "restarts": 0,
-        "version": "demo",
-    }
-    return summary, json.dumps(whole)
-
-
-def _result(run: SimulatedRun, elapsed_s: float) -> tuple[dict[str, object], str]:
-    if run.preset == "svd":
-        values = [round(5000.26 * 0.0182 if i else 5000.26, 3) for i in range(10)]
-        values = [values[0], *(round(v - 0.31 * i, 3) for i, v in enumerate(values[1:]))]
-        return {"singular_values": values}, f"10 singular values, largest {values[0]:,}"
-    if run.preset == "random-sum":
-        numbers = 250_000_000_000
-        return {
-            "sum": 6.875e11 + 123456.789,
-            "expected": 6.875e11,
-            "standard_errors": 0.25,
-            "numbers": numbers,
-            "numbers_per_s": numbers / elapsed_s,
-        }, f"sum 6.8750e11, 0.25 standard errors off, {numbers / elapsed_s:.2e} numbers/s"
-    rate = run.total / elapsed_s
-    return {"tasks": run.total, "tasks_per_s": rate}, f"{run.total:,} tasks, {rate:.0f}/s"
+    def result(self, at: float, workers: int) -> tuple[str, str]:
+        """Return its one-line summary and its `--json` object, once it is done."""
+        elapsed_s = max(0.1, round(at - self.started_at, 1))
+        match self.preset:
+            case "svd":
+                values = [5000.26, *(round(91.005 - 0.31 * index, 3) for index in range(1, 10))]
+                result: dict[str, object] = {"singular_values": values}
+                summary = f"10 singular values, largest {values[0]:,}"
+            case "random-sum":
+                rate = 250_000_000_000 / elapsed_s
+                result = {"sum": 6.875e11 + 123456.789, "expected": 6.875e11}
+                result |= {"standard_errors": 0.25, "numbers": 250_000_000_000}
+                result |= {"numbers_per_s": rate}
+                summary = f"sum 6.8750e11, 0.25 standard errors off, {rate:.2e} numbers/s"
+            case _:
+                rate = self.total / elapsed_s
+                result = {"tasks": self.total, "tasks_per_s": rate}
+                summary = f"{self.total:,} tasks, {rate:.0f}/s"
+        whole = {
+            "preset": self.preset,
+            "parameters": dict(self.parameters),
+            "backend": "cupy",
+            "workers": workers,
+            "failed_hosts": [],
+            "elapsed_s": elapsed_s,
+            "result": result,
+            "restarts": 0,
+            "version": "demo",
+        }
+        return summary, json.dumps(whole)
