@@ -24,10 +24,10 @@ from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.command_registry import Calls, Registry
 from gputui.tui.commands.run_commands import COMMANDS as RUNS
-from gputui.tui.driver import CellDriver
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
+from gputui.tui.terminal.driver import CellDriver
 from gputui.tui.views import ViewSwitcher
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched

@@ -6,7 +6,7 @@ import pyte
 import pytest
 from rich.cells import cell_len, set_cell_size
 
-from gputui.tui.rendering.cells import Cells, Pen, change, codes
+from gputui.tui.terminal.cells import Cells
 
 WIDTH, HEIGHT = 24, 6
 STYLES = ("", "1", "2", "31", "1;38;2;0;128;255;48;2;9;9;9", "48;2;9;9;9", "7;31", "2;4;32;45")
@@ -67,13 +67,13 @@ def test_only_the_cell_that_changed_is_sent() -> None:
     cells.take("\x1b[3;2H\x1b[31mutil 97\x1b[0m\x1b[1;1H")
     cells.changes()
     cells.take("\x1b[3;2H\x1b[31mutil 98\x1b[0m\x1b[1;1H")
-    assert cells.changes() == "\x1b[31m\x1b[3;8H8\x1b[m"
+    assert cells.changes() == "\x1b[0;31m\x1b[3;8H8\x1b[m\x1b[1;1H"
 
 
 def test_a_colour_is_said_once_however_many_places_it_is_in() -> None:
     cells = Cells(WIDTH, HEIGHT)
     cells.take("\x1b[1;1H\x1b[31ma\x1b[0mb\x1b[31mc\x1b[0m\n\x1b[2;1H\x1b[31md\x1b[0me\x1b[1;1H")
-    assert cells.changes().count("\x1b[31m") == 1
+    assert cells.changes().count("\x1b[0;31m") == 1
 
 
 def test_after_somebody_else_wrote_every_cell_is_sent_again() -> None:
@@ -90,28 +90,3 @@ def test_after_somebody_else_wrote_every_cell_is_sent_again() -> None:
 )
 def test_what_is_no_frame_is_not_taken(data: str) -> None:
     assert not Cells(WIDTH, HEIGHT).take(data)
-
-
-def test_every_style_is_reached_from_every_other() -> None:
-    for before in STYLES:
-        for after in STYLES:
-            assert written_in(before, change(before, after)) == Pen.read(after)
-
-
-def written_in(style: str, sent: str) -> Pen:
-    """Return what a terminal that writes in a style writes in after what it is sent."""
-    undone = {"22": {"1", "2"}, "24": {"4"}, "27": {"7"}}
-    pen = Pen.read(style)
-    for code in codes(sent.removeprefix("\x1b[").removesuffix("m") or "0") if sent else ():
-        if code == "0":
-            pen = Pen()
-        elif code in ("39", "49"):
-            ink, paper = ("", pen.paper) if code == "39" else (pen.ink, "")
-            pen = Pen(ink, paper, pen.attributes)
-        elif code in undone:
-            pen = Pen(pen.ink, pen.paper, pen.attributes - undone[code])
-        else:
-            more = Pen.read(code)
-            attributes = pen.attributes | more.attributes
-            pen = Pen(more.ink or pen.ink, more.paper or pen.paper, attributes)
-    return pen

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyte
 import pytest
 
-from gputui.tui.driver import SHOWS_NOTHING
-from gputui.tui.rendering.cells import Cells
+from gputui.tui.terminal.cells import Cells
+from gputui.tui.terminal.driver import SHOWS_NOTHING
 from tests.terminals import Emulated, wait
 
 CELLS = (100, 30)
 SCREEN = """
 import json, runpy, sys
-from gputui.tui import driver
+from gputui.tui.terminal import driver
 
 class Noted(driver.Sieve):
     def let_through(self, data, size):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gputui.tui.driver import SYNC_END, SYNC_START, Sieve
+from gputui.tui.terminal.driver import SYNC_END, SYNC_START, Sieve
 
 SIZE = (10, 3)
 FRAME = "\x1b[1;1Hbusy\x1b[1;1H"

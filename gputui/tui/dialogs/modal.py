@@ -3,23 +3,19 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self, TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Region, Size
 from textual.screen import ModalScreen
-from textual.strip import Strip
-from textual.widget import Widget
 from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
 from gputui.tui.completion import Candidates, completed
-from gputui.tui.rendering.dimmed import dimmed
 
 Result = TypeVar("Result")
 
@@ -45,9 +41,6 @@ class Modal(ModalScreen[Result]):
     def __init__(self) -> None:
         super().__init__()
         self._stands = asyncio.Event()
-        self._page: list[Strip] = []
-        """The page below, dimmed, until it changes."""
-        self._page_size = Size()
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Fill it in once it is seen, and take keys then.
@@ -57,9 +50,6 @@ class Modal(ModalScreen[Result]):
         event.refresh_styles = self._stands.is_set()
         self.call_after_refresh(self._begin)
 
-    def _extend_compose(self, widgets: list[Widget]) -> None:
-        """Do without Textual's toasts and tooltips: nothing here shows any."""
-
     async def _begin(self) -> None:
         if not self._stands.is_set():
             await self.fill()
@@ -67,28 +57,6 @@ class Modal(ModalScreen[Result]):
 
     async def fill(self) -> None:
         """Add what its first frame does not wait for."""
-
-    def refresh(self, *regions: Region, **what: Any) -> Self:
-        """Draw again; Textual names the regions of the page below that changed."""
-        if regions:
-            self._page_size = Size()
-        return super().refresh(*regions, **what)
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw the page below, dimmed: once, not for each part of the dialog that moves.
-
-        Line by line: Textual 8.2 hands every cell of it to Rich and splits what comes back.
-        """
-        if self._page_size != self.size:
-            self._page_size = width, height = self.size
-            screens = self.app.screen_stack
-            page = screens[screens.index(self) - 1]._compositor.render_strips()
-            lines = [*page, *[Strip.blank(0)] * (height - len(page))]  # it grows after this
-            color, filters = self.styles.background, (*self.get_line_filters(),)
-            self._page = [
-                dimmed(line, color, filters).adjust_cell_length(width) for line in lines[:height]
-            ]
-        return [line.crop(crop.x, crop.right) for line in self._page[crop.y : crop.bottom]]
 
     async def stands(self) -> None:
         """Wait until it takes keys, for a bound."""

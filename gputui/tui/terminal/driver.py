@@ -1,16 +1,14 @@
-"""Textual's way to the terminal: keys and pastes in, changed cells out.
+"""Textual's driver with the terminal at both ends: keys and pastes in, changed cells out.
 
 **In.** Textual's parser looks for keys in a paste, too: an escape sequence in it, or one cut short,
 comes out as key presses, and a byte that is not UTF-8 ends its input thread (seen in Textual 8.2).
-So pastes are taken out of the stream before it is parsed. A key right behind `esc` looks like one
+So escapes are taken out of a paste before it is parsed. A key right behind `esc` looks like one
 pressed together with alt, which nothing here is bound to: it is taken as the two keys it was.
 
 **Out.** Of a frame only the cells that changed go on. What shows nothing (modes, questions to the
 terminal, titles, the clipboard) passes as it is; after anything else nothing on the terminal is
-taken for granted, and the next frame sends every cell. What that saves, two screens of one cluster
-of 64 GPUs in 12 s (10 s at 80×24), GPU rows and heat map, Textual 8.2.8: at 120×40 0.8 and 1.0 kB/s
-where Textual alone sends 15.4 and 6.3; at 80×24 0.3 and 0.3 for 5.0 and 3.0. It takes 0.1 % of a
-core. `tests/tui/test_differ.py` fails when Textual writes what is not read here.
+taken for granted, and the next frame sends every cell. `tests/tui/test_differ.py` fails when
+Textual writes what is not read here.
 """
 
 import os
@@ -24,17 +22,18 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, TextIO, cast
 
-from textual import constants
 from textual._xterm_parser import BRACKETED_PASTE_END as END
 from textual._xterm_parser import BRACKETED_PASTE_START as START
 from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key, Paste, Resize
+from textual.events import Key, Resize
 from textual.message import Message
 
-from gputui.tui.rendering.cells import Cells
 from gputui.tui.rendering.format import to_ascii
+from gputui.tui.terminal import ATTRIBUTES, refuse, require
+from gputui.tui.terminal.cells import Cells
 
 READ_BYTES = 65_536
 LONGEST = 10_000
@@ -44,13 +43,12 @@ QUIET_S = 0.05
 look like its end, and what comes with it was not typed by hand."""
 LOST_S = 10.0
 """A paste whose end does not come is over after so much silence."""
-LOOK_S = 0.1
+LONE = re.compile(r"\x1b(?=[^\[\]OPX^_])")
+"""An escape key: not what begins a sequence."""
 HANG_UP_S = 3.0
 """For how long a screen may take to end in order once its terminal is gone."""
 WITHOUT_SIZE = (80, 24)
 """The size of a terminal that does not say."""
-LONE = re.compile(r"\x1b(?=[^\[\]OPX^_]|\Z)")
-"""An escape key: not what begins a sequence, nor may begin one, which `Input` waits for."""
 
 
 class Input:
@@ -58,74 +56,61 @@ class Input:
 
     def __init__(self) -> None:
         self._parser = XTermParser()
-        self._pasted: list[str] | None = None
-        """What has come of a paste so far; None outside a paste."""
-        self._size = 0
         self._tail = ""
-        """The end of what came last: the beginning of a mark, perhaps."""
-        self._fed_at = 0.0
+        """The end of what came last, in which a paste may begin or end."""
+        self._room: int | None = None
+        """Characters that a paste may still have; None outside a paste."""
         self._ended = False
         """Whether the paste's end was seen."""
-
-    @property
-    def waits_s(self) -> float:
-        """For how long to wait for more before `tick`."""
-        return QUIET_S if self._pasted is not None or self._tail else LOOK_S
+        self._escape = ""
+        """An escape that came last: a key, or the beginning of a sequence."""
+        self._fed_at = 0.0
 
     def feed(self, text: str, now: float) -> Iterator[Message]:
         """Take text in, and yield what it says."""
         self._fed_at = now
-        if self._pasted is not None:
-            self._take(text)
-            return
-        before, start, pasted = (self._tail + text).partition(START)
-        self._tail = "" if start else _begun(before, START)
-        yield from self._keys(before.removesuffix(self._tail) if self._tail else before)
-        if start:
-            self._pasted, self._size = [], 0
-            self._take(pasted)
-
-    def _take(self, text: str) -> None:
-        """Keep as much of a paste as is wanted, and look for its end."""
         seen = self._tail + text
+        if self._room is None:
+            begin = seen.find(START) + len(START)
+            if begin < len(START):
+                self._tail = seen[-len(START) + 1 :]
+                yield from self._keys(text)
+                return
+            yield from self._keys(text[: begin - len(self._tail)])
+            self._room, seen = LONGEST, seen[begin:]
         self._ended = self._ended or END in seen
+        seen = seen.replace(END, "")
         self._tail = seen[-len(END) + 1 :]
-        if self._pasted is not None and self._size < LONGEST:
-            self._pasted.append(text[: LONGEST - self._size])
-            self._size += len(text)
+        self._paste(seen.removesuffix(self._tail))
+
+    def _paste(self, text: str) -> None:
+        """Hand on the characters of a paste, as far as it may have more."""
+        pasted = text.replace("\x1b", "").replace("\x00", "")[: self._room]
+        self._room = (self._room or 0) - len(pasted)
+        if pasted:
+            assert not list(self._parser.feed(pasted))
 
     def tick(self, now: float) -> Iterator[Message]:
         """Yield what is clear now that nothing more has come."""
         quiet_s = now - self._fed_at
-        if self._pasted is not None:
-            if quiet_s >= (QUIET_S if self._ended else LOST_S):
-                text = "".join(self._pasted).replace(END, "").replace("\x00", "")
-                self._pasted, self._ended, self._tail = None, False, ""
-                yield Paste(text)
-            return
-        alone = self._tail == "\x1b"
-        if self._tail and quiet_s >= (constants.ESCAPE_DELAY if alone else QUIET_S):
-            tail, self._tail = self._tail, ""
-            yield from self._keys(tail)
+        if self._room is not None and quiet_s >= (QUIET_S if self._ended else LOST_S):
+            self._paste(self._tail)
+            self._room, self._tail, self._ended = None, "", False
+            yield from self._parser.feed(END)
+        if self._escape and quiet_s >= ESCAPE_DELAY:
+            self._escape = ""
+            yield Key("escape", "\x1b")
         yield from self._parser.tick()
 
     def _keys(self, text: str) -> Iterator[Message]:
         """Yield the keys of a text, each escape that stands for itself as one."""
+        text = self._escape + text
+        self._escape = "\x1b" if text.endswith("\x1b") else ""
         for number, part in enumerate(LONE.split(text)):
             if number:
                 yield Key("escape", "\x1b")
-            if part:  # nothing at all ends the parser
+            if part := part.removesuffix(self._escape):  # nothing at all ends the parser
                 yield from self._parser.feed(part)
-
-
-def _begun(text: str, mark: str) -> str:
-    r"""Return the longest end of a text that a mark may begin with.
-
-    >>> _begun("x\x1b[20", START), _begun("x\x1b[A", START)
-    ('\x1b[20', '')
-    """
-    lengths = range(min(len(text), len(mark) - 1), 0, -1)
-    return next((text[-n:] for n in lengths if mark.startswith(text[-n:])), "")
 
 
 class KeyboardDriver(LinuxDriver):
@@ -149,7 +134,7 @@ class KeyboardDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 messages: list[Message] = []
-                if selector.select(arriving.waits_s):
+                if selector.select(QUIET_S):
                     data = self._read()
                     if not data:
                         hang_up()
@@ -230,7 +215,11 @@ class CellDriver(KeyboardDriver):
     """A driver that remembers what the terminal shows."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
+        require()
         super().__init__(app, **options)
+        for name in ATTRIBUTES:
+            if not hasattr(self, name):
+                refuse(f"LinuxDriver.{name}")
         self._sieve = Sieve()
 
     def start_application_mode(self) -> None:
