@@ -7,11 +7,12 @@ of a folder. They are loaded when first used, so that `import gputui` costs noth
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from gputui.version import __version__
+
 if TYPE_CHECKING:
     from gputui.client import GPUCluster, connect
     from gputui.runs.script.sending import send_modules
 
-__version__ = "0.2.0"
 __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
 

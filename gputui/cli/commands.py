@@ -11,10 +11,10 @@ import click
 from click.core import ParameterSource, augment_usage_errors
 from click.shell_completion import CompletionItem
 
-from gputui import __version__
 from gputui.cli import completion
 from gputui.cli.completion import of_unnamed, words
 from gputui.errors import UsageError
+from gputui.version import __version__
 
 MEANT = {
     "run": "gputui --run PRESET",

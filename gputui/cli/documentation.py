@@ -4,10 +4,9 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
-import gputui
 from gputui.errors import UsageError
 
-FOLDER = Path(gputui.__file__).with_name("help")
+FOLDER = Path(__file__).parents[1] / "help"
 WIDTH = 100
 
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from gputui import __version__
 from gputui.client.head_connection import GONE, ReachedHead
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
@@ -35,6 +34,7 @@ from gputui.protocol.codec import shown
 from gputui.protocol.connection_file import ConnectionFile, parse
 from gputui.protocol.frontend import Asked
 from gputui.settings import load_settings
+from gputui.version import __version__
 
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connector import Connection, Connector

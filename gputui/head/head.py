@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from gputui import __version__
 from gputui.engine import dask_settings
 from gputui.errors import HeadError
 from gputui.fleet import desired
@@ -44,6 +43,7 @@ from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, St
 from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
+from gputui.version import __version__
 
 logger = logging.getLogger(__name__)
 

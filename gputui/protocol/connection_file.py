@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gputui import __version__
 from gputui.errors import HeadError, UsageError
 from gputui.folders import runtime_folder, scheduler_scratch_folder
+from gputui.version import __version__
 
 MAX_NAME_BYTES = 100
 ROOM_BYTES = 8192

@@ -20,7 +20,6 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
-from gputui import __version__
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
 from gputui.presets.faults import explained, sized
@@ -40,6 +39,7 @@ from gputui.presets.run_workers import (
 from gputui.runs.figure_files import drawn, has_matplotlib
 from gputui.runs.files import write_over
 from gputui.runs.text import brief, html
+from gputui.version import __version__
 
 if TYPE_CHECKING:
     import distributed

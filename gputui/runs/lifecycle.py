@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui import __version__, runs
+from gputui import runs
 from gputui.client import HeadConnection, check_enough, failures
 from gputui.client.start import workers_up
 from gputui.errors import ExitCode, GputuiError, RunError
@@ -23,6 +23,7 @@ from gputui.protocol.frontend import Settled, SubscribeLogs
 from gputui.runs.ongoing import OngoingRun
 from gputui.runs.progress import progress
 from gputui.runs.request import RunRequest
+from gputui.version import __version__
 
 OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
 """Attaches to a cluster, started or found, and detaches from it."""

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gputui import __version__
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.presets.job import RunCancelledError
@@ -37,6 +36,7 @@ from gputui.runs.progress import TaskCounts
 from gputui.runs.request import RunRequest
 from gputui.runs.script import Handover
 from gputui.runs.script.handover import STOPPED
+from gputui.version import __version__
 
 RUNNING = "running"
 """The only stage of a script: what it does is unknown."""

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import gputui
 from gputui.errors import FolderError
 from gputui.folders import cache_folders, own_folder, read_own_file, write_whole
 
@@ -90,7 +89,7 @@ def build(sources: tuple[tuple[str, Path], ...]) -> bytes:
 
 def _sources() -> Iterator[tuple[str, Path]]:
     """Yield (name in the zip, file), sorted, for gputui's modules and pynvml."""
-    root = Path(gputui.__file__).parent
+    root = Path(__file__).parents[2]
     yield from _modules(root, "gputui", LEFT_OUT)
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
