@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendServer
-from gputui.model.snapshot import Snapshot, TaskSpan
+from gputui.model.snapshot import Snapshot, TaskSpan, silent_with_their_hosts
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.outgoing import Prepared
 
@@ -77,15 +77,16 @@ class ClusterView:
         head = self._head
         self._sequence += 1
         counts = head.scheduler_runner.process.counts
+        now, hosts = time.time(), head.fleet.host_statuses
         taken = Snapshot(
             sequence=self._sequence,
-            taken_at=time.time(),
+            taken_at=now,
             name=head.name,
             state=head.state,
             started_at=head.started_at,
             scheduler=head.scheduler_runner.status,
-            hosts=head.fleet.host_statuses,
-            workers=head.fleet.worker_statuses,
+            hosts=hosts,
+            workers=silent_with_their_hosts(head.fleet.worker_statuses, hosts, now),
             groups=counts.groups if counts else (),
             runs=head.runs.statuses,
             spans=self._new_spans(),

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from gputui.model.readings import DeviceReading
@@ -40,6 +40,8 @@ COARSE_READINGS = int(COARSE_S / FINE_S)
 """Fine readings in a coarse one."""
 COARSE_KEPT = 480
 """Coarse readings kept: the hour of a graph, and a third more for steps that are not whole."""
+MOVES_EVERY_S = 2
+"""The least time between two moves of a graph."""
 CACHED = 4_000
 """Graphs that are kept until their next step."""
 
@@ -185,30 +187,25 @@ class History:
             self._coarse.append(mean_frame(list(self._fine)[-COARSE_READINGS:]))
 
     def steps(self, key: str, metric: Metric, span: Span, dots: int) -> list[float | None]:
-        """Return the means of the last whole steps of a UUID or name, for so many dots.
+        """Return the means of a span's last whole steps of a UUID or name, for so many dots.
 
-        The last is None where the newest cell, two dots wide, is only half full.
+        A graph moves every few seconds, so that a page of them is quiet.
         """
-        step = span.step(dots)
         fine = span.reading_s == 1
-        whole, late = divmod(self._read if fine else self._read // COARSE_READINGS, step)
+        step = span.step(dots)
+        period = step * math.ceil(MOVES_EVERY_S / (step * span.reading_s))
+        moves, late = divmod(self._read if fine else self._read // COARSE_READINGS, period)
         asked = key, metric, span, dots
         known, graph = self._graphs.get(asked, (None, []))
-        if known == whole:
+        if known == moves:
             return graph
-        kept = FINE_KEPT if fine else COARSE_KEPT
-        number = min(dots - whole % 2, (kept + 1) // step - 1)
-        newest = self._newest(key, metric, fine, step + late)
-        if known == whole - 1 and number > 0 and len(newest) == step + late:
-            before = graph[:-1] if known % 2 else graph
-            means = [*before, _mean(newest[:step])][-number:]
-        else:
-            values = self._values(key, metric, fine)
-            means = _means(values[: len(values) - late], step, number)
-        graph = [*means, None] if whole % 2 else means
+        values, number = self._values(key, metric, fine), math.ceil(span.readings / step)
+        means = _means(values[: len(values) - late], step, number)
+        means[:0] = [None] * (number - len(means))
+        graph = [means[dot * number // dots] for dot in range(dots)]
         if len(self._graphs) > CACHED:
             self._graphs.clear()
-        self._graphs[asked] = whole, graph
+        self._graphs[asked] = moves, graph
         return graph
 
     def together(self, metric: Metric, begun_s: float, ended_s: float) -> list[float | None]:
@@ -255,12 +252,6 @@ class History:
         if (room := kept - len(frames)) and key in self._past:
             raw = self._past[key][0 if fine else 1][metric][-room:]
         raw.extend(frame.value(key, metric) for frame in frames)
-        return unpacked(raw, metric)
-
-    def _newest(self, key: str, metric: Metric, fine: bool, number: int) -> list[float | None]:
-        frames = islice(reversed(self._fine if fine else self._coarse), number)
-        raw = array("H", [frame.value(key, metric) for frame in frames])
-        raw.reverse()
         return unpacked(raw, metric)
 
 

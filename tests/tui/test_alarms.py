@@ -8,7 +8,7 @@ from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState
-from gputui.tui.rendering.frame import status_line
+from gputui.tui.rendering.frame import status_line, trouble_lines
 from gputui.tui.rendering.lines import whole_fields
 from gputui.tui.watched import Watched
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -113,3 +113,24 @@ def test_a_cluster_with_a_failed_host_is_not_green() -> None:
     failed = host("b", state=HostState.FAILED)
     found = status(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
     assert ("  ● running", "") in found
+
+
+def text(lines: object) -> list[str]:
+    return ["".join(part for part, _ in line) for line in lines]  # type: ignore[attr-defined]
+
+
+def test_trouble_is_said_under_the_status_worst_first_with_what_to_press() -> None:
+    failed = [
+        host(f"b{n}", state=HostState.FAILED, reason="connection refused on port 22")
+        for n in range(3)
+    ]
+    hot = host("a", device(0, "a", throttle_reasons=("thermal",), sm_clock_mhz=1267.0))
+    watched = Watched()
+    for sequence, at in enumerate((0, 6)):
+        seen = snapshot(hot, *failed, workers=(worker(0, "a"),), at=EPOCH + at)
+        watched.take(replace(seen, sequence=sequence + 1))
+    first, second = text(trouble_lines(watched, 100, 3))
+    assert first.startswith(" ✖ b0 and 2 more  host failed: connection refused on port 22")
+    assert first.endswith("0 r retries")
+    assert second.startswith(" ▲ a:gpu0  throttled to 1267 MHz for 6s")
+    assert text(trouble_lines(watched, 100, 1))[0].endswith("+1 more  ! lists all")

@@ -1,5 +1,6 @@
 """The fleet view on built snapshots: columns, zooms, marks, filters, and what is remembered."""
 
+import csv
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -7,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from gputui.model.readings import DeviceProcess, HostReading, Owner
+from gputui.model.slots import slots_of
 from gputui.model.snapshot import HostState, Snapshot, WorkerState, WorkerStatus
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
+from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
+from gputui.tui.views.fleet.outliers import Outliers
+from gputui.tui.views.fleet.selection import Selection
+from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
@@ -383,3 +389,75 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
         on.link.put(SnapshotTaken(busy(12)))
         await until(pilot, lambda: table._keys[0] == "h:gpu27")
         assert table.cursor == "h:gpu27"  # where it was, not the row that is second now
+
+
+async def test_the_fleet_is_saved_as_csv_and_as_text_whole(tmp_path: Path) -> None:
+    devices = [device(number, utilization_percent=50.0) for number in range(40)]
+    workers = tuple(worker(number) for number in range(40))
+    on = Still(snapshot(host("h", *devices), workers=workers))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press(*f":screenshot {tmp_path}/f.csv", "enter")
+        await until(pilot, (tmp_path / "f.csv").exists)
+        await pilot.press(*f":screenshot {tmp_path}/f.txt", "enter")
+        await until(pilot, (tmp_path / "f.txt").exists)
+    rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
+    assert [row["name"] for row in rows] == [f"h:gpu{number}" for number in range(40)]
+    found = {(row["state"], row["power"], row["temp"]) for row in rows}
+    assert found == {("○ idle", "70.0", "40.0")}
+    assert "gpu39" in (tmp_path / "f.txt").read_text()
+
+
+async def test_a_filter_without_a_match_counts_workers_on_a_cluster_of_cpus() -> None:
+    on = Still(on_cpus())
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "h:cpu0")
+        assert on.app.view is not None
+        on.app.view.filter("nothing-like-this")
+        await sees(pilot, "0 of 2 workers on 0 hosts")
+
+
+async def test_only_workers_that_are_up_are_counted_as_workers() -> None:
+    workers = [WorkerStatus(f"h{n}:cpu0", f"h{n}", WorkerState.WANTED) for n in range(3)]
+    up = WorkerStatus("h3:cpu0", "h3", WorkerState.IDLE)
+    on = Still(snapshot(*(host(f"h{n}") for n in range(4)), workers=(*workers, up)))
+    async with on.app.run_test(size=(120, 30)) as pilot:
+        await sees(pilot, "1 of 4 workers on 4 hosts")
+
+
+async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
+    on = Still(two_hosts(utilization_percent=90.0))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "gpu0")
+        await pilot.press("m")
+        await sees(pilot, "a[▇▇▇]▇▇▇  b ▇▇▇ ▇▇▇")
+
+
+def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
+    busy = worker(0, state=WorkerState.BUSY, executing=1)
+    (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))
+    assert HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {}).cell(slot) == ("▇", "heat0")
+
+
+async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
+    long = "node-with-a-name-that-fills-half-of-a-terminal-01.example"
+    failed = host(long, state=HostState.FAILED, reason="connection refused on port 22")
+    on = Still(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "▾✖ failed 0s  node-with-a-name-that-f…  connection refused on port 22")
+
+
+def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
+    lost = [device(number, lost=True) for number in range(20)]
+    watched = Watched()
+    watched.take(snapshot(host("h", *lost)))
+    selection, found = Selection(), Outliers()
+    selection.look(watched)
+    found.look(selection, watched.history)
+    lines = ["".join(text for text, _ in line) for line in found.lines(selection)]
+    assert lines[-1] == "+9 more  o reaches all"
+    key, seen_keys = None, set()
+    for _ in range(20):
+        key = found.after(key)
+        seen_keys.add(key)
+    assert len(seen_keys) == 20

@@ -1,6 +1,7 @@
 """Running, looking at what came of it, and running again, on the screen."""
 
 import json
+import re
 import threading
 import time
 from dataclasses import replace
@@ -268,3 +269,30 @@ async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_story(
         await pilot.pause()
         waits.set()
         await sees(pilot, "the story of svd-1")
+
+
+async def test_two_marked_runs_are_compared_side_by_side() -> None:
+    slow = run(1, ended_at=EPOCH + 30, result_json='{"result": {"residual": 1e-9}}')
+    fast = replace(run(2, ended_at=EPOCH + 20), started_at=EPOCH + 5, parameters=(("rows", "7"),))
+    on = Still(cluster(slow, fast))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "svd-2")
+        await pilot.press("equals_sign")
+        await sees(pilot, "mark two runs with space first")
+        await pilot.press("space", "space", "equals_sign")
+        await sees(pilot, "svd-1", "0:30 then, 50 % faster now", "residual", "1e-09")
+        assert re.search(r"rows +20000 +7\n?", seen(pilot))
+        await pilot.press("escape")
+        await sees_not(pilot, "50 % faster")
+
+
+async def test_a_finished_run_says_how_it_compares_with_the_last_of_its_kind() -> None:
+    later = replace(run(2, ended_at=EPOCH + 28.0), started_at=EPOCH + 10)
+    on = Still(cluster(run(1, ended_at=EPOCH + 9.0), later))
+    async with on.app.run_test(size=(120, 40)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press("6")
+        await sees(pilot, "svd-2")
+        await sees(pilot, "took 0:18 (0:09 then, 100 % slower now)")

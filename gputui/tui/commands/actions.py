@@ -1,5 +1,6 @@
 """The commands that are to be had in every view, called with the app; they import their dialogs."""
 
+import csv
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -169,8 +170,19 @@ def _copy(app: "ScreenApp") -> None:
 
 def _screenshot(app: "ScreenApp", argument: str) -> None:
     path = Path(argument or f"gputui-{time.strftime('%Y%m%d-%H%M%S')}.svg").absolute()
+    view = app.view
     try:
-        app.say(app.save_screenshot(path.name, str(path.parent)))
+        if path.suffix == ".txt" and view is not None:
+            path.write_text(view.text(), encoding="utf-8")
+        elif path.suffix == ".csv" and view is not None:
+            if not (rows := view.cells()):
+                app.say(f"{view.NAME} is no table; write .txt or .svg", bad=True)
+                return
+            with path.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file).writerows(rows)
+        else:
+            app.save_screenshot(path.name, str(path.parent))
+        app.say(str(path))
     except OSError as error:
         app.say(f"{path}: {error.strerror}", bad=True)
 
@@ -197,7 +209,8 @@ COMMANDS = (
     ),
     Command("copy", "Copy what is under the cursor, or marked", _copy, "y", hint="copy"),
     Command(
-        "screenshot", "Save a picture of the screen", _screenshot, "S", "[FILE]", suggest=any_file
+        "screenshot", "Save the view: FILE.svg, FILE.txt or FILE.csv", _screenshot, "S", "[FILE]",
+        suggest=any_file,
     ),
     Command(
         "answer", "Answer questions put off before", lambda app: app.person.ask_again(), "A",

@@ -158,6 +158,7 @@ KEY_NAMES = {
     "plus": "+",
     "minus": "-",
     "space": "space",
+    "equals_sign": "=",
     "escape": "esc",
     "asterisk": "*",
     "less_than_sign": "<",

@@ -11,6 +11,10 @@ from typing import Generic, TypeVar
 
 from gputui.tui.rendering.lines import Line, fitted
 
+MARK = "▌"
+"""Stands before a row that is marked."""
+UNCUT = 1000
+"""Cells in which any text is whole."""
 Value = TypeVar("Value")
 SortValue = float | str | None
 Cell = Callable[[Value, int], Line]
@@ -148,6 +152,21 @@ def column_at(widths: Iterable[int], x: int) -> int | None:
         if x < end:
             return index
     return None
+
+
+def titles(columns: Iterable[Column[Value]]) -> list[str]:
+    """Return the names of columns, as a file's first line."""
+    return [column.key or "level" for column in columns]
+
+
+def texts(columns: Iterable[Column[Value]], value: Value) -> list[str]:
+    """Return a value's cells as a file has them: numbers whole, all else as it is shown."""
+    found: list[str] = []
+    for column in columns:
+        number = column.sort(value) if column.sort is not None and column.right else None
+        whole = "".join(text for text, _ in column.cell(value, UNCUT)).strip()
+        found.append(whole if number is None else str(number))
+    return found
 
 
 def ordered(

@@ -13,7 +13,7 @@ from gputui.model.slots import Slot, wrong_device
 from gputui.model.snapshot import HostStatus, WorkerStatus
 from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import graph
+from gputui.tui.rendering.gauges import axis, graph
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.marks import slot_state, worker_state
 
@@ -151,7 +151,7 @@ def graph_lines(slot: Slot, history: History, span: Span, width: int, height: in
         shelf = graphs[first : first + abreast]
         blocks = [_block(drawn, history, span, each, rows) for drawn in shelf]
         lines += [side_by_side(parts) for parts in zip(*blocks, strict=True)]
-    return [*lines, side_by_side([axis(span, each)] * abreast)]
+    return [*lines, side_by_side([[(axis(span.seconds, each), "dim")]] * abreast)]
 
 
 def side_by_side(lines: Sequence[Line]) -> Line:
@@ -173,21 +173,6 @@ def _block(drawn: Graph, history: History, span: Span, width: int, rows: int) ->
     limit = limit.rjust(room) if len(limit) < room else " " * room
     title: Line = [(f"{drawn.title} ", "dim"), (now, "title"), (limit, "dim")]
     return [title, *graph(shares, width, rows, limit=None if drawn.grows else drawn.limit_at)]
-
-
-def axis(span: Span, width: int) -> Line:
-    """Return the line below a graph that says where its span begins, and its middle is.
-
-    >>> axis(Span.MINUTES_2, 40)
-    [('      2:00 ago         1:00          now', 'dim')]
-    """
-    seconds = span.step(2 * width) * 2 * width * span.reading_s
-    ticks = [(span.seconds, f"{fmt.elapsed(span.seconds)} ago")]
-    ticks += [(span.seconds // 2, fmt.elapsed(span.seconds // 2))] if width >= 30 else []
-    text = ""
-    for ago, label in ticks:
-        text = text.ljust(round(width * (1 - ago / seconds)) - len(label) // 2) + label
-    return [(text + "now".rjust(width - len(text)), "dim")]
 
 
 def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:

@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from gputui.model.alarms import without_workers
+from rich.cells import cell_len
+
+from gputui.model.alarms import Alarm, AlarmKind, without_workers
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import spark
-from gputui.tui.rendering.lines import Line, Part
+from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.rendering.marks import MARKS
 from gputui.tui.totals import KEPT, Total
 from gputui.tui.watched import Watched
@@ -93,10 +95,11 @@ def _share(total: Total) -> float | None:
 
 
 def _every_other(values: list[float | None], cells: int) -> list[float | None]:
-    """Return values for a short graph that moves every few seconds, not with each reading."""
+    """Return values for a short graph that moves every few seconds, and begins at the left."""
     step = max(1, KEPT // (2 * cells))
     whole = len(values) - len(values) % step
-    return values[step - 1 : whole : step]
+    found = values[step - 1 : whole : step][-2 * cells :]
+    return [*found, *[None] * (2 * cells - len(found))]
 
 
 def _calls(watched: Watched) -> list[Part]:
@@ -150,6 +153,45 @@ def _state(watched: Watched, snapshot: Snapshot) -> list[Part]:
     broken = any(alarm.serious for alarm in watched.alarms)
     role = "" if broken or not snapshot.workers_up else "good"
     return [(f"  {'●' if running else '◔'} {snapshot.state.value}", role if running else "accent")]
+
+
+def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
+    """Return a line for each kind of alarm, the worst first, with what to press."""
+    kinds: dict[AlarmKind, list[Alarm]] = {}
+    for alarm in watched.alarms:
+        kinds.setdefault(alarm.kind, []).append(alarm)
+    lines: list[Line] = []
+    for kind, alarms in list(kinds.items())[:most]:
+        first = alarms[0]
+        role = "bad" if first.serious else "warn"
+        more = f" and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+        name = fmt.safe(first.subject)
+        head = f" {'✖' if first.serious else '▲'} {fitted(name, min(24, cell_len(name)))}{more}  "
+        press = [(" 0", "key"), (" r retries", "dim")] if kind is AlarmKind.FAILED else []
+        unseen, last = len(kinds) - most, len(lines) + 1 == min(most, len(kinds))
+        rest = f"  +{unseen} more" if unseen > 0 and last else ""
+        all_: list[Part] = [("  !", "key"), (" lists all", "dim")] if last else []
+        end: list[Part] = [*press, (rest, "warn"), *all_]
+        room = width - cell_len(head) - _width(end)
+        text = fitted(f"{kind.value}{_detail(watched, first)}", max(0, room))
+        lines.append([(head, role), (text, role), *end])
+    return lines
+
+
+def _detail(watched: Watched, alarm: Alarm) -> str:
+    """Return what is known of an alarm besides its kind."""
+    assert watched.snapshot is not None
+    age = fmt.age(watched.snapshot.taken_at - alarm.since)
+    host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
+    slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
+    if host is not None and host.reason:
+        return fmt.safe(f": {host.reason.partition(chr(10))[0]}")
+    reasons = [worker.reason for worker in slot.workers if worker.reason] if slot else []
+    if reasons:
+        return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
+    if slot and slot.device and alarm.kind is AlarmKind.THROTTLED:
+        return f" to {fmt.number(slot.device.sm_clock_mhz)} MHz for {age}"
+    return f" for {age}"
 
 
 KEYS = ("key", "off")

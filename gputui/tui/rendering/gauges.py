@@ -1,8 +1,8 @@
-"""Bars with their figure inside, and graphs of several rows: values → parts. Pure.
+"""Thin bars with their figure inside, and graphs of several rows: values → parts. Pure.
 
-A bar is `width` cells of one line: what is filled has the ramp's colour for the value, the rest is
-a track, and the figure is written over both. A graph is braille, two values to a cell, its rows
-along the same ramp.
+A bar is `width` cells of one line: a line runs under those that are filled, in the ramp's colour
+for the value; the figure stands in it. A graph is braille, two values to a cell, its rows along
+the same ramp.
 """
 
 from collections.abc import Sequence
@@ -20,23 +20,22 @@ def gauge(fraction: float | None, figure: str, width: int, role: str = "") -> li
     """Return a bar with a figure at its right end; `role` is that of the figure where it matters.
 
     >>> gauge(0.5, "50%", 8)
-    [('    ', 'fill2'), (' 50%', 'track')]
+    [('    ', 'fill2'), (' 50%', '')]
     >>> gauge(None, "–", 4)
-    [('   –', 'track')]
+    [('   –', 'dim')]
     """
     text = figure[:width].rjust(width)
     if fraction is None:
-        return [(text, f"{role}track")]
-    filled = min(1.0, max(0.0, fraction)) * width
-    step = min(FILLS - 1, int(fraction * FILLS))
-    whole = int(filled)
-    edge = fmt.BLOCKS[int((filled - whole) * 8)]
-    parts: list[Part] = [(text[:whole], f"{role}fill{step}")] if whole else []
-    rest = text[whole:]
-    if rest[:1] == " " and edge != " ":
-        parts.append((edge, f"edge{step}"))
-        rest = rest[1:]
-    return [*parts, (rest, f"{role}track")] if rest else parts
+        return [(text, role or "dim")]
+    share = min(1.0, max(0.0, fraction))
+    filled, step = round(share * width), min(FILLS - 1, int(share * FILLS))
+    line = min(filled, len(text) - len(text.lstrip()))
+    parts = (
+        (text[:line], f"{role}fill" if role else f"fill{step}"),
+        (text[line:filled], f"{role}fill"),
+        (text[filled:], role),
+    )
+    return [part for part in parts if part[0]]
 
 
 def spark(fractions: Sequence[float | None], width: int) -> Part:
@@ -82,3 +81,15 @@ def _graph_row(heights: Sequence[int], below: int, role: str, limit: bool) -> Li
         (empty, "".join(cells)) for empty, cells in groupby(text, lambda cell: cell == fmt.NO_DOTS)
     )
     return [(LIMIT * len(run), "dim") if empty else (run, role) for empty, run in runs]
+
+
+def axis(seconds: float, width: int) -> str:
+    """Return the line at a graph that says when its left end was, and its middle.
+
+    >>> axis(120, 40)
+    '2:00 ago          1:00               now'
+    """
+    text, middle = f"{fmt.elapsed(seconds)} ago", fmt.elapsed(seconds / 2)
+    if width >= 30:
+        text = text.ljust((width - len(middle)) // 2) + middle
+    return text + "now".rjust(max(0, width - len(text)))

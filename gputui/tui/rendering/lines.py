@@ -14,6 +14,8 @@ from gputui.model.plain_text import safe
 Part = tuple[str, str]
 """A text and the role it is written in; "" is plain text."""
 Line = Sequence[Part]
+FILLER = "\0"
+"""Stands behind a wide character while text is wrapped, which counts characters."""
 KEEPS_ROLE = ("warn", "bad", "accent")
 """Roles that a row of old readings keeps; the rest of it is dim."""
 
@@ -39,12 +41,7 @@ def faded(line: Line) -> list[Part]:
     >>> faded([("97 ", ""), ("silent 1m", "warn")])
     [('97 ', 'dim'), ('silent 1m', 'warn')]
     """
-    return [
-        (" " * len(text), "")
-        if role.startswith("edge")
-        else (text, role if role in KEEPS_ROLE else "dim")
-        for text, role in line
-    ]
+    return [(text, role if role in KEEPS_ROLE else "dim") for text, role in line]
 
 
 def whole_fields(line: Iterable[Part], width: int) -> list[Part]:
@@ -77,16 +74,20 @@ def fitted(text: str, width: int, right: bool = False) -> str:
 
 
 def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
-    """Return a text whole, in as many lines as it takes, its own indents kept."""
+    """Return a text whole, in as many lines as it takes, its own indents kept.
+
+    >>> wrapped("名前" * 10, 20)
+    [[('名前名前名前名前名前', '')], [('名前名前名前名前名前', '')]]
+    """
     lines: list[Line] = []
     for line in text.splitlines():
         inner = indent + line[: len(line) - len(line.lstrip())]
         made = wrap(
-            safe(line.strip()),
+            "".join(c + FILLER * (cell_len(c) - 1) for c in safe(line.strip())),
             max(20, width),
             initial_indent=inner,
             subsequent_indent=inner,
             break_on_hyphens=False,
         )
-        lines += [[(each, role)] for each in made or [""]]
+        lines += [[(each.replace(FILLER, ""), role)] for each in made or [""]]
     return lines

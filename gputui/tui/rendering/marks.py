@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from gputui.model.slots import Slot, SlotState, state_of_worker
 from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.lines import Part, fitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,19 @@ def silence(worker: WorkerStatus) -> str:
     """
     age = fmt.age(worker.silent_for_s) if worker.silent_for_s else ""
     return f"{'stopped' if worker.stopped else 'silent'} {age}".rstrip()
+
+
+def state_cell(state: tuple[str, str], width: int) -> list[Part]:
+    """Return a state in a cell of a table; where it is too long its age stays whole.
+
+    >>> state_cell(("◌ stopped 12s", "warn"), 10)
+    [('◌ sto… 12s', 'warn')]
+    """
+    text, role = state
+    word, _, age = text.rpartition(" ")
+    if len(text) > width and age[:1].isdigit():
+        text = f"{fitted(word, width - len(age) - 1)} {age}"
+    return [(fitted(text, width), role)]
 
 
 def worker_state(worker: WorkerStatus) -> tuple[str, str]:

@@ -9,7 +9,7 @@ grey ones otherwise (seen in Textual 8.2). Source: https://jfly.uni-koeln.de/col
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -85,9 +85,6 @@ SERIES_MARKS = "▇▅▃▬═≡∷┄"
 """Lower than a line, so that lanes stand apart."""
 ASCII_MARKS = "#=+:%*o."
 
-DARK_FILLS = ("#1a3a50", "#184c6e", "#13608f", "#0f73b0")
-LIGHT_FILLS = ("#d3e8f5", "#b4daf0", "#8fcaeb", "#66b8e5")
-"""Behind the figure of a bar, from its left end to its right: the text on it stays readable."""
 DARK_GRAPH = ("#1f6d9c", "#2f8bc1", "#56b4e9", "#9fd5f3")
 LIGHT_GRAPH = ("#3d9bd0", "#1a84c0", "#0072b2", "#004f7c")
 DARK_HEAT = ("#1d3140", "#1b4660", "#125a88", "#0b6ca6", "#2482bd", "#3d9bd0", "#56b4e9", "#8fcdf0")
@@ -104,9 +101,6 @@ LIGHT_HEAT = (
 ANSI_DARK_HEAT = ("cyan",) * 5 + ("bright_cyan",) * 3
 ANSI_LIGHT_HEAT = ("bright_blue",) * 5 + ("blue",) * 3
 """A step is told by its character; none is dark blue on black, nor cyan on white."""
-TRACK_SHARE = 0.11
-"""Of the theme's foreground in the track of a bar."""
-
 DARK_SIGNALS = {"text-error": "#ff8c5a", "text-warning": "#b07d00"}
 LIGHT_SIGNALS = {"text-error": "#7a1500", "text-warning": "#8a6000"}
 """Red and amber of two brightnesses, red the further from the page: told apart without red or
@@ -170,10 +164,8 @@ class Palette:
     def under_cursor(self, style: Style | None) -> Style:
         """Return a style as it is on the line under the cursor: one colour behind it all."""
         style = style or Style.null()
-        if "bar" in (style.meta or ()):
-            return style
         if self.cursor is None:
-            return Style(reverse=True, bold=style.bold)
+            return Style(reverse=True, bold=style.bold, underline=style.underline)
         return style + Style(bgcolor=self.cursor.rich_color)
 
     def series(self, number: int) -> str:
@@ -204,50 +196,27 @@ def palette(variables: tuple[tuple[str, str], ...], dark: bool, ascii_only: bool
     styles["lost"] = styles["bad"] if background is None else styles["bad"] + Style(reverse=True)
     for number, colour in enumerate(SERIES_COLOURS):
         styles[f"series{number}"] = Style(color=colour)
-    styles |= (
-        _ansi_ramps(styles, dark) if background is None else _ramps(values, background, styles)
-    )
+    styles |= _ramps(background, dark)
+    thin = Style(underline=True)
+    styles |= {f"fill{n}": styles[f"graph{n}"] + thin for n in range(len(DARK_GRAPH))}
+    styles |= {f"{role}fill": styles.get(role, Style()) + thin for role in ("", "warn", "bad")}
     return Palette(styles, ascii_only, cursor, flat=background is None)
 
 
-BAR = {"bar": True}
-"""Marks a style that keeps its own colour under the cursor."""
-
-
-def _ramps(
-    values: Mapping[str, str], background: Color, styles: Mapping[str, Style]
-) -> dict[str, Style]:
-    """Return the styles of bars, graphs and heat on a background."""
-    dark = background.brightness < 0.5
-    ink, paper = Color.parse("#ffffff" if dark else "#111111"), background
-    track = paper.blend(ink, TRACK_SHARE).rich_color
-    found = {
-        "track": Style(bgcolor=track, meta=BAR),
-        **{f"graph{n}": Style(color=c) for n, c in enumerate(DARK_GRAPH if dark else LIGHT_GRAPH)},
-        **{f"heat{n}": Style(color=c) for n, c in enumerate(DARK_HEAT if dark else LIGHT_HEAT)},
+def _ramps(background: Color | None, dark: bool) -> dict[str, Style]:
+    """Return the styles of graphs and heat: on a background, or in the terminal's own colours."""
+    heat: Sequence[str | None] = ANSI_DARK_HEAT if dark else ANSI_LIGHT_HEAT
+    if background is not None:
+        heat = DARK_HEAT if dark else LIGHT_HEAT
+    elif colourless():
+        heat = (None,) * HEATS
+    graph: Sequence[str | None] = (heat[0],) * len(DARK_GRAPH)
+    if background is not None:
+        graph = DARK_GRAPH if dark else LIGHT_GRAPH
+    return {
+        **{f"graph{n}": Style(color=colour) for n, colour in enumerate(graph)},
+        **{f"heat{n}": Style(color=colour) for n, colour in enumerate(heat)},
     }
-    for role in ("warn", "bad"):
-        found[f"{role}track"] = styles[role] + Style(bgcolor=track, meta=BAR)
-    for n, fill in enumerate(DARK_FILLS if dark else LIGHT_FILLS):
-        on = Style(color=ink.rich_color, bgcolor=fill, meta=BAR)
-        found |= {f"fill{n}": on, f"edge{n}": Style(color=fill, bgcolor=track, meta=BAR)}
-        for role in ("warn", "bad"):
-            found[f"{role}fill{n}"] = on + Style(bold=True, underline=True)
-    return found
-
-
-def _ansi_ramps(styles: Mapping[str, Style], dark: bool) -> dict[str, Style]:
-    """Return the styles of bars, graphs and heat in the terminal's own colours, or none."""
-    reverse, plain = Style(reverse=True, meta=BAR), Style(meta=BAR)
-    coloured = ANSI_DARK_HEAT if dark else ANSI_LIGHT_HEAT
-    heats = (None,) * HEATS if colourless() else coloured
-    graph = None if colourless() else coloured[0]
-    found = {"track": plain, "warntrack": styles["warn"], "badtrack": styles["bad"]}
-    for n in range(len(DARK_FILLS)):
-        found |= {f"fill{n}": reverse, f"edge{n}": plain, f"graph{n}": Style(color=graph)}
-        for role in ("warn", "bad"):
-            found[f"{role}fill{n}"] = styles[role] + reverse
-    return found | {f"heat{n}": Style(color=colour) for n, colour in enumerate(heats)}
 
 
 def _own(values: Mapping[str, str], name: str) -> Color | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.lines import Line, wrapped
+from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.progress import compared, run_progress
 from gputui.tui.run_story import Story
 
@@ -19,6 +19,10 @@ MARKS = {
     RunState.LOST: ("✖", "bad"),
 }
 """How a run's state is shown: by shape and role."""
+
+
+NAME_CELLS = 16
+"""Of what is compared of two runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +106,41 @@ def run_lines(
         lines += _story(story, width)
     numbers = result_lines(run.result_json, width)
     return [*lines, (), *numbers] if numbers else lines
+
+
+def compare_lines(first: RunRow, second: RunRow, width: int) -> list[Line]:
+    """Return two runs side by side; what differs stands out."""
+    facts = [_facts(row) for row in (first, second)]
+    each = max(8, (width - NAME_CELLS - 2) // 2)
+    lines: list[Line] = []
+    for name in dict.fromkeys((*facts[0], *facts[1])):
+        texts = [fmt.safe(fact.get(name, fmt.MISSING)) for fact in facts]
+        role = "dim" if texts[0] == texts[1] else "title"
+        cells: list[Part] = [(f" {fitted(text, each)}", role) for text in texts]
+        lines.append([(fitted(fmt.safe(name), NAME_CELLS), "dim"), *cells])
+    if first.took_s and second.took_s:
+        lines += [(), [(compared(second.took_s, first.took_s), "accent")]]
+    return lines
+
+
+def _facts(row: RunRow) -> dict[str, str]:
+    """Return what is known of a run, by what it is called."""
+    run = row.run
+    facts = {
+        "run": run.id,
+        "preset": row.name,
+        "state": run.state.value,
+        "began": row.began,
+        "took": fmt.elapsed(row.took_s),
+        "restarts": str(run.restarts),
+        **dict(run.parameters),
+    }
+    try:
+        result = json.loads(run.result_json or "{}").get("result", {})
+        facts |= {key: json.dumps(value) for key, value in result.items()}
+    except (ValueError, AttributeError):
+        facts["result"] = run.summary
+    return facts if not run.error_type else {**facts, "error": run.summary}
 
 
 def _story(story: Story, width: int) -> list[Line]:

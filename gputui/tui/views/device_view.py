@@ -114,10 +114,12 @@ class DevicePanel(Vertical):
         for part in self.query(".part, .rest"):
             part.display = slot is not None
         if slot is None or watched.snapshot is None:
-            _put(self._readings, [[(f"{fmt.safe(key)} is gone", "dim")]])
+            self._readings.put_whole([[(f"{fmt.safe(key)} is gone", "dim")]])
             self._listed = {}
             return
-        _put(self._readings, self._reading_lines(watched, slot, span, watched.snapshot.taken_at))
+        self._readings.put_whole(
+            self._reading_lines(watched, slot, span, watched.snapshot.taken_at)
+        )
         self._show_processes(slot)
         lines = [
             line
@@ -125,7 +127,7 @@ class DevicePanel(Vertical):
             for line in worker_lines(worker, watched.snapshot.taken_at)
         ]
         links = interconnect_line(slot.device) if slot.device else []
-        _put(self._worker, [*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
+        self._worker.put_whole([*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
         self._show_log(watched, slot, key)
 
     def _reading_lines(self, watched: Watched, slot: Slot, span: Span, now: float) -> list[Line]:
@@ -143,7 +145,7 @@ class DevicePanel(Vertical):
     def _show_processes(self, slot: Slot) -> None:
         self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
         columns = fitting(PROCESS_COLUMNS, self.size.width - 1)
-        _be_high(self.processes, HEADING + min(MOST_PROCESSES, max(1, len(self._listed))))
+        self.processes.styles.height = HEADING + min(MOST_PROCESSES, max(1, len(self._listed)))
         self.processes.show(
             heading(columns), list(self._listed), lambda key: row(columns, self._listed[key])
         )
@@ -175,18 +177,6 @@ def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
 
 def _is(slot: Slot, key: str) -> bool:
     return slot.key == key or any(worker.name == key for worker in slot.workers)
-
-
-def _put(pane: Pane, lines: Sequence[Line]) -> None:
-    """Show lines, and make the pane as high as they are many."""
-    _be_high(pane, len(lines))
-    pane.put(lines)
-
-
-def _be_high(widget: Pane | Table, lines: int) -> None:
-    height = widget.styles.height
-    if height is None or height.value != lines:
-        widget.styles.height = lines
 
 
 class DeviceView(View):

@@ -15,7 +15,16 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.order import Order
-from gputui.tui.rendering.columns import Column, Fitted, column_at, fitting, row
+from gputui.tui.rendering.columns import (
+    MARK,
+    Column,
+    Fitted,
+    column_at,
+    fitting,
+    row,
+    texts,
+    titles,
+)
 from gputui.tui.rendering.lines import Line, Part, faded
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -53,6 +62,7 @@ class Listing(View, Generic[T]):
         self._text.can_focus = False
         self._values: dict[str, T] = {}
         self._total = 0
+        self.marked: set[str] = set()
         self._matches: Matches[T] | None = None
         self._order: Order[T] = Order(self.COLUMNS)
         self._shown: Sequence[Fitted[T]] = ()
@@ -97,7 +107,9 @@ class Listing(View, Generic[T]):
         self._show_about()
 
     def _row(self, key: str) -> Line:
-        line = row(self._shown, value := self._values[key])
+        value = self._values[key]
+        first, *rest = row(self._shown, value)
+        line: Line = [(MARK, "accent") if key in self.marked else first, *rest]
         return faded(line) if self.is_old(value) else line
 
     def _leave_room(self) -> None:
@@ -152,6 +164,11 @@ class Listing(View, Generic[T]):
         if self._order.chosen:
             parts.append((f"  by {self._order.key}", "dim"))
         return parts
+
+    def cells(self) -> list[list[str]]:
+        """Return the columns' titles, then a row for each value."""
+        values = self._values.values()
+        return [titles(self.COLUMNS), *(texts(self.COLUMNS, value) for value in values)]
 
     def targets(self) -> tuple[str, ...]:
         """Return the value under the cursor."""

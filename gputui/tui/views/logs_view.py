@@ -40,6 +40,12 @@ class LogsView(View):
         self.screen_app.head.follow_logs()
         self.pane.read(watched.logs)
 
+    def cells(self) -> list[list[str]]:
+        """Return every line that matches: when, of which worker, how serious, what."""
+        lines = map(self.pane.pager.line, range(self.pane.pager.count))
+        rows = [[str(one.at), one.worker, one.level.value, one.text] for one in lines]
+        return [["at", "worker", "level", "text"], *rows]
+
     def on_log_pane_moved(self) -> None:
         """Say where this is."""
         self.screen_app.draw_crumbs()

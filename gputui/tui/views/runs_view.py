@@ -25,7 +25,7 @@ from gputui.tui.rendering.progress import (
     queue_line,
     waiting_lines,
 )
-from gputui.tui.rendering.results import MARKS, RunRow, run_lines
+from gputui.tui.rendering.results import MARKS, RunRow, compare_lines, run_lines
 from gputui.tui.rendering.run_graphs import LINES, fleet_lines
 from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
@@ -75,6 +75,10 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
 )  # fmt: skip
 
 
+def _began(row: RunRow) -> float:
+    return row.run.started_at
+
+
 class RunsView(Listing[RunRow]):
     """All runs that the head knows."""
 
@@ -98,6 +102,7 @@ class RunsView(Listing[RunRow]):
         self._stories: dict[tuple[str, RunState], Story] = {}
         self._reading: Worker[None] | None = None
         """Reads the story of a run."""
+        self._comparing = False
         self._graphs: dict[tuple[str, int], list[Line]] = {}
         """What the GPUs did during runs that are over, by id and width."""
 
@@ -143,7 +148,13 @@ class RunsView(Listing[RunRow]):
         self._select_wanted()
 
     def about(self, value: RunRow, width: int, height: int) -> list[Line]:
-        """Return the run's page: progress, result and figure, or why it failed and what to do."""
+        """Return the run's page: progress, result and figure, or why it failed and what to do.
+
+        While two runs are compared, return both.
+        """
+        if self._comparing and not self.cannot_compare():
+            first, second = sorted(map(self._values.__getitem__, self.marked), key=_began)
+            return compare_lines(first, second, width)
         run = value.run
         command = self._command(run) if run.error_type else ""
         then = last_alike(run, (row.run for row in self._values.values()))
@@ -161,6 +172,32 @@ class RunsView(Listing[RunRow]):
         elif (figure := figure_of(run.result_json)) is not None:
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
         return [*lines, (), *gpus] if gpus else lines
+
+    def mark(self) -> None:
+        """Mark the run under the cursor, or unmark it, and go on to the next."""
+        if self.table.cursor is not None:
+            self.marked ^= {self.table.cursor}
+            self.table.action_move(1)
+            self.screen_app.draw()
+
+    def compare(self) -> None:
+        """Show the two runs that are marked side by side, or no longer."""
+        self._comparing = not self._comparing
+        self.screen_app.draw()
+
+    def cannot_compare(self) -> str:
+        """Return why no runs can be compared."""
+        marked = self.marked & self._values.keys()
+        return "" if len(marked) == 2 else "mark two runs with space first"
+
+    def back(self) -> bool:
+        """End the comparison, then clear the filter."""
+        if not self.marked:
+            return super().back()
+        self.marked.clear()
+        self._comparing = False
+        self.screen_app.draw()
+        return True
 
     def _defaults(self, run: RunStatus) -> str:
         """Return the parameters that a run was not given, as its preset has them."""
@@ -280,6 +317,11 @@ class RunsView(Listing[RunRow]):
         Command(
             "cancel", "Cancel the selected run", cancel, "x", hint="cancel",
             changes=True, unavailable=cannot_cancel,
+        ),
+        Command("mark-run", "Mark or unmark a run", mark, "space", hint="mark"),
+        Command(
+            "compare", "Compare two marked runs", compare, "equals_sign", hint="compare",
+            unavailable=cannot_compare,
         ),
         *order_commands(NAME),
     )  # fmt: skip

@@ -1,16 +1,18 @@
 """The tasks view: progress of every task group, and below it the task stream, a lane per worker."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from itertools import groupby
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 
-from gputui.model.snapshot import WorkerStatus
+from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.gauges import axis
 from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.progress import progress_lines, work_lines
@@ -33,17 +35,6 @@ def legend(prefixes: Sequence[str], seen: Iterable[int], palette: Palette, width
         name = fmt.safe(prefixes[number]) if number < len(prefixes) else "others"
         parts += [(f"  {palette.mark(number)} ", palette.series(number)), (name, "")]
     return whole_fields(parts, width)
-
-
-def ruler(column_s: float, indent: int, columns: int) -> Line:
-    """Return the line above the lanes that says when their columns were.
-
-    >>> ruler(1.0, 4, 30)
-    [('    ', ''), ('0:30 ago    0:15           now', 'dim')]
-    """
-    span, middle = columns * column_s, fmt.elapsed(columns * column_s / 2)
-    text = f"{fmt.elapsed(span)} ago".ljust(columns // 2 - len(middle) // 2 - 1) + middle
-    return [(" " * indent, ""), (text + "now".rjust(max(0, columns - len(text))), "dim")]
 
 
 def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
@@ -105,7 +96,7 @@ class TaskPane(Moving, Pane):
         names = [fitted(fmt.safe(name), name_cells) + " " for name in seen]
         return [
             legend(stream.prefixes, {c for row in codes for c in row}, palette, self.size.width),
-            ruler(stream.column_s, name_cells + 1, columns),
+            [(" " * (name_cells + 1) + axis(columns * stream.column_s, columns), "dim")],
             *(lane_line(name, row, palette) for name, row in zip(names, codes, strict=True)),
         ]
 
@@ -148,6 +139,13 @@ class TasksView(View):
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot."""
         self._pane.draw(watched)
+
+    def cells(self) -> list[list[str]]:
+        """Return the task groups with all their counts."""
+        snapshot = self.screen_app.watched.snapshot
+        names = [field.name for field in fields(TaskGroupStatus)]
+        groups = snapshot.groups if snapshot else ()
+        return [names, *([str(getattr(group, name)) for name in names] for group in groups)]
 
     def on_task_pane_moved(self) -> None:
         """Say which lanes are seen."""

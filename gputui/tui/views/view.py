@@ -12,6 +12,7 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields, FilterError
 from gputui.tui.rendering.lines import Line
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.pane import Drawing
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import ToFrontend
@@ -51,6 +52,21 @@ class View(Widget):
     def crumbs(self) -> Line:
         """Describe the rows in sight, for the line below the body: filter, order, how many."""
         return ()
+
+    def cells(self) -> list[list[str]]:
+        """Return what it shows as a table, titles first; nothing where it is none."""
+        return []
+
+    def text(self) -> str:
+        """Return all that it shows as text, also what would have to be scrolled to."""
+        shown = [
+            each
+            for each in self.query("*")
+            if isinstance(each, Drawing)
+            and all(node.display for node in each.ancestors_with_self if isinstance(node, Widget))
+        ]
+        lines = [line for drawing in shown for line in drawing.lines]
+        return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
 
     def go_to(self, key: str) -> None:
         """Show what bears this key: a host, a worker, a run, a GPU's slot."""

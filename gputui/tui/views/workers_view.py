@@ -12,7 +12,7 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, worker_lines
 from gputui.tui.rendering.lines import Line, wrapped
-from gputui.tui.rendering.marks import worker_state
+from gputui.tui.rendering.marks import state_cell, worker_state
 from gputui.tui.views.device_view import detail_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
@@ -45,9 +45,9 @@ def _note(worker: WorkerStatus) -> str:
 
 WORKER_COLUMNS: tuple[Column[WorkerStatus], ...] = (
     text_column("WORKER", 20, 0, lambda w: fmt.safe(w.name), sort=lambda w: w.name),
-    text_column(
-        "STATE", 13, 0, lambda w: worker_state(w)[0], lambda w: worker_state(w)[1],
-        lambda w: PLACES[state_of_worker(w)],
+    Column(
+        "state", "STATE", 13, 0, lambda w, width: state_cell(worker_state(w), width),
+        lambda w: PLACES[state_of_worker(w)], right=False, falling=False,
     ),
     text_column("DEVICE", UUID_CELLS, 5, _device, lambda w: "dim"),
     text_column("PIN", 11, 2, _pin, lambda w: "bad" if wrong_device(w) else "dim"),

@@ -23,6 +23,8 @@ from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
 
 SAID_FOR_S = 6.0
+MOST_TROUBLE, LINES_FOR_TROUBLE = 3, 8
+"""Lines of trouble at most, and for how many lines of the terminal each of them may stand."""
 MOST_SAID = 4
 """Lines that what is said may take."""
 
@@ -74,20 +76,22 @@ def key_at(line: Line, x: int) -> str:
 
 
 class TopBars(Vertical):
-    """The cluster's state, the fleet's totals, and a banner while something is wrong."""
+    """The cluster's state, the fleet's totals, what is broken, and a banner."""
 
     DEFAULT_CSS = "TopBars { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
         self._status, self._totals, self._banner = Bar(), Bar(id="totals"), Bar()
-        self._banner.display = False
+        self._trouble = Bar(id="trouble")
+        self._banner.display = self._trouble.display = False
         self._lost = ""
 
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
         yield self._status
         yield self._totals
+        yield self._trouble
         yield self._banner
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
@@ -101,6 +105,10 @@ class TopBars(Vertical):
         if self._totals.display != tall:
             self._totals.display = tall
         self._totals.put([whole_fields(frame.totals_line(watched, width), width)])
+        most = max(1, min(MOST_TROUBLE, (height - frame.TOTALS_FROM) // LINES_FOR_TROUBLE))
+        lines = frame.trouble_lines(watched, width, most) if tall else []
+        self._trouble.display = bool(lines)
+        self._trouble.put_whole(lines)
 
     def lose(self, status: str, sentence: str) -> None:
         """Show in red that the cluster does not answer; take it back with ""."""
@@ -132,7 +140,7 @@ class BottomBars(Vertical):
 
     def __init__(self) -> None:
         super().__init__()
-        self._crumbs, self._keys = Bar(), Keys()
+        self._crumbs, self._keys = Bar(id="crumbs"), Keys()
         self._said: list[Line] = []
         self._silence_at = 0.0
         self._high = 1

@@ -98,7 +98,8 @@ def _in_lines(
 ) -> Arrangement | None:
     """Return an arrangement with its lines; None where not one block fits into the width."""
     cells = max((len(block.keys) for block in blocks), default=1) or 1
-    room = width - (arrangement.range + 1 if arrangement.range else 0)
+    first = arrangement.range + 1 if arrangement.range else int(bool(arrangement.gap))
+    room = width - (0 if arrangement.label else first)
     per_line = (room + 1) // arrangement.block_width(cells)
     if per_line < 1:
         return None
@@ -189,12 +190,15 @@ class HeatPane(Pane):
         self.draw(*self._shown)
 
     def _row(self, y: int) -> Line:
+        """Return a line of cells, the one under the cursor in brackets."""
         arranged, line = self._arranged, self._arranged.lines[y]
         parts: list[Part] = []
         x = 0
         if arranged.range:
             parts.append((range_label(line, arranged.range) + " ", "dim"))
             x += arranged.range + 1
+        elif arranged.gap and not arranged.label:
+            parts, x = [(" ", "")], 1
         most = max((len(b.keys) for blocks in arranged.lines[:1] for b in blocks), default=1)
         for block in line:
             begin = x
@@ -204,21 +208,29 @@ class HeatPane(Pane):
                 x += len(label)
             for key in block.keys:
                 self._places[key] = (x, y)
-                parts += self._cell(key)
+                framed = key == self.cursor and arranged.gap > 0
+                if framed:
+                    before, role = parts.pop()
+                    parts += [(before[:-1], role), ("[", "key")]
+                parts.append(self._cell(key))
+                parts.append(("]", "key") if framed else (" " * arranged.gap, ""))
                 x += arranged.cell + arranged.gap
             padding = begin + arranged.block_width(most) - x
             parts.append((" " * padding, ""))
             x += padding
         return merged(parts)
 
-    def _cell(self, key: str) -> list[Part]:
-        """Return a cell and the gap after it: what is wrong is one mark, the rest fills it."""
+    def _cell(self, key: str) -> Part:
+        """Return a cell: a mark of what is wrong stands in it once; a colour fills it.
+
+        Where there is no gap for brackets, the cell under the cursor is a cross.
+        """
         arranged = self._arranged
+        if key == self.cursor and not arranged.gap:
+            return ("+", "key")
         char, role = self._shown[1](key)
         filled = role.startswith("heat")
-        text = char * arranged.cell if filled else char.ljust(arranged.cell)
-        role = "found" if key == self.cursor else role
-        return [(text, role), (" " * arranged.gap, "")]
+        return (char * arranged.cell if filled else char.ljust(arranged.cell), role)
 
     @property
     def by_host(self) -> bool:

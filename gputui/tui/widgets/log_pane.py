@@ -84,6 +84,12 @@ class LogPane(Moving, Pane):
         rows = [row for line in lines for row in self._rows(line)]
         self.put(rows[-height:] if self.pager.following else rows[:height])
 
+    @property
+    def lines(self) -> list[Line]:
+        """Every line that matches."""
+        matching = map(self.pager.line, range(self.pager.count))
+        return [row for line in matching for row in self._rows(line)]
+
     def _rows(self, line: LogLine) -> list[Line]:
         head, role = self._head(line), LEVELS[line.level][1]
         indent = sum(len(text) for text, _ in head)

@@ -201,6 +201,10 @@ class Pager:
         self._numbers = []
         self._looked_until = 0
 
+    def line(self, index: int) -> LogLine:
+        """Return a matching line by its index among them."""
+        return self._book[self._numbers[index]]
+
     def look(self) -> None:
         """Take in what was added to the book, and forget what was let go there."""
         first = self._book.first

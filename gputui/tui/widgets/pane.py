@@ -5,7 +5,7 @@ the palette gives each role its style, so that no view knows a colour. Nothing i
 Textual, and a refresh in which nothing changed sends nothing.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
@@ -76,6 +76,11 @@ class Drawing(Widget):
         self._brush: Brush | None = None
 
     @property
+    def lines(self) -> Iterable[Line]:
+        """All its lines, also those out of sight."""
+        return ()
+
+    @property
     def palette(self) -> Palette:
         """The styles of the roles in the present theme."""
         return self.brush.palette
@@ -107,6 +112,11 @@ class Pane(Drawing, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._lines: tuple[Line, ...] = ()
 
+    @property
+    def lines(self) -> Iterable[Line]:
+        """The lines that were put."""
+        return self._lines
+
     def put(self, lines: Iterable[Line]) -> None:
         """Show these lines, and redraw those that are not as they were."""
         before, self._lines = self._lines, tuple(lines)
@@ -117,6 +127,11 @@ class Pane(Drawing, can_focus=True):
             if old != new:
                 self._strips.pop(y, None)
                 self.refresh(Region(0, y, width, 1))
+
+    def put_whole(self, lines: Sequence[Line]) -> None:
+        """Show these lines, and be as high as they are many."""
+        self.styles.height = len(lines)
+        self.put(lines)
 
     def on_resize(self) -> None:
         """Draw for the new width."""

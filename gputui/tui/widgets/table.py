@@ -6,7 +6,7 @@ sight until a person moves away from it; from then on the cursor stays on its ro
 changes. (A `DataTable` takes ten times the CPU at 512 rows.)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -82,6 +82,11 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
     def rows_seen(self) -> int:
         """The number of rows that fit."""
         return max(0, self.scrollable_content_region.height - HEADING)
+
+    @property
+    def lines(self) -> Iterable[Line]:
+        """The heading and every row."""
+        return [self._heading, *map(self._draw, self._keys)]
 
     def show(self, heading: Line, keys: Sequence[str], draw: Draw) -> None:
         """Show these rows, and redraw those in sight that are not as they were."""

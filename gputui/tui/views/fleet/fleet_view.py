@@ -13,7 +13,7 @@ from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
 from gputui.tui.history import Span
 from gputui.tui.order import Order
-from gputui.tui.rendering.columns import Column, column_at
+from gputui.tui.rendering.columns import UNCUT, Column, column_at, titles
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.views.device_view import DetailPane
 from gputui.tui.views.fleet.gpu_columns import COLUMNS, columns_named
@@ -61,6 +61,7 @@ class FleetView(View):
         self._headings: tuple[tuple[str, int], ...] = ()
         """The orders that a click on the heading means, and the cells of each."""
         self.outliers = Outliers()
+        self._look = HeatLook(self.metric, 0.0, {}, {})
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
@@ -93,7 +94,7 @@ class FleetView(View):
         self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
         now, alarms = self.selection.now, self.selection.alarms
         flat = self.heat.palette.flat
-        look = HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
+        look = self._look = HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
         if zoom is Zoom.HEAT:
             self.heat.draw(self.selection.blocks(), partial(self._cell, look), look.legend())
         else:
@@ -175,7 +176,7 @@ class FleetView(View):
         return selection.slots.get(key) or alarmed or next(iter(slots), None)
 
     def crumbs(self) -> Line:
-        """Say how close this is, what is shown, what is marked, and the alarms."""
+        """Say how close this is, what is shown, and what is marked."""
         zoom, selection = self.zoom, self.selection
         at = selection.described(self.cursor)
         name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
@@ -190,6 +191,16 @@ class FleetView(View):
     def cursor(self) -> str | None:
         """The key of the slot or host under the cursor."""
         return self.heat.cursor if self.zoom is Zoom.HEAT else self.table.cursor
+
+    def cells(self) -> list[list[str]]:
+        """Return every slot, or every host in their zoom, with all columns."""
+        selection = self.selection
+        if self.zoom is Zoom.HOST:
+            rows = HostRows(selection, self.host_order, self._look, UNCUT)
+            return [["host", *titles(HOST_COLUMNS)], *map(rows.texts, rows.keys())]
+        gpus = GpuRows(selection, self.screen_app.watched, self._look, self.columns, UNCUT)
+        slots = selection.order.sorted(selection.slots.values())
+        return [gpus.titles, *map(gpus.texts, slots)]
 
     def targets(self) -> tuple[str, ...]:
         """Return the marked keys, else the one under the cursor."""

@@ -164,7 +164,7 @@ COLUMNS: tuple[Column[Slot], ...] = (
         "the task group that runs; in its place what is wrong", False, False, most=30,
     ),
     Column(
-        HISTORY, "HISTORY", 14, 6, _blank,
+        HISTORY, "UTIL, 2 MIN", 14, 6, _blank,
         does="utilisation of the last minutes", right=False, rest=GENEROUS_HISTORY,
     ),
     Column(
@@ -201,7 +201,7 @@ def of_cpu_workers(columns: Sequence[Column[Slot]]) -> list[Column[Slot]]:
     """Return those columns that say something of CPU workers, each thing once."""
     keys = {column.key for column in columns}
     return [
-        replace(column, title="CPU") if column.key == "util" else column
+        replace(column, title=column.title.replace("UTIL", "CPU"))
         for column in columns
         if column.key not in OF_GPUS and SAME.get(column.key) not in keys
     ]

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
+from rich.cells import cell_len
+
 from gputui.model.readings import Owner
 from gputui.model.slots import Slot
 from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Cell, Column, fitting, row
+from gputui.tui.rendering.columns import MARK, Cell, Column, fitting, row, texts, titles
 from gputui.tui.rendering.gauges import spark
 from gputui.tui.rendering.lines import Line, Part, faded, fitted
-from gputui.tui.rendering.marks import slot_state
+from gputui.tui.rendering.marks import slot_state, state_cell
 from gputui.tui.views.fleet.gpu_columns import HISTORY, STATE, TASK, of_cpu_workers
 from gputui.tui.views.fleet.heat_cells import HeatLook
-from gputui.tui.views.fleet.host_rows import MARK, group_row
+from gputui.tui.views.fleet.host_rows import group_row
 from gputui.tui.views.fleet.selection import Selection, alarm_role
 from gputui.tui.watched import Watched
 
@@ -38,7 +40,8 @@ class GpuRows:
         self._selection, self._watched, self._look = selection, watched, look
         self._grouped = not selection.order.chosen
         names = (self._name(slot) for slot in selection.slots.values())
-        self._name_width = min(NAME_MOST, max([4 if selection.on_gpus else 6, *map(len, names)]))
+        least = 4 if selection.on_gpus else 6
+        self._name_width = min(NAME_MOST, max([least, *map(cell_len, names)]))
         self._width = width
         if not selection.on_gpus:
             columns = of_cpu_workers(columns)
@@ -68,6 +71,19 @@ class GpuRows:
         """Return the slots, and the hosts over them, in their order."""
         return self._selection.keys()
 
+    def texts(self, slot: Slot) -> list[str]:
+        """Return a slot as a file has it."""
+        return [slot.key, *texts(self._written, slot)]
+
+    @property
+    def titles(self) -> list[str]:
+        """The first line of a file."""
+        return ["name", *titles(self._written)]
+
+    @property
+    def _written(self) -> list[Column[Slot]]:
+        return [each.column for each in self.columns if each.column.key != HISTORY]
+
     def row(self, key: str) -> Line:
         """Return the row of a slot, or the heading over a host's slots."""
         slot = self._selection.slots.get(key)
@@ -77,8 +93,7 @@ class GpuRows:
         return faded(parts) if slot.dead else parts
 
     def _state(self, slot: Slot, width: int) -> Line:
-        text, role = slot_state(slot, self._selection.now)
-        return [(fitted(text, width), role)]
+        return state_cell(slot_state(slot, self._selection.now), width)
 
     def _task(self, slot: Slot, width: int) -> Line:
         text, role = self._what(slot)

@@ -18,6 +18,8 @@ from gputui.tui.views.fleet.gpu_columns import (
     utilization_share,
 )
 
+LEAST = 0.01
+"""Below which a cell is an outline, except where a task runs."""
 CELL, IDLE, ABSENT = "▇", "□", "·"
 COOL_C, HOT_C = 30.0, 90.0
 OLDEST_S = 60.0
@@ -85,13 +87,16 @@ class HeatLook:
             return (mark.shape, mark.role)
         if kinds := self.alarms.get(slot.key):
             return ("!", "bad" if kinds[0] in SERIOUS else "warn")
-        return self.on_ramp(self.fraction(slot))
+        fraction = self.fraction(slot)
+        if fraction is not None and slot.state is SlotState.BUSY:
+            fraction = max(fraction, LEAST)
+        return self.on_ramp(fraction)
 
     def on_ramp(self, fraction: float | None) -> Part:
         """Return a cell of the ramp; what is nothing is an outline, what is missing a dash."""
         if fraction is None:
             return (fmt.MISSING, "dim")
-        if fraction < 0.01:
+        if fraction < LEAST:
             return (IDLE, "dim")
         step = min(HEATS - 1, max(0, int(fraction * HEATS)))
         return (fmt.EIGHTHS[step + 1] if self.flat else CELL, f"heat{step}")

@@ -4,21 +4,25 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from rich.cells import cell_len
+
 from gputui.model.slots import Slot
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.order import Order
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import (
+    MARK,
     Cell,
     Column,
     Fitted,
     SortValue,
     fitting,
     row,
+    texts,
 )
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
-from gputui.tui.rendering.marks import host_state
+from gputui.tui.rendering.marks import host_state, state_cell
 from gputui.tui.totals import Total, total_of, total_of_hosts
 from gputui.tui.views.fleet.gpu_columns import HOT_C, share
 from gputui.tui.views.fleet.heat_cells import HeatLook
@@ -58,8 +62,7 @@ class HostRow:
 
 
 def _state(row: HostRow, width: int) -> Line:
-    text, role = host_state(row.host, row.look.now)
-    return [(fitted(text, width), role)]
+    return state_cell(host_state(row.host, row.look.now), width)
 
 
 def _glyphs(row: HostRow, width: int) -> Line:
@@ -172,7 +175,6 @@ def of_cpu_hosts(columns: Iterable[Column[HostRow]]) -> list[Column[HostRow]]:
     ]
 
 
-MARK = "▌"
 NAME_MOST = 24
 GLYPHS_LEAST = 8
 
@@ -184,7 +186,7 @@ class HostRows:
         self, selection: Selection, order: Order[HostRow], look: HeatLook, width: int
     ) -> None:
         self._selection, self._order, self._look = selection, order, look
-        self._names = min(NAME_MOST, max([4, *map(len, selection.by_host)]))
+        self._names = min(NAME_MOST, max([4, *map(cell_len, selection.by_host)]))
         most = max((len(slots) for slots in selection.by_host.values()), default=1)
         columns = [
             replace(column, width=max(4, min(GLYPHS_LEAST, most)), most=most)
@@ -217,6 +219,10 @@ class HostRows:
         alarmed = sum(slot.key in alarms for slot in slots)
         return HostRow(self._selection.hosts[name], slots, self._look, alarmed)
 
+    def texts(self, name: str) -> list[str]:
+        """Return a host as a file has it."""
+        return [name, *texts(HOST_COLUMNS, self._value(name))]
+
     def row(self, name: str) -> Line:
         """Return a host in one line."""
         selection = self._selection
@@ -246,10 +252,11 @@ def group_row(
     """Return the line over a host's GPUs: its name, what they are, its readings that fit."""
     arrow = "▸" if folded else "▾"
     gutter: Part = (MARK, "accent") if marked else ("!", alarm) if alarm else (" ", "")
-    parts: list[Part] = [gutter, (f"{arrow}{fmt.safe(host.name)}", alarm or "title")]
+    name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
+    parts: list[Part] = [gutter, (arrow, alarm or "title"), (name, alarm or "title")]
     if host.state is not HostState.READY:
         text, role = host_state(host, look.now)
-        parts.append((f"  {text}", role))
+        parts.insert(2, (f"{text}  ", role))
     if host.reason:
         return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
     if folded:

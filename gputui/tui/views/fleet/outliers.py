@@ -18,6 +18,7 @@ from gputui.tui.rendering.lines import Line
 from gputui.tui.views.fleet.selection import Selection
 
 MOST = 12
+"""Lines of the list; all others are counted."""
 HOLD_S = 10.0
 """How long the list stays as it is."""
 STRAYED, RETURNED = 4.0, 2.5
@@ -72,7 +73,7 @@ def outliers(
         if far > (RETURNED if slot.key in before else STRAYED)
     ]
     strayed.sort(key=lambda each: (-round(each[0]), each[1].key))
-    return [*found, *(outlier for _, outlier in strayed)][:MOST]
+    return [*found, *(outlier for _, outlier in strayed)]
 
 
 def _strayed(slots: Iterable[Slot], history: History) -> list[tuple[float, Slot, str]]:
@@ -135,6 +136,11 @@ class Outliers:
             for each in self.found
             if not selection.filter_text or each.key in selection.slots
         ]
+        if len(lines) > MOST:
+            more = len(lines) - MOST + 1
+            lines[MOST - 1 :] = [
+                ((f"+{more} more", "dim"), ("  o", "key"), (" reaches all", "dim"))
+            ]
         title: Line = (("ALARMS AND OUTLIERS  ", "heading"), ("o", "key"), (" next", "dim"))
         return [title, *(lines or [(("none", "dim"),)])]
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 
 from gputui.model.alarms import SERIOUS, AlarmKind
-from gputui.model.slots import Slot, SlotState, on_gpus
+from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.filter import Fields, Matches, Row, parse
 from gputui.tui.order import Order
@@ -105,6 +105,10 @@ class Selection:
         self.hosts: dict[str, HostStatus] = {}
         self.alarms: dict[str, list[AlarmKind]] = {}
         self.now = 0.0
+        self.total = 0
+        """All slots, also those that the filter hides."""
+        self.on_gpus = True
+        """Whether any of all slots is a GPU; else they are CPU workers."""
         self.order = Order(COLUMNS, unsorted="host")
         self.marked: set[str] = set()
         self.folded: set[str] = set()
@@ -121,6 +125,7 @@ class Selection:
         self.now = snapshot.taken_at
         self.alarms = watched.alarms.by_subject()
         self.hosts = {host.name: host for host in snapshot.hosts}
+        self.total, self.on_gpus = len(watched.slots), watched.on_gpus
         self._choose(watched.slots)
         self.marked &= self.slots.keys() | self.hosts.keys()
         return True
@@ -200,11 +205,6 @@ class Selection:
         """Fold every host, or unfold all when one is folded."""
         self.folded = set() if self.folded else set(self.by_host)
 
-    @property
-    def on_gpus(self) -> bool:
-        """Whether anything shown is a GPU; else they are CPU workers."""
-        return on_gpus(self.slots.values())
-
     def described(self, key: str | None) -> Line:
         """Describe the slot or host under the cursor."""
         slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
@@ -224,21 +224,20 @@ class Selection:
     @property
     def size(self) -> Part:
         """The number of rows in sight."""
-        slots = fmt.many(len(self.slots), "GPU" if self.on_gpus else "worker")
+        shown = len(self.slots)
+        if not self.on_gpus:
+            shown = sum(worker.state.up for slot in self.slots.values() for worker in slot.workers)
+        of = f"{shown} of " if shown < self.total else ""
+        slots = of + fmt.many(self.total, "GPU" if self.on_gpus else "worker")
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
     def crumbs(self) -> Line:
-        """Say what is filtered, what is marked, and the alarms."""
+        """Say what is filtered, and what is marked."""
         parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
         if self.marked:
             parts.append((f"  {len(self.marked)} marked", "accent"))
-        if self.alarms:
-            subject, kinds = next(iter(self.alarms.items()))
-            more = f" and {len(self.alarms) - 1} more" if len(self.alarms) > 1 else ""
-            text = f"  {fmt.safe(subject)}: {kinds[0].value}{more}"
-            parts.append((text, alarm_role(kinds)))
         return parts
 
 
