@@ -33,7 +33,7 @@ async def test_what_is_typed_ahead_of_the_line_belongs_to_it() -> None:
         for character in ":filter xq\r":
             key = {":": "colon", " ": "space", "\r": "enter"}.get(character, character)
             on.app.post_message(Key(key, character))
-        await sees(pilot, "0 GPUs", "/xq")
+        await sees(pilot, " of 1 GPU", "/xq")
 
 
 @pytest.mark.parametrize("leave", ["escape", "enter"])

@@ -222,7 +222,7 @@ async def test_a_filter_finds_what_is_the_matter() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu1")
         await pilot.press("slash", *"alarm:ecc*", "enter")
-        await sees(pilot, "2 GPUs on 2 hosts", "ECC errors")
+        await sees(pilot, "2 of 4 GPUs on 2 hosts", "ECC errors")
         await sees_not(pilot, " gpu1")
 
 
@@ -231,11 +231,11 @@ async def test_the_filters_of_the_issue_narrow_the_rows() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu0")
         for text, count in (
-            ("a: !gpu1", "1 GPU on 1 host"),
-            ("util<20", "2 GPUs on 2 hosts"),
-            ("a:gpu*", "2 GPUs on 1 host"),
-            ("state:idle host:b", "2 GPUs on 1 host"),
-            ("!state:idle", "0 GPUs on 0 hosts"),
+            ("a: !gpu1", "1 of 4 GPUs on 1 host"),
+            ("util<20", "2 of 4 GPUs on 2 hosts"),
+            ("a:gpu*", "2 of 4 GPUs on 1 host"),
+            ("state:idle host:b", "2 of 4 GPUs on 1 host"),
+            ("!state:idle", "0 of 4 GPUs on 0 hosts"),
         ):
             await pilot.press("slash", *text, "enter")
             await sees(pilot, count)
@@ -261,7 +261,7 @@ async def test_sizes_are_compared_in_the_units_they_are_shown_in() -> None:
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu1")
         await pilot.press("slash", *"spill>1G", "enter")
-        await sees(pilot, "gpu0", "1 GPU on 1 host")
+        await sees(pilot, "gpu0", "1 of 2 GPUs on 1 host")
 
 
 async def test_sorted_by_state_the_worst_comes_first() -> None:
@@ -271,7 +271,7 @@ async def test_sorted_by_state_the_worst_comes_first() -> None:
         await sees(pilot, "gpu3")
         await pilot.press("s")
         await sees(pilot, "STATE▲")
-        names = re.findall(r"h:gpu\d", seen(pilot).split("──")[0])
+        names = re.findall(r"h:gpu\d", seen(pilot).partition("STATE▲")[2].split("──")[0])
         assert names == ["h:gpu2", "h:gpu1", "h:gpu0", "h:gpu3"]
 
 
@@ -285,7 +285,7 @@ async def test_a_refused_host_is_found_by_a_filter() -> None:
         await sees(pilot, "gpu0", "no route")
         for text in ("state:failed", "host:r", "route", "!gpu !connecting"):
             await pilot.press("slash", *text, "enter")
-            await sees(pilot, "no route", "0 GPUs on 1 host")
+            await sees(pilot, "no route", "0 of 4 GPUs on 1 host")
             await pilot.press("escape")
         await pilot.press("slash", *"util<20", "enter")
         await sees(pilot, "4 GPUs on 2 hosts")
@@ -309,7 +309,7 @@ async def test_other_peoples_processes_are_shown_with_user_and_command() -> None
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu0", "others", "mira: python")
         await pilot.resize_terminal(180, 24)
-        await sees(pilot, "gpu0", "others", "mira: python", "CLOCK", "RSS", "HISTORY")
+        await sees(pilot, "gpu0", "others", "mira: python", "CLOCK", "RSS", "UTIL, 2 MIN")
         await pilot.press("down", "enter")
         await sees(pilot, "99", "other", "mira", "python train.py")
 

@@ -361,7 +361,7 @@ async def test_a_low_terminal_full_of_rows_shows_them_alone() -> None:
     devices = [device(number) for number in range(20)]
     screen = Still(snapshot(host("h", *devices)))
     async with screen.app.run_test(size=(80, 24)) as pilot:
-        await sees(pilot, "gpu0", "gpu17")
+        await sees(pilot, "gpu0", "gpu16")
         assert "──" not in seen(pilot)
 
 
