@@ -8,6 +8,7 @@ tasks run again elsewhere. The process that holds a `Job` needs no CuPy; only wo
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 """How long a wait may last before cancelling is looked at."""
+
+
+FETCHES = 8
+"""In so many parts results come: between two, progress is said and cancelling is looked at."""
 
 
 class RunCancelledError(RunError):
@@ -107,7 +112,14 @@ class Job:
     def results(self, futures: Sequence[Any], stage: str = "computing") -> list[Any]:
         """Wait for futures and return their results, in this process."""
         self.wait(futures, stage)
-        return list(self.client.gather(list(futures)))
+        results: list[Any] = []
+        step = math.ceil(len(futures) / FETCHES) or 1
+        for start in range(0, len(futures), step):
+            if start:
+                self._raise_if_cancelled()
+                self.report(RunProgress(f"{stage}: fetching", start, len(futures)))
+            results += self.client.gather(list(futures[start : start + step]))
+        return results
 
     def each_worker(
         self, function: Callable[..., Any], *arguments: Any, stage: str = "computing"
@@ -166,8 +178,7 @@ class Job:
             future.add_done_callback(ended.put)
         done, reported_at = 0, 0.0
         while done < len(futures):
-            if self.cancel.is_set():
-                raise RunCancelledError("cancelled")
+            self._raise_if_cancelled()
             if time.monotonic() - reported_at > POLL_S:
                 self.report(RunProgress(stage, done, len(futures)))
                 reported_at = time.monotonic()
@@ -177,6 +188,10 @@ class Job:
                 continue
             done += 1
         self.report(RunProgress(stage, done, len(futures)))
+
+    def _raise_if_cancelled(self) -> None:
+        if self.cancel.is_set():
+            raise RunCancelledError("cancelled")
 
     def _raise_if_failed(self, future: Any) -> None:
         if future.status == "finished":

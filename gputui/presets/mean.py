@@ -34,6 +34,10 @@ MOST_HELD = 12
 """Parts as long as a row that a task holds: those of its tree, and what joins two."""
 
 
+FETCHED = 2
+"""Times that a worker has its share of one value a row: held, and on its way to be joined."""
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """The reduction of some rows: arrays over the columns, or numbers."""
@@ -79,13 +83,19 @@ def reduce_tiles(
     """Return the part of each tile of one task; tiles are `height` rows from each start on.
 
     Over axis 0 a part is as long as a row: those of a task are joined into one before they leave.
+    Over axis 1 the values are final: one part has them all, as its total.
     """
+    import numpy as np
+
     rows, cols = shape
     spans = [(start, min(start + height, rows)) for start in starts]
     over = {"none": None, "0": 0, "1": 1}[axis]
     found = (_part(x, what, over) for x in draw_each(backend, seed, cols, spans))
     kept = [_tree(found, what)] if axis == "0" else list(found)
-    return [_on_host(part) for part in kept]
+    parts = [_on_host(part) for part in kept]
+    if axis == "1":
+        return [Part(cols, np.concatenate([_finished(part, what) for part in parts]))]
+    return parts
 
 
 def _part(x: Any, what: str, axis: int | None) -> Part:
@@ -110,7 +120,7 @@ def _joined(parts: list[Part], what: str, axis: str) -> Any:
     import numpy as np
 
     if axis == "1":
-        return np.concatenate([_finished(part, what) for part in parts])
+        return np.concatenate([part.total for part in parts])
     return _finished(_tree(parts, what), what)
 
 
@@ -190,8 +200,13 @@ def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
     squares = values["reduction"] in ("std", "var")
     tile = 8 * values["cols"] * _tile_rows(machine.backend, values["cols"])
     tiles = (1 if machine.backend == "numpy" else 2) + 2 * squares  # NumPy draws over the last
-    parts = MOST_HELD * 8 * values["cols"] * (1 + squares) if values["axis"] == "0" else 0
-    return Memory(tiles * tile + parts, "use fewer cols")
+    parts, change = 0, "use fewer cols"
+    if values["axis"] == "0":
+        parts = MOST_HELD * 8 * values["cols"] * (1 + squares)
+    elif values["axis"] == "1":
+        share = 8 * math.ceil(values["rows"] / machine.threads)
+        parts, change = FETCHED * share, "use fewer rows, or more workers"
+    return Memory(tiles * tile + parts, change)
 
 
 def _check(values: Mapping[str, Any]) -> None:

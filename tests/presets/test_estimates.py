@@ -31,6 +31,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("svd", {"rows": 1_600, "cols": 800, "chunk_rows": 800}),
     ("mean", {"rows": 8, "cols": 2_000_000}),
     ("mean", {"rows": 8, "cols": 2_000_000, "axis": "1", "reduction": "var"}),
+    ("mean", {"rows": 4_000_000, "cols": 2, "axis": "1", "reduction": "std"}),
     ("mean", {"rows": 32, "cols": 500_000, "axis": "0"}),
     ("mean", {"rows": 32, "cols": 500_000, "axis": "0", "reduction": "std"}),
     ("matmul", {"size": 2_048, "block": 1_024}),
@@ -41,7 +42,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("smoke", {"size": 2_000_000}),
     ("gridsearch", {"rows": 40_000, "cols": 50, "candidates": 2, "folds": 2}),
 ]
-EVERY_TIME = [CASES[0], CASES[8], CASES[11], CASES[13], CASES[14]]
+EVERY_TIME = [CASES[0], CASES[8], CASES[9], CASES[12], CASES[14], CASES[15]]
 """One of each kind; `pytest -m long` has the rest."""
 
 

@@ -3,7 +3,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gputui.presets import mean
+from gputui import presets
+from gputui.presets import Machine, mean
 
 AXES = {"none": None, "0": 0, "1": 1}
 
@@ -45,3 +46,13 @@ def test_columns_are_the_same_to_the_last_bit_in_any_number_of_tasks(
 def test_columns_are_reduced_before_they_leave_a_worker(what: str) -> None:
     parts = mean.reduce_tiles("numpy", what, "0", 0, (1000, 50), 10, list(range(0, 1000, 10)))
     assert len(parts) == 1
+
+
+def test_values_a_row_that_workers_cannot_hold_are_refused_with_what_to_change() -> None:
+    preset = presets.get("mean")
+    values = {"rows": 60_000_000, "cols": 2, "axis": "1", "reduction": "std"}
+    machine = Machine("numpy", workers=1, threads=2, smallest_bytes=2**28)
+    assert preset.estimate
+    memory = preset.estimate(presets.parse(preset, values).complete("numpy"), machine)
+    assert memory.peak_bytes > machine.smallest_bytes
+    assert memory.change == "use fewer rows, or more workers"
