@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.ssh.configuration import Here, parse
+from gputui.fleet.ssh.configuration import Here, SshConfiguration
 from gputui.fleet.ssh.evaluation import this_machine
 from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.model.hosts import Host
@@ -72,7 +72,7 @@ async def test_where_no_ssh_is_installed_a_host_is_refused_in_words(
 
 def test_an_option_that_cannot_be_honoured_is_named() -> None:
     text = "proxycommand x\nproxyusefdpass yes\npkcs11provider /lib/p.so\ntunnel false"
-    assert parse(text, "gpu-a", HERE).not_honoured == (
+    assert SshConfiguration("gpu-a", text, HERE).not_honoured == (
         "ProxyUseFdpass yes",
         "PKCS11Provider /lib/p.so",
     )
@@ -102,9 +102,8 @@ def test_paths_are_expanded_as_ssh_does() -> None:
             "setenv A=b c",
         )
     )
-    found = parse(text, "gpu-a", HERE)
-    how = found.authentication
-    assert how.identity_files == ("/home/me/.ssh/bob@gpu-a.lab", "/keys/me-laptop-100%")
-    assert how.agent == ""
-    assert found.host_keys.user_files == ("/a/b c", "/d")
-    assert dict(found.environment) == {"LANG": "C", "A": "b c"}
+    found = SshConfiguration("gpu-a", text, HERE)
+    assert found.paths("identityfile") == ("/home/me/.ssh/bob@gpu-a.lab", "/keys/me-laptop-100%")
+    assert found.agent == ""
+    assert found.known_hosts("userknownhostsfile") == ("/a/b c", "/d")
+    assert found.environment == {"LANG": "C", "A": "b c"}

@@ -12,8 +12,7 @@ from typing import Any
 
 from gputui.cli import recorded_runs
 from gputui.errors import GputuiError
-from gputui.fleet.ssh.configuration import Here
-from gputui.fleet.ssh.evaluation import ConfigurationError, understood
+from gputui.fleet.ssh.configuration import Here, SshConfiguration
 from gputui.head.server import LINE_BYTES as FRONTENDS_LINE_BYTES
 from gputui.model.alarms import Alarms
 from gputui.model.hosts import parse_hosts
@@ -82,10 +81,13 @@ def run_records(data: bytes) -> None:
 def ssh_configuration(data: bytes) -> None:
     """Read what `ssh -G` prints."""
     here = Here("me", 1000, "/home/me", "here", {})
-    try:
-        understood(data.decode("utf-8", "replace"), "gpu-a", here)
-    except ConfigurationError as error:
-        assert_words(error)
+    found = SshConfiguration("gpu-a", data.decode("utf-8", "replace"), here)
+    assert 0 <= found.port < 10**9
+    for paths in (found.known_hosts("userknownhostsfile"), found.paths("identityfile")):
+        assert all(paths)
+    assert found.where and found.login_name and found.prompts >= 0
+    for read in ("jumps", "proxy_command", "strict", "agent", "environment", "not_honoured"):
+        getattr(found, read)
 
 
 def assert_words(error: Exception) -> None:

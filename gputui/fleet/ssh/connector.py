@@ -27,7 +27,6 @@ from gputui.fleet.ssh.evaluation import (
     Destination,
     Evaluator,
     Route,
-    resolve_route,
 )
 from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.identities import Identities
@@ -86,7 +85,7 @@ class Connector:
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
-                route = await resolve_route(self._evaluator, destination, command)
+                route = await self._evaluator.route(destination, command)
             except ConfigurationError as error:
                 raise stages.error(*refusals.configuration(error, self._file)) from error
         return await self._reach(route, destination, stages)
@@ -100,7 +99,7 @@ class Connector:
     async def _reach(self, route: Route, destination: Destination, stages: Stages) -> Connection:
         """Connect to the last host of a route, or take up the connection that an ssh holds."""
         target = Target(destination, route[-1], self._file)
-        if path := target.configuration.control_path:
+        if path := target.configuration.word("controlpath"):
             master = ControlMaster(path, target.again)
             late = f"the ssh at {path} does not answer"
             async with stages.enter(HostState.CONNECTING, late, "end it, and log in again"):
@@ -125,8 +124,7 @@ class Connector:
             async with self._turns:
                 algorithms = await keys.algorithms()
             login = Login(
-                configuration.login_name,
-                configuration.authentication,
+                configuration,
                 keys.verify,
                 self._identities,
                 stages,
@@ -172,11 +170,10 @@ class Connector:
         """Describe a failed handshake."""
         told = isinstance(error, asyncssh.DisconnectError) and not refusals.was_dropped(error)
         if login.is_trusted and told:
-            how = target.configuration.authentication
+            configuration = target.configuration
+            used = (*configuration.paths("identityfile"), configuration.agent)
             problems = {
-                path: problem
-                for path, problem in self._identities.problems.items()
-                if path in (*how.identity_files, how.agent)
+                path: problem for path, problem in self._identities.problems.items() if path in used
             }
             return stages.error(
                 *refusals.login(str(error), target.configuration, target.again, problems)
@@ -226,7 +223,7 @@ class Connector:
             await login.close()
         return SshConnection(
             connection,
-            dict(target.configuration.environment),
+            target.configuration.environment,
             through=through,
             proxy=proxy,
         )

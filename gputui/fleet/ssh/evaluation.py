@@ -12,7 +12,7 @@ import socket
 from dataclasses import dataclass
 from functools import cached_property
 
-from gputui.fleet.ssh.configuration import Here, SshConfiguration, parse
+from gputui.fleet.ssh.configuration import Here, SshConfiguration, substitute
 from gputui.process.child import ending, run
 
 
@@ -41,6 +41,10 @@ class Destination:
         )
 
 
+Route = tuple[SshConfiguration, ...]
+"""The hosts on the way, the one that is meant last."""
+
+
 class Evaluator:
     """Evaluates one SSH configuration for any number of hosts."""
 
@@ -51,63 +55,54 @@ class Evaluator:
     def _here(self) -> Here:
         return this_machine()
 
-    async def evaluate(
-        self, destination: Destination, command: str | None = None
-    ) -> SshConfiguration:
-        """Evaluate the configuration for a destination; raises ConfigurationError.
+    async def route(
+        self,
+        destination: Destination,
+        command: str = "",
+        behind: tuple[Destination, ...] = (),
+    ) -> Route:
+        """Return the configurations of all hosts on the way, first to last.
 
-        It is the one for a `command` there, or for a jump host.
+        The last one is for a `command` there. Of several jump hosts ssh takes the last one with
+        those before it as its own: `ssh -J a,b c` is `ssh -J a b`, and then `c`. Raises
+        ConfigurationError, for a loop too.
         """
-        if not (ssh := shutil.which("ssh")):
-            raise ConfigurationError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
-        purpose = ["-o", "RemoteCommand=none", *(["-W", "localhost:22"] if command is None else [])]
-        asked = [*destination.arguments(self._file), *([command] if command else [])]
-        text = await _printed([ssh, "-T", "-G", *purpose, *asked])
+        on_the_way = (*behind, destination)
+        loop = " → ".join(each.name for each in on_the_way)
+        if destination in behind:
+            raise ConfigurationError(f"ProxyJump goes in a loop: {loop}")
+        try:
+            configuration = await self._evaluate(destination, command)
+        except ConfigurationError as error:
+            if "jumphost loop" not in str(error):
+                raise
+            loop = f"{loop} → {destination.name}"
+            raise ConfigurationError(f"ProxyJump goes in a loop: {loop}") from None
+        if not configuration.jumps:
+            return (configuration,)
+        *before, last = configuration.jumps
+        jump = parse_jump(last, tuple(before))
+        return (*await self.route(jump, "", on_the_way), configuration)
+
+    async def _evaluate(self, destination: Destination, command: str) -> SshConfiguration:
+        """Evaluate the configuration for a command there, or for a jump host without one."""
+        options = ["-o", "RemoteCommand=none", *([] if command else ["-W", "localhost:22"])]
+        asked = [*options, *destination.arguments(self._file), *([command] if command else [])]
+        text = await _ssh_g(*asked)
         if "%C" in text:
-            hashed = await _printed([ssh, "-T", "-G", "-o", "ControlPath=%C", *purpose, *asked])
-            found = re.search(r"^controlpath (\w+)$", hashed, re.MULTILINE)
-            text = text.replace("%C", found[1] if found else "%C")
-        return understood(text, destination.name, self._here)
+            hashed = re.search(r"(?m)^controlpath (.+)$", await _ssh_g("-oControlPath=%C", *asked))
+            text = substitute(text, {"C": hashed[1] if hashed else "%C"})
+        return SshConfiguration(destination.name, text, self._here)
 
 
-async def _printed(command: list[str]) -> str:
-    ended = await run(command)
+async def _ssh_g(*arguments: str) -> str:
+    if not (ssh := shutil.which("ssh")):
+        raise ConfigurationError("OpenSSH's client (`ssh`, `ssh-keygen`) is not installed here")
+    ended = await run([ssh, "-T", "-G", *arguments])
     if ended.status:
         said = "; ".join(ended.last_log_lines)
         raise ConfigurationError(said or f"`ssh -G` {ending(ended.status)}")
     return ended.output
-
-
-Route = tuple[SshConfiguration, ...]
-"""The hosts on the way, the one that is meant last."""
-
-
-async def resolve_route(
-    evaluator: Evaluator,
-    destination: Destination,
-    command: str | None = None,
-    behind: tuple[Destination, ...] = (),
-) -> Route:
-    """Return the configurations of all hosts on the way, first to last.
-
-    Of several jump hosts ssh takes the last one with those before it as its own: `ssh -J a,b c`
-    is `ssh -J a b`, and then `c`. Raises ConfigurationError, for a loop too.
-    """
-    if destination in behind:
-        names = [each.name for each in (*behind, destination)]
-        raise ConfigurationError(f"ProxyJump goes in a loop: {' → '.join(names)}")
-    try:
-        configuration = await evaluator.evaluate(destination, command)
-    except ConfigurationError as error:
-        if "jumphost loop" in str(error):
-            names = [each.name for each in (*behind, destination, destination)]
-            error = ConfigurationError(f"ProxyJump goes in a loop: {' → '.join(names)}")
-        raise error from None
-    if not configuration.jumps:
-        return (configuration,)
-    *before, last = configuration.jumps
-    jump = parse_jump(last, tuple(before))
-    return (*await resolve_route(evaluator, jump, None, (*behind, destination)), configuration)
 
 
 def parse_jump(text: str, before: tuple[str, ...] = ()) -> Destination:
@@ -125,14 +120,6 @@ def parse_jump(text: str, before: tuple[str, ...] = ()) -> Destination:
         return Destination(address, user or None, None, before)
     port = found[2] or found[4]
     return Destination(found[1] or found[3], user or None, int(port) if port else None, before)
-
-
-def understood(text: str, name: str, here: Here) -> SshConfiguration:
-    """Parse the output of `ssh -G` for a name; raises ConfigurationError."""
-    try:
-        return parse(text, name, here)
-    except ValueError as error:
-        raise ConfigurationError(f"`ssh -G {name}` printed something unknown: {error}") from error
 
 
 def this_machine() -> Here:

@@ -114,32 +114,35 @@ class HostKeys:
     def __init__(
         self, configuration: SshConfiguration, stages: Stages, again: tuple[str, ...]
     ) -> None:
-        self.policy = configuration.host_keys
+        self.files = configuration.known_hosts("userknownhostsfile")
+        self._alias = configuration.word("hostkeyalias")
         self._configuration = configuration
         self._stages = stages
         self._again = again
         self._host = configuration.hostname.lower()
-        self.name = self.policy.alias or known_name(self._host, configuration.port)
+        self.name = self._alias or known_name(self._host, configuration.port)
         self._found: dict[str, list[Entry]] = {}
         """What the files have, by name."""
 
     async def algorithms(self) -> Sequence[str]:
         """Return the host-key algorithms to ask for, best first."""
         known = await self._known(self.name, "ORDER")
-        return preferred(known, self._configuration.algorithms.host_keys)
+        return preferred(known, self._configuration.names("hostkeyalgorithms"))
 
     async def verify(self, shown: Shown, address: str) -> bool:
         """Return whether a password may be sent to the server; raises HostError.
 
         `address` is where a direct connection leads, "" through others.
         """
-        policy, doubt = self.policy, ""
-        if policy.not_for_localhost and not policy.alias and is_loopback(address):
+        configuration, doubt = self._configuration, ""
+        for_localhost = not configuration.is_on("nohostauthenticationforlocalhost")
+        if not for_localhost and not self._alias and is_loopback(address):
             return True
         if await self._is_listed_as_revoked(shown):
             raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
-        if 0 < _rsa_bits(shown.key.public_data) < policy.required_rsa_bits:
-            raise self._stages.error(*refusals.weak_host_key(self.name, policy.required_rsa_bits))
+        least_bits = configuration.number("requiredrsasize", 1024)
+        if 0 < _rsa_bits(shown.key.public_data) < least_bits:
+            raise self._stages.error(*refusals.weak_host_key(self.name, least_bits))
         known = await self._known(self.name, "HOSTNAME", shown)
         if shown.certificate:
             verdict = judge(known, shown.key, shown.certificate.signing_key)
@@ -165,11 +168,11 @@ class HostKeys:
 
     async def _known(self, name: str, why: str, shown: Shown | None = None) -> list[Entry]:
         """Return what the files and KnownHostsCommand have for a name; raises HostError."""
-        files = (*self.policy.user_files, *self.policy.system_files)
+        files = (*self.files, *self._configuration.known_hosts("globalknownhostsfile"))
         try:
             if name not in self._found:
                 self._found[name] = await find(files, name)
-            if not self.policy.command:
+            if not self._configuration.word("knownhostscommand"):
                 return self._found[name]
             with tempfile.NamedTemporaryFile("w") as file:
                 file.write(await self._by_command(name, why, shown))
@@ -182,14 +185,17 @@ class HostKeys:
         """Return the output of KnownHostsCommand; raises ValueError. Source: ssh_config(5)."""
         key = shown.key if shown else None
         tokens = {
-            **self.policy.tokens,
+            **self._configuration.tokens,
             "f": key.get_fingerprint() if key else "NONE",
             "H": name,
             "I": why,
             "K": base64.b64encode(shown.blob).decode() if shown else "NONE",
             "t": kind_of(shown.blob) if shown else "NONE",
         }
-        words = [substitute(word, tokens) for word in shlex.split(self.policy.command)]
+        words = [
+            substitute(word, tokens)
+            for word in shlex.split(self._configuration.word("knownhostscommand"))
+        ]
         try:
             ended = await run(words, BOUND_S)
         except OSError as error:
@@ -202,7 +208,7 @@ class HostKeys:
 
     async def _is_listed_as_revoked(self, shown: Shown) -> bool:
         """Return whether RevokedHostKeys has what was shown; raises HostError."""
-        if not (path := self.policy.revoked):
+        if not (path := self._configuration.expand(self._configuration.word("revokedhostkeys"))):
             return False
         try:
             data = await asyncio.to_thread(Path(path).read_bytes)
@@ -219,18 +225,18 @@ class HostKeys:
     def _doubt(self, shown: Shown) -> str:
         """Return why a certificate is not valid; "" for one that is."""
         assert shown.certificate
-        allowed, used = self._configuration.algorithms.authorities, signed_with(shown)
+        allowed, used = self._configuration.names("casignaturealgorithms"), signed_with(shown)
         if allowed and used not in allowed:
             return f"its certificate is signed with {used}, which CASignatureAlgorithms forbids"
         try:
-            shown.certificate.validate(HOST_CERTIFICATE, self.policy.alias or self._host)
+            shown.certificate.validate(HOST_CERTIFICATE, self._alias or self._host)
         except ValueError as error:
             return f"its certificate is not valid: {error}"
         return ""
 
     async def _is_known_without_port(self, shown: Shown) -> bool:
         """Return whether the bare name has the key: ssh takes it from there for any port."""
-        if self.policy.alias or self._configuration.port == SSH_PORT:
+        if self._alias or self._configuration.port == SSH_PORT:
             return False
         known = await self._known(self._host, "HOSTNAME", shown)
         signer = shown.certificate.signing_key if shown.certificate else None
@@ -241,7 +247,11 @@ class HostKeys:
 
     async def _by_address(self, shown: Shown, address: str) -> Verdict:
         """Return what CheckHostIP finds: KNOWN where it is off."""
-        if not self.policy.check_address or address in ("", self._host) or is_loopback(address):
+        if (
+            not self._configuration.is_on("checkhostip")
+            or address in ("", self._host)
+            or is_loopback(address)
+        ):
             return Verdict.KNOWN
         return judge(await self._known(self._with_port(address), "ADDRESS", shown), shown.key)
 
@@ -250,16 +260,17 @@ class HostKeys:
 
     def _overlook(self, shown: Shown, verdict: Verdict) -> bool:
         """Refuse a changed or revoked key; StrictHostKeyChecking=no takes it without passwords."""
-        if self.policy.strict is Strict.NO:
+        if self._configuration.strict is Strict.NO:
             return False
         if verdict is Verdict.REVOKED:
             raise self._stages.error(*refusals.revoked_host_key(self.name, shown.fingerprint))
-        files = (self.policy.user_files, self.policy.system_files)
-        raise self._stages.error(*refusals.changed_host_key(self.name, shown.fingerprint, *files))
+        raise self._stages.error(
+            *refusals.changed_host_key(self.name, shown.fingerprint, self.files)
+        )
 
     async def _accept(self, shown: Shown, doubt: str) -> None:
         """Accept an unknown key as StrictHostKeyChecking says; raises HostError."""
-        strict, files = self.policy.strict, self.policy.user_files
+        strict, files = self._configuration.strict, self.files
         accepted = bool(files) and strict in (Strict.NO, Strict.ACCEPT_NEW)
         if files and strict is Strict.ASK:
             question = refusals.host_key_question(self.name, shown.fingerprint, files[0], doubt)
@@ -271,7 +282,7 @@ class HostKeys:
 
     async def _accept_address(self, shown: Shown, address: str) -> None:
         """Accept a key that is not the one known for its address; raises HostError."""
-        strict = self.policy.strict
+        strict = self._configuration.strict
         reason, hint = refusals.other_key_of_address(self.name, self._with_port(address))
         if strict is Strict.ASK and await self._ask(f"{reason}. Connect nevertheless?"):
             return
@@ -279,18 +290,20 @@ class HostKeys:
             raise self._stages.error(reason, hint)
 
     async def _ask(self, text: str) -> bool:
-        if not self._configuration.authentication.prompts:
+        if not self._configuration.prompts:
             return False
         answer = await self._stages.ask(Question("host-key", text, False))
         return (answer or "").strip().lower() in ("yes", "y")
 
     def _remember(self, shown: Shown, names: Sequence[str]) -> None:
         """Write a key down, for these names; ssh, too, goes on where it cannot."""
-        if not names or not self.policy.user_files:
+        if not names or not self.files:
             return
-        path = self.policy.user_files[0]
+        path = self.files[0]
         try:
-            known_hosts.remember(path, names, shown.line, hash_names=self.policy.hash_names)
+            known_hosts.remember(
+                path, names, shown.line, hash_names=self._configuration.is_on("hashknownhosts")
+            )
         except OSError as error:
             logger.warning("the host key of %s is not remembered: %s: %s", self.name, path, error)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncssh
 
-from gputui.fleet.ssh.configuration import Authentication
+from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.stages import Question, Stages
 from gputui.process.background import Shared
 from gputui.process.child import run
@@ -78,32 +78,38 @@ class Identities:
         """Path → why a key file could not be used."""
 
     async def keys(
-        self, how: Authentication, agent: asyncssh.SSHAgentClient | None, stages: Stages
+        self,
+        configuration: SshConfiguration,
+        agent: asyncssh.SSHAgentClient | None,
+        stages: Stages,
     ) -> AsyncIterator[asyncssh.SSHKeyPair]:
         """Yield the keys to offer. Source: pubkey_prepare in OpenSSH's sshconnect2.c.
 
         First come certificates that the configuration names, then ssh-agent's keys, those first
         that an IdentityFile names, then keys of files, each before a certificate next to it.
         """
-        files = [file for path in how.identity_files if (file := await self._read(path))]
-        held = await self._held(how.agent, agent, stages)
-        for certificate in filter(None, map(_certificate, how.certificate_files)):
-            async for pair in self._certified(certificate, files, agent, held, how, stages):
+        files = [
+            file for path in configuration.paths("identityfile") if (file := await self._read(path))
+        ]
+        given, tries = configuration.paths("certificatefile"), configuration.prompts
+        held = await self._held(configuration.agent, agent, stages)
+        for certificate in filter(None, map(_certificate, given)):
+            async for pair in self._certified(certificate, files, agent, held, stages, tries):
                 yield pair
         named = [file.blob for file in files]
         named += [own.public_data for own in map(_certificate, _beside(files)) if own]
         for pair in sorted(held.values(), key=lambda pair: pair.public_data not in named):
-            if pair.public_data in named or not how.identities_only:
+            if pair.public_data in named or not configuration.is_on("identitiesonly"):
                 yield pair
         for file in files:
             if file.blob not in held and (file.private or file.encrypted):
                 with contextlib.suppress(ValueError):
                     if file.public is None:
-                        key = await self.open(file, stages, how.prompts)
+                        key = await self.open(file, stages, tries)
                         file = replace(file, public=key.convert_to_public(), private=key)
-                    yield FileKeyPair(file, None, self, stages, how.prompts)
-            if not how.certificate_files and (own := _certificate(*_beside([file]))):
-                async for pair in self._certified(own, [file], agent, held, how, stages):
+                    yield FileKeyPair(file, None, self, stages, tries)
+            if not given and (own := _certificate(*_beside([file]))):
+                async for pair in self._certified(own, [file], agent, held, stages, tries):
                     yield pair
 
     async def _certified(
@@ -112,8 +118,8 @@ class Identities:
         files: Iterable[KeyFile],
         agent: asyncssh.SSHAgentClient | None,
         held: Mapping[bytes, asyncssh.SSHKeyPair],
-        how: Authentication,
         stages: Stages,
+        tries: int,
     ) -> AsyncIterator[asyncssh.SSHKeyPair]:
         """Yield a certificate with the private key for it, where there is one."""
         blob = certificate.key.public_data
@@ -123,7 +129,7 @@ class Identities:
             pair.set_certificate(certificate)
             yield pair
         elif file and (file.private or file.encrypted):
-            yield FileKeyPair(file, certificate, self, stages, how.prompts)
+            yield FileKeyPair(file, certificate, self, stages, tries)
 
     async def open(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
         """Return the private key of a file; raises ValueError without its passphrase."""

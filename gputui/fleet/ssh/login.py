@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import asyncssh
 
 from gputui.errors import HostError
-from gputui.fleet.ssh.configuration import Authentication
+from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.host_keys import Shown
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.stages import PATIENT, Question, Stages
@@ -21,13 +21,12 @@ class Login(asyncssh.SSHClient):
 
     def __init__(
         self,
-        name: str,
-        how: Authentication,
+        configuration: SshConfiguration,
         verify: Verify,
         identities: Identities,
         stages: Stages,
     ) -> None:
-        self.name = name
+        self.name = configuration.login_name
         """`user@host`, for questions."""
         self.shown: Shown | None = None
         """What the server showed in the key exchange."""
@@ -41,13 +40,13 @@ class Login(asyncssh.SSHClient):
         """What to give back after the key exchange: a person may be asked then."""
         self._passwords = False
         self._verify = verify
-        self._how = how
+        self._tries = configuration.prompts
         self._stages = stages
         self._password_tries = self._kbdint_tries = 0
         self._wrong = False
         """Whether the next question comes again because its answer was wrong."""
-        self._agent = asyncssh.SSHAgentClient(how.agent) if how.agent else None
-        self._keys = identities.keys(how, self._agent, stages)
+        self._agent = asyncssh.SSHAgentClient(agent) if (agent := configuration.agent) else None
+        self._keys = identities.keys(configuration, self._agent, stages)
         self._connection: asyncssh.SSHClientConnection | None = None
         self._verifying: asyncio.Task[None] | None = None
 
@@ -118,7 +117,7 @@ class Login(asyncssh.SSHClient):
     async def password_auth_requested(self) -> str | None:
         """Ask the user for the password."""
         self._password_tries += 1
-        if not self._passwords or self._password_tries > self._how.prompts:
+        if not self._passwords or self._password_tries > self._tries:
             return None
         self._wrong = self._password_tries > 1
         return await self._ask(f"Password of {self.name}")
@@ -128,7 +127,7 @@ class Login(asyncssh.SSHClient):
         self._stages.progress()
         self._kbdint_tries += 1
         self._wrong = self._kbdint_tries > 1
-        return "" if self._passwords and self._kbdint_tries <= self._how.prompts else None
+        return "" if self._passwords and self._kbdint_tries <= self._tries else None
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]

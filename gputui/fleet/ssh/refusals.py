@@ -57,10 +57,10 @@ def login(
     `problems` are those of keys.
     """
     doubts = [f"{path}: {problem}" for path, problem in sorted(problems.items())]
-    if configuration.authentication.host_based:
+    if configuration.is_on("hostbasedauthentication"):
         doubts.append("HostbasedAuthentication was not tried: gputui does not have it")
     said = "; ".join((_plain(said), *doubts))
-    lacks_gssapi = configuration.authentication.gssapi and find_spec("gssapi") is None
+    lacks_gssapi = configuration.is_on("gssapiauthentication") and find_spec("gssapi") is None
     kerberos = "; Kerberos needs: pip install gssapi" if lacks_gssapi else ""
     if "Too many authentication failures" in said:
         return (
@@ -154,17 +154,13 @@ def weak_host_key(name: str, least_bits: int) -> Words:
     )
 
 
-def changed_host_key(
-    name: str, fingerprint: str, user_files: Sequence[str], system_files: Sequence[str]
-) -> Words:
+def changed_host_key(name: str, fingerprint: str, files: Sequence[str]) -> Words:
     """Return the refusal of a key that is not the one that is known."""
-    paths = (*user_files, *system_files)
-    files = " or ".join(path for path in paths if Path(path).exists()) or "KnownHostsCommand"
-    forget = shlex.join(
-        ("ssh-keygen", "-R", name, "-f", *(user_files[:1] or ("~/.ssh/known_hosts",)))
-    )
+    known = " or ".join(path for path in files if Path(path).exists()) or "the system"
+    file = next(iter(files), "~/.ssh/known_hosts")
+    forget = shlex.join(("ssh-keygen", "-R", name, "-f", file))
     return (
-        f"the host key of {name} has changed: it is now {fingerprint}, and {files} has "
+        f"the host key of {name} has changed: it is now {fingerprint}, and {known} has "
         "another; this may be another machine that pretends to be it",
         f"if the host was installed again, forget its old key: {forget}",
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.askpass import Askpass
-from gputui.fleet.ssh.configuration import SshConfiguration
+from gputui.fleet.ssh.configuration import FAMILIES, SshConfiguration
 from gputui.fleet.stages import Stages
 from gputui.model.snapshot import HostState
 from gputui.process.child import Child
@@ -32,10 +32,10 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     name, port = configuration.hostname, configuration.port
     late = f"{name} was not resolved in time"
     async with stages.enter(HostState.RESOLVING, late, refusals.resolving_hint()):
-        found = await _resolve(name, port, configuration.family)
+        found = await _resolve(name, port, FAMILIES.get(configuration.word("addressfamily"), 0))
         sources = [await _source(configuration, each[0]) for each in found]
     late = f"no answer from {configuration.where}"
-    bound_s = configuration.connect_timeout_s
+    bound_s = configuration.number("connecttimeout", 0)
     async with stages.enter(HostState.CONNECTING, late, refusals.CONNECTING_HINT, bound_s=bound_s):
         attempts = [partial(_connect, *pair) for pair in zip(found, sources, strict=True)]
         winner, _, problems = await staggered_race(attempts, NEXT_ADDRESS_S)
@@ -89,16 +89,16 @@ async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
 
 async def _source(configuration: SshConfiguration, family: int) -> Any:
     """Return the address to connect from, by BindAddress or BindInterface; None for any."""
-    if configuration.bind_address:
-        return (await _resolve(configuration.bind_address, 0, family))[0][4]
-    if not configuration.bind_interface:
+    if address := configuration.word("bindaddress"):
+        return (await _resolve(address, 0, family))[0][4]
+    if not (interface := configuration.word("bindinterface")):
         return None
     import psutil
 
-    for each in psutil.net_if_addrs().get(configuration.bind_interface, ()):
+    for each in psutil.net_if_addrs().get(interface, ()):
         if each.family == family:
             return (await _resolve(each.address, 0, family))[0][4]
-    raise OSError(f"BindInterface {configuration.bind_interface} has no address for it")
+    raise OSError(f"BindInterface {interface} has no address for it")
 
 
 async def _connect(info: AddressInfo, source: Any) -> socket.socket:

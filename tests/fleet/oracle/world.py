@@ -293,7 +293,7 @@ class World:
 
     def _start_master(self) -> None:
         """Have an ssh hold a connection to gpu-p open, which a password was given for."""
-        known = self.folder / "known"
+        known = self.folder / "known_hosts"
         known.write_text(self.words["known"])
         options = ("-o", f"UserKnownHostsFile={known}", "-o", "PreferredAuthentications=password")
         subprocess.run(
