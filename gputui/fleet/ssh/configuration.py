@@ -80,7 +80,7 @@ class SshConfiguration:
 
     def lines(self, option: str) -> Sequence[str]:
         """Return all values of an option."""
-        older = self._lines.get(RENAMED.get(option, ""), ())
+        older = self._lines.get(RENAMED.get(option, option), ())
         return self._lines.get(option, older)
 
     def word(self, option: str, default: str = "") -> str:
@@ -112,7 +112,8 @@ class SshConfiguration:
         def is_there(path: str) -> bool:
             return self.here.is_file(self.expand(path))
 
-        return tuple(map(self.expand, _separate(self.word(option), is_there)))
+        paths = map(self.expand, _separate(self.word(option), is_there))
+        return tuple(filter(None, paths))
 
     def expand(self, text: str) -> str:
         """Return a path with its tokens, variables and `~` replaced."""
