@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Be the relay of an agent, or the forkserver of one."""
+    """Run as an agent's relay, or as its forkserver."""
     role = sys.argv[1] if len(sys.argv) > 1 else ""
     if role == "relay":
         from gputui.agent.relay import relay

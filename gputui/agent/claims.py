@@ -215,7 +215,7 @@ class Claims:
         return ()
 
     def keep(self) -> tuple[str, ...]:
-        """Lock again what was removed under this process; return what somebody else has now.
+        """Lock removed files again; return those that somebody else holds now.
 
         A folder's owner may remove files in it, and tmpfiles.d removes what was not read for long.
         """
@@ -332,7 +332,7 @@ class Claims:
         return _note(_object(self._read(name, uid)))
 
     def _read(self, name: str, uid: int | None) -> bytes:
-        """Return the beginning of a file of that user's, nothing of anybody else's."""
+        """Return the beginning of a file, or b"" if it belongs to another user."""
         try:
             descriptor = os.open(
                 self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

@@ -88,7 +88,7 @@ def _by_signal(number: int) -> tuple[str, str]:
 
 
 def _by_output(code: int | None, tail: Sequence[str]) -> tuple[str, str]:
-    """Return kind and reason of an exit code, by what was printed last."""
+    """Return kind and reason of an exit code, using the last log lines."""
     last = next((line.strip() for line in reversed(tail) if line.strip()), "")
     if re.search(r"(Import|ModuleNotFound)Error", last):
         return "import-error", last

@@ -212,7 +212,8 @@ class Forkserver:
             self._end_orphans()
 
     def _end_orphans(self) -> None:
-        """End what was started by tasks of workers that are gone, in a session of its own too."""
+        """End processes that tasks of ended workers started, including those in sessions of their
+        own."""
         for pid in lifetime.children():
             if pid not in self._workers:
                 worker = lifetime.worker_of(pid)
@@ -221,7 +222,7 @@ class Forkserver:
 
 
 def _exit(status: int) -> NoReturn:
-    """End this process as Python does: its threads, what is registered, its files.
+    """End this process as Python does: join threads, run exit handlers, flush files.
 
     Each has a bound of its own, so that none takes the time of the next. Only modules are not
     taken down: daemon threads of tasks may run in them still.

@@ -59,7 +59,7 @@ from gputui.protocol.channel import Channel
 from gputui.protocol.streams import SocketStream
 
 LOG = "agent.log"
-"""What the agent and the libraries in it write to stderr, in its scratch folder."""
+"""The stderr of the agent and its libraries, a file in its scratch folder."""
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""

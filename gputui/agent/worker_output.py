@@ -17,7 +17,7 @@ LINE_CHARACTERS = 2000
 READ_BYTES = 2**18
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
-"""After a silence: what a task of a short run prints is there before the run has ended."""
+"""Delay after silence: output of a short task arrives before its run ends."""
 LINES_A_MESSAGE = 64
 """However long they are, so many fit into a line of the channel."""
 DRAIN_READS = 64
@@ -52,7 +52,7 @@ class WorkerOutput:
         return write
 
     def read(self) -> bool:
-        """Take some of what is there; False when there was nothing."""
+        """Read available output; return False if there was none."""
         if self._descriptor is None:
             return False
         try:
@@ -68,7 +68,8 @@ class WorkerOutput:
         return True
 
     def drain(self) -> None:
-        """Take what a worker that ended printed last; what goes on printing is not waited for."""
+        """Read the last output of an ended worker, without waiting for processes that still
+        print."""
         for _ in range(DRAIN_READS):
             if not self.read():
                 return
@@ -92,7 +93,7 @@ class WorkerOutput:
                 self._send(LogLines(self._worker, lines, time.time(), earlier=True))
 
     def close(self) -> None:
-        """Close the pipe; what was printed is kept, a line without an end by itself."""
+        """Close the pipe and keep its output, an unfinished line as a line."""
         if self._descriptor is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             os.close(self._descriptor)

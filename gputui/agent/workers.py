@@ -47,7 +47,7 @@ TAIL_LINES = 20
 RESTART_GRACE_S = 3.0
 
 KILLED_S = 5.0
-"""How long the kernel may take to end what was killed."""
+"""How long the kernel may take to end a killed process."""
 
 
 class Workers:
@@ -116,7 +116,8 @@ class Workers:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
 
     def stop(self, names: Iterable[str], grace_s: float) -> Coroutine[Any, Any, None]:
-        """Ask workers to end for good, now; what is returned waits, and kills after the grace."""
+        """Ask workers to end for good; the returned coroutine waits, and kills them after the
+        grace."""
         ending = [self._workers[name] for name in names if name in self._workers]
         for worker in ending:
             worker.stopping, worker.again = True, None
@@ -151,7 +152,7 @@ class Workers:
                 self._fork(worker)
 
     def follow(self, wish: FollowLogs) -> None:
-        """Send what workers print from now on, after the last of what they printed; or stop."""
+        """Start sending workers' output, the last lines first, or stop."""
         self._following = wish.on
         for worker in self._workers.values():
             worker.output.follow(wish.on, wish.history)
@@ -212,7 +213,7 @@ class Workers:
                 self._fork(worker)
 
     async def _forkserver_lost(self, said: str, given_up: bool) -> None:
-        """End what the workers of a forkserver that died had started, and begin again."""
+        """End the processes of a dead forkserver's workers, and restart it."""
         await asyncio.to_thread(end_children)
         self._send(Trouble(f"the process that starts workers ended: {said}"))
         for worker in list(self._workers.values()):
@@ -235,7 +236,7 @@ class Workers:
         )
 
     def _fork(self, worker: WorkerProcess) -> None:
-        """Have the forkserver fork a worker, with pipes for what it prints and reports."""
+        """Have the forkserver fork a worker, with pipes for its output and reports."""
         worker.restart, worker.forking = None, self._forkserver.ready
         worker.waiting = not self._forkserver.ready
         if worker.waiting:
@@ -273,7 +274,7 @@ class Workers:
         self._tell_exit(worker, 0, end, worker.next_start(end))
 
     def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
-        """Read what a worker reports of itself, until it ends."""
+        """Read a worker's reports until it ends."""
         try:
             data = os.read(descriptor, 4096)
         except BlockingIOError:

@@ -95,7 +95,8 @@ def given_json() -> str:
 
 
 def apply(text: str) -> None:
-    """Make gputui's settings this process's defaults, under what it was given and the text."""
+    """Make gputui's settings this process's defaults; its own configuration and `text` override
+    them."""
     import dask.config
 
     own = given()

@@ -18,11 +18,11 @@ class Desired:
     limits: tuple[tuple[str, int], ...] = ()
     """Host → how many there at most."""
     held_back: frozenset[str] = frozenset()
-    """Retired by name: not to be started again by itself."""
+    """Retired by name: not restarted automatically."""
     asked: frozenset[str] = frozenset()
     """Asked for by name: started rather than others."""
     kept: frozenset[str] = frozenset()
-    """Could not be retired, because what they hold fits nowhere else."""
+    """Not retired, because their results fit on no other worker."""
 
 
 def scale(desired: Desired, workers: int | None) -> Desired:
@@ -108,7 +108,7 @@ class AdaptiveBounds:
         self._lower: list[int] = []
 
     def wanted(self, target: int, now: int) -> int:
-        """Return how many are wanted, where the scheduler asks for `target` and `now` are wanted.
+        """Return the desired number, given the scheduler's `target` and the present number.
 
         >>> adaptive = AdaptiveBounds(1, 8)
         >>> [adaptive.wanted(target, 4) for target in (20, 2, 0, 2)]

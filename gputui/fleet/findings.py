@@ -91,7 +91,7 @@ def reached(host: Host, facts: Facts, address: str) -> Iterator[Finding]:
 
 
 def judged(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding]:
-    """Yield what a host's facts say: versions, GPUs, CuPy, other users, disk."""
+    """Yield the findings from a host's facts: versions, GPUs, CuPy, other users, disk."""
     problems = {problem.check: problem for problem in checks.problems(host, facts, settings)}
     for check, good in _good(host, facts):
         problem = problems.get(check)
@@ -186,7 +186,7 @@ def port(host: Host, reached: Reached) -> Finding:
 
 
 def _good(host: Host, facts: Facts) -> Iterator[tuple[str, str]]:
-    """Yield (check, what is to be seen where it is good)."""
+    """Yield (check, text to show if it passes)."""
     there = dict(facts.packages)
     names = ("dask", "distributed", "numpy")
     yield (

@@ -137,7 +137,7 @@ class Fleet:
             fleet_host.start()
 
     def remove_hosts(self, names: Iterable[str]) -> None:
-        """Retire the workers of these, then let the hosts go."""
+        """Retire these hosts' workers, then remove the hosts."""
         for name in names:
             self._tasks.start(self._remove_host(name), f"removing {name}")
 
@@ -182,7 +182,7 @@ class Fleet:
                 fleet_host.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
-        """Let every host know where the scheduler is, those to come included."""
+        """Give every present and future host the scheduler's address."""
         self._scheduler_port = port
         for fleet_host in self._hosts.values():
             fleet_host.scheduler_listens(port)
@@ -284,7 +284,7 @@ class Fleet:
         return await self._listener.ask(host.name, question)
 
     def reconcile(self) -> Changes:
-        """Start what is desired and does not run, and stop what runs and is not."""
+        """Start desired workers that do not run; stop running ones that are not desired."""
         self._reconciling = False
         if self._stopping:
             return Changes((), ())
@@ -342,7 +342,7 @@ class Fleet:
         self._listener.fleet_changed()
 
     def _take_gpus(self, host: FleetHost) -> None:
-        """Let a host have its GPUs; a second line for one machine has no part in the cluster."""
+        """Assign a host's GPUs; a second line for the same machine is refused."""
         if (failed := self._hosts.take_gpus(host)) is not None:
             double, reason = failed
             self._worker_actions.lose(self.worker_table.of_host(double.name), reason)
@@ -363,7 +363,7 @@ class Fleet:
             self._listener.tell(severity, host.name, host.state, text)
 
     def _follow_logs(self, host: FleetHost) -> None:
-        """Have a host send what its workers print; what they printed before it sends once."""
+        """Subscribe to the output of a host's workers; earlier lines are sent once."""
         if not self._logs_followed:
             host.send(FollowLogs(False))
         elif host.name in self._followed:

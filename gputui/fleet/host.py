@@ -132,7 +132,8 @@ class FleetHost:
         self._scheduler_known.set()
 
     def send(self, message: ToAgent) -> bool:
-        """Send to the agent; return False without one now: its next `Facts` say how it is."""
+        """Send to the agent; return False if none is connected (its next `Facts` tell the
+        state)."""
         if self._session is None or not self._session.configured:
             return False
         self._session.opened.channel.send(message)
@@ -143,7 +144,7 @@ class FleetHost:
         self._retry_asked.set()
 
     async def stop(self, grace_s: float = 5.0) -> bool:
-        """End the agent with all its workers; returns whether nothing of it is left.
+        """End the agent and its workers; return whether all have ended.
 
         False where it was out of reach, or did not say so in time: its lease ends it then.
         """
@@ -219,7 +220,7 @@ class FleetHost:
             await asyncio.wait_for(self._retry_asked.wait(), wait_s)
 
     async def _attempt(self) -> None:
-        """Reach the host and stay with its agent; ends with the HostError that says why."""
+        """Connect to the host and serve its agent; ends with a HostError."""
         leased = self.was_ready and not self.lease_over
         stages = Stages(
             self.name,

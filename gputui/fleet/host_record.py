@@ -64,12 +64,12 @@ class HostRecord:
         )
 
     def meet(self, facts: Facts) -> None:
-        """Set what the agent reports of its host."""
+        """Set the facts of the host."""
         self.facts, self._shown = facts, None
         self.capacity = capacity(self.host, facts, self._settings)
 
     def read(self, telemetry: Telemetry) -> None:
-        """Set what the agent read last."""
+        """Set the last readings."""
         self.telemetry, self._shown = telemetry, None
 
     def reached(self, local_address: str, far_address: str) -> None:
@@ -91,7 +91,7 @@ class HostRecord:
         stderr_tail: tuple[str, ...] = (),
         failed_stage: str = "",
     ) -> None:
-        """Change the state, or what is said of it."""
+        """Change the state or its reason."""
         if state in (HostState.READY, HostState.FAILED):
             self.was_ready = state is HostState.READY
         since = self._status.state_since if state is self.state else time.time()

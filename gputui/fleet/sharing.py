@@ -101,9 +101,9 @@ class SharedHost:
 async def shared_hosts(
     hosts: Iterable[Host], settings: FleetSettings, ask: Ask, opener: AgentOpener | None = None
 ) -> AsyncIterator[tuple[tuple[SharedHost, ...], tuple[HostError, ...]]]:
-    """Start an agent on every host; yield those that answered, and why the others did not.
+    """Start an agent on every host; yield those that answered and the errors of the others.
 
-    All agents end with the block, and with them what they claimed.
+    All agents and their claims end with the block.
     """
     settings = replace(settings, cluster_id=f"who-{secrets.token_hex(4)}")
     opener = opener or AgentOpener(settings)
@@ -207,7 +207,7 @@ async def hold(
 async def _claim_all(
     picked: list[tuple[SharedHost, tuple[DeviceReading, ...]]], note: Note
 ) -> Held | tuple[Claimed, ...]:
-    """Claim what was picked; where one host refuses, release what the others gave."""
+    """Claim the chosen GPUs; if one host refuses, release the others' claims."""
     taken: list[tuple[SharedHost, tuple[DeviceReading, ...]]] = []
     if not picked:
         return ()

@@ -100,7 +100,7 @@ class Stages:
     def progress(self, text: str = "") -> None:
         """Let the clock of the current stage start again: the host has done something.
 
-        A `text` says what, as a message.
+        `text` describes the progress.
         """
         if text:
             self._entered(self.current, text)

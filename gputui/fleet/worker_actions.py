@@ -169,7 +169,7 @@ class WorkerActions:
             self._listener.tell(severity, message.name, kind, message.reason)
 
     def _stop_unwanted(self, host: FleetHost, names: Iterable[str]) -> None:
-        """Have an agent that is met stop what it should have stopped before."""
+        """Have a reconnected agent stop workers that were stopped meanwhile."""
         if unwanted := tuple(name for name in names if self._worker_table.unwanted(name)):
             host.send(StopWorkers(unwanted, GRACE_S))
 

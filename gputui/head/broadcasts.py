@@ -89,7 +89,7 @@ class LogRelay:
         self._kept = Kept[LogLines](max_bytes=LOGS_BYTES, bytes_each=LOGS_BYTES_EACH)
 
     def subscribe(self, frontend: FrontendConnection, on: bool) -> None:
-        """Send a frontend what workers print from now on, and what is kept; or stop."""
+        """Start sending a frontend the workers' output, the kept lines first, or stop."""
         followed = self._followed
         if on and followed and not frontend.logs:
             for lines in self._kept:

@@ -17,8 +17,8 @@ INTERVAL_S = 1.0
 CLOSEST_S = 0.2
 """However much changes, snapshots are at least so far apart."""
 REST = 8
-"""After a snapshot of thousands of GPUs the head does other things for eight times as long; making
-it a line, which the channel does, is among them."""
+"""Pause after a snapshot of thousands of GPUs, in multiples of the time that it took to make;
+encoding it is part of that pause."""
 
 
 class ClusterView:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gputui.head.head import Head
 
 HISTORY_AFTER_S = 0.2
-"""After what is so now comes what was: the frontend draws the one before it reads the other."""
+"""Delay before the history: the frontend draws the present state first."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,11 @@ class Frontends:
         self._tasks = Background(self._failed)
 
     def frontend_attached(self, frontend: FrontendConnection) -> Attached:
-        """Give a frontend what it needs to take part."""
+        """Send a frontend the address and credentials of the scheduler."""
         return self._head.attached()
 
     def frontend_settled(self, frontend: FrontendConnection) -> None:
-        """Send a frontend that looks on what is so now, and what happened before it came."""
+        """Send a watching frontend the present state, then past events."""
         head = self._head
         head.fleet.frontends_changed()
         if frontend.snapshots:
@@ -57,7 +57,7 @@ class Frontends:
             self._tasks.start(self._send_history(frontend), "sending the history")
 
     def frontend_left(self, frontend: FrontendConnection) -> None:
-        """Forget what the frontend wanted."""
+        """Forget the frontend's subscriptions."""
         head = self._head
         head.runs.frontend_left(frontend)
         head.logs.frontend_left(frontend)
@@ -67,7 +67,7 @@ class Frontends:
     def message_taken(
         self, frontend: FrontendConnection, message: FromFrontend
     ) -> Coroutine[Any, Any, Reply | Refused] | None:
-        """Take what a frontend sends; returns the work whose result answers a request."""
+        """Handle a frontend's message; return the coroutine whose result answers a request."""
         head = self._head
         match message:
             case ReportRun():
@@ -83,7 +83,7 @@ class Frontends:
         return None
 
     async def _send_history(self, frontend: FrontendConnection) -> None:
-        """Send what was read before, a host at a time and no faster than it is taken."""
+        """Send the history, a host at a time, no faster than the frontend reads."""
         await asyncio.sleep(HISTORY_AFTER_S)
         for taken in self._head.history.taken():
             if frontend.gone.is_set():

@@ -266,7 +266,7 @@ class Head:
         self.fleet_changed()
 
     def counts_taken(self, counts: Counts) -> None:
-        """Take the counts to the fleet, and follow the work where that is wanted."""
+        """Pass the counts to the fleet, and adapt the number of workers if enabled."""
         self.fleet.count(counts)
         if self.adaptive is not None:
             wanted = self.fleet.desired.workers
@@ -276,7 +276,7 @@ class Head:
                 self.fleet.set_desired(desired.scale(self.fleet.desired, then))
 
     def workers_retired(self, names: tuple[str, ...]) -> None:
-        """Leave stopped what a Dask client retired, until it is requested again."""
+        """Keep workers stopped that a Dask client retired, until they are requested again."""
         self.tell(Severity.INFO, "cluster", "scaled", f"a Dask client retired {', '.join(names)}")
         self.fleet.set_desired(desired.retire(self.fleet.desired, names))
 

@@ -66,7 +66,7 @@ class LogFile(RotatingFileHandler):
             self._begin()
 
     def take_output(self) -> None:
-        """Let stdout and stderr of this process go to the file, after rotations, too."""
+        """Redirect this process's stdout and stderr to the file, also after rotations."""
         self._holds_output = True
         assert self.stream
         os.dup2(self.stream.fileno(), 1)

@@ -69,7 +69,7 @@ class RecentHistory:
             self._rings[host.name] = rings
 
     def taken(self) -> Iterator[HistoryTaken]:
-        """Yield what is kept, a message a host."""
+        """Yield the history, a message a host."""
         for name in tuple(self._rings):
             if (rings := self._rings.get(name)) is not None:
                 yield rings.taken(name)

@@ -1,4 +1,4 @@
-"""Carry out what frontends ask of a cluster, or say what it would do.
+"""Carry out frontends' requests, or preview them.
 
 Each request is answered by `Done`, `Previewed`, `Settled` or `Refused` with its number. One table
 says which function does what.
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 async def carry_out(head: "Head", request: Request, session: Session) -> Reply | Refused:
-    """Carry out what a session asks for, and return the answer: there is always one."""
+    """Carry out a request and return its answer; there is always one."""
     try:
         if isinstance(request, Stop):
             return _stop(head, request, session)
@@ -113,7 +113,7 @@ async def _add(head: "Head", request: AddWorkers) -> Reply:
     wanted = desired.add(head.fleet.desired, request.names, running)
     free = {spec.name for spec in head.fleet.slots()}
     if unknown := [name for name in request.names if name not in free]:
-        raise HeadError(f"nothing to run it on now: {', '.join(unknown)}")
+        raise HeadError(f"no free slot named {', '.join(unknown)}")
     return _change(head, request, wanted)
 
 

@@ -141,7 +141,7 @@ class SchedulerProcess:
         self._send(message)
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Have workers give up what they hold and leave; returns those that did.
+        """Move workers' results elsewhere and retire them; return those retired.
 
         Raises HeadError when there is no scheduler to do it.
         """

@@ -113,7 +113,7 @@ class SchedulerRunner:
         self._listener.counts_taken(counts)
 
     def workers_retired(self, names: tuple[str, ...]) -> None:
-        """Pass on what a client had retired."""
+        """Report workers that a Dask client retired."""
         self._listener.workers_retired(names)
 
     def scheduler_was_busy(self, seconds: float) -> None:

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 ATTACH_S = 10.0
 """How long a connection may take to say who it is."""
 LINE_BYTES = 2**21
-"""What a frontend may send: the text of a hosts file, the result of a run."""
+"""Largest message of a frontend: a hosts file, the result of a run."""
 
 
 class FrontendListener(Protocol):
@@ -45,7 +45,7 @@ class FrontendListener(Protocol):
     def message_taken(
         self, frontend: "FrontendConnection", message: FromFrontend
     ) -> Coroutine[Any, Any, ToFrontend] | None:
-        """Take what a frontend sends; returns the work whose result answers a request."""
+        """Handle a frontend's message; return the coroutine whose result answers a request."""
 
     def frontend_left(self, frontend: "FrontendConnection") -> None:
         """A frontend is gone."""
@@ -80,7 +80,7 @@ class FrontendConnection:
     async def part(self, last: ToFrontend, bound_s: float) -> None:
         """Send the last message, and close once the frontend has, or after `bound_s`.
 
-        Were the head to close first, a frontend that is writing would lose what it has not read.
+        If the head closed first, a frontend that is writing would lose unread messages.
         """
         self.send(last)
         with contextlib.suppress(TimeoutError):
@@ -108,7 +108,7 @@ class FrontendServer:
             os.umask(before)
 
     async def close(self, last: ToFrontend, bound_s: float = 1.0) -> None:
-        """Send every frontend the last message, and let all go."""
+        """Send every frontend the last message and close its connection."""
         if self._server is not None:
             self._server.close()
         self.path.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ class FrontendServer:
         """Go on: `Background` has logged it, and the frontend has been disconnected."""
 
     async def _serve(self, channel: FrontendChannel, pid: int | None) -> None:
-        """Attend to a frontend until it is gone; what it asked for goes on."""
+        """Serve a frontend until it disconnects; its requests continue."""
         try:
             async with asyncio.timeout(ATTACH_S):
                 if refusal := hello.refusal(await channel.read_line() or b""):

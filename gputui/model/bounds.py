@@ -27,7 +27,7 @@ class Length:
 
 # Numbers
 Number = Annotated[int, Bounds(0, 2**53)]
-"""What a process counts or numbers for itself, and nothing is sized by."""
+"""A counter or a sequence number; nothing is allocated by it."""
 Version = Annotated[int, Bounds(0, 10_000)]
 Pid = Annotated[int, Bounds(0, 2**22)]
 """Source: proc_sys_kernel(5), pid_max."""
@@ -36,7 +36,7 @@ Cpus = Annotated[int, Bounds(0, 4_096)]
 WorkerNumber = Annotated[int, Bounds(0, 1_000_000)]
 """How many workers a cluster has, or is to have."""
 SignedNumber = Annotated[int, Bounds(-(2**53), 2**53)]
-"""What a user wrote: refused in words."""
+"""A number that a user wrote: validated later, with a message."""
 Restarts = Annotated[int, Bounds(0, 1_000_000)]
 SmallNumber = Annotated[int, Bounds(0, 100_000)]
 ExitStatus = Annotated[int, Bounds(-1_000, 100_000)]
@@ -54,7 +54,7 @@ Seconds = Annotated[float, Bounds(0, 1e9)]
 SumOfSeconds = Annotated[float, Bounds(0, 1e15)]
 """Of all workers together."""
 LAST_MOMENT = 253_370_764_800.0
-"""The year 9999: what is later no library shows as a date."""
+"""The year 9999, the last that date libraries represent."""
 Moment = Annotated[float, Bounds(0, LAST_MOMENT)]
 """Seconds since the epoch."""
 

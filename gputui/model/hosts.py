@@ -38,7 +38,7 @@ class Host:
     """A worker's host-memory limit; None shares the host's memory among its workers, 0 is none."""
     python: str | None = None
     setup: str = ""
-    """What the host's login shell runs before Python, `module load cuda`; "" for nothing."""
+    """A line for the login shell before Python, such as `module load cuda`."""
     listen: str = ""
     """Where its workers listen; "" is where it was reached."""
     env: tuple[tuple[str, str], ...] = ()

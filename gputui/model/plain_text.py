@@ -1,6 +1,6 @@
 """Text that a host, a user or a program wrote, made safe for a terminal, a log or a prompt. Pure.
 
-What a terminal would obey or what would reorder a line becomes a visible character.
+Control characters and direction marks become visible characters.
 """
 
 import unicodedata

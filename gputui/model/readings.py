@@ -35,7 +35,7 @@ class Owner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What somebody says who claims a GPU, or waits for one; nobody checks it."""
+    """The note of a claim or ticket, as its holder wrote it; unchecked."""
 
     text: Line = ""
     since: Moment | None = None
@@ -109,7 +109,7 @@ class DeviceReading:
     processes: Some[DeviceProcess] = ()
     interconnect: Interconnect | None = None
     nvlink_bytes_per_s: BytesPerSecond | None = None
-    """What it sends and receives over NVLink."""
+    """Bytes a second sent and received over NVLink."""
     lost: bool = False
     """Whether it fell off the bus; the other readings are then the last good ones."""
     usable: bool = True

@@ -58,7 +58,7 @@ takes Python 3.11 longer than all else that is done with it for each of thousand
 
 
 class WorkerState(StrEnum):
-    """A worker's life: wanted → starting → registered → busy/idle → retiring.
+    """A worker's life: desired → starting → registered → busy/idle → retiring.
 
     One that does not answer is silent, whatever it was before.
     """
@@ -218,7 +218,7 @@ class TaskGroupStatus:
     executing: Number = 0
     """Tasks that run."""
     needs: Many[Document] = ()
-    """What the tasks in `no_worker` ask for: a resource, a host, the address of a worker."""
+    """The restrictions of the tasks in `no_worker`: a resource, a host, a worker's address."""
     memory: Number = 0
     released: Number = 0
     erred: Number = 0
@@ -271,7 +271,7 @@ class RunStatus:
     total: Number = 0
     """Tasks; 0 as long as it is not known."""
     stage: Name = ""
-    """What it does now, in a word or two: building, computing, checking."""
+    """The present stage in a word or two: building, computing, checking."""
     summary: Document = ""
     """The result in a line, or the error."""
     result_json: Document = ""

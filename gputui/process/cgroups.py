@@ -60,7 +60,7 @@ class Cgroups:
         self._accounts = {
             folder: f"{mount}/cpuacct{folder.removeprefix(f'{mount}/cpu')}" for folder in self._cpu
         }
-        """Where what a group of `cpu` has used is counted."""
+        """The usage file of a group of the `cpu` controller."""
         self._unified = list(_folders(mount, "", paths))
         self._memory += [(folder, VERSION_2) for folder in self._unified]
 
@@ -188,7 +188,7 @@ def _read(path: str) -> str:
 
 
 def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
-    """Return the memory this process may use, and what is used of it, now.
+    """Return this process's memory limit and usage now.
 
     That is its cgroups' limit or the machine's memory, whichever is less. Ask again rather than
     keep it: a machine's memory may grow while it runs.
@@ -199,5 +199,5 @@ def memory(cgroups: Cgroups | None = None) -> procfs.MemoryUse:
 
 
 def memory_limit(bytes_: int, share: float) -> int:
-    """Return a worker's limit now: what it was given, or its share where memory has grown."""
+    """Return a worker's limit now: as given, or its share if the machine's memory has grown."""
     return max(bytes_, int(memory().total_bytes * share)) if share else bytes_

@@ -28,7 +28,7 @@ LINE_BYTES = 4000
 """Of a longer line the end is kept."""
 READ_BYTES = 2**16
 KILLED_S = 5.0
-"""How long the kernel may take to end what was killed."""
+"""How long the kernel may take to end a killed process."""
 LAST_WORDS_S = 0.2
 """How long stderr may stay open after the end: a grandchild may have it."""
 
@@ -175,9 +175,8 @@ class Ended:
 
 
 async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
-    """Run a command to its end; raises OSError where it cannot be started.
-
-    Nothing of it is left after `bound_s`, nor where the caller gives it up.
+    """Run a command to its end; raises OSError if it cannot start. It is killed after `bound_s` and
+    on cancellation.
     """
     with os.fdopen(os.memfd_create("output"), "rb") as output:
         child = Child(command, stdout=output, own_session=True)

@@ -9,6 +9,6 @@ third of the screen's time, and a fifth of the head's."""
 
 
 def look_rarely() -> None:
-    """Look for garbage rarely, and never in what is there already: modules, mostly."""
+    """Collect garbage rarely, and never the objects that exist now, mostly modules."""
     gc.freeze()
     gc.set_threshold(GARBAGE_AFTER, *gc.get_threshold()[1:])

@@ -63,7 +63,7 @@ class Configure:
 
 @dataclass(frozen=True, slots=True)
 class KnowFrontends:
-    """Take these processes of this host, and what they start, as the cluster's own."""
+    """Count these processes of this host, and their children, as the cluster's own."""
 
     pids: Many[Pid]
 

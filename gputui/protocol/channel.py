@@ -81,7 +81,7 @@ class Channel(Generic[Sent, Received]):
         """Take messages of the union `receives`, and no more of them in a second than given."""
         self.stream = stream
         self.banner: deque[str] = deque(maxlen=BANNER_LINES)
-        """What was skipped before a marker: often the reason why it did not come."""
+        """The text before the marker: often the reason why the marker is missing."""
         self._receives = receives
         self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
         self._outgoing = Outgoing(self.encode, queue_bytes, MAX_FLOODS)
@@ -119,11 +119,11 @@ class Channel(Generic[Sent, Received]):
         return message
 
     def compress(self) -> None:
-        """Compress what is sent from now on; the peer has to `decompress` it."""
+        """Compress all later messages; the peer must call `decompress`."""
         self._deflate = Deflated()
 
     def decompress(self) -> None:
-        """Take what comes after the line that was read last as compressed."""
+        """Decompress everything after the last line read."""
         self._lines.decompress()
 
     def __aiter__(self) -> Self:

@@ -30,7 +30,7 @@ class Inflated:
     """Expands what comes."""
 
     def __init__(self, came: bytes) -> None:
-        """Begin with what has come already."""
+        """Begin with the bytes already received."""
         self._stream = zlib.decompressobj(wbits=WINDOW_BITS)
         self._waiting = came
 

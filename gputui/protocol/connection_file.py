@@ -25,7 +25,7 @@ from gputui.version import __version__
 
 MAX_NAME_BYTES = 100
 ROOM_BYTES = 8192
-"""What a file takes from the start, so that a disk that fills up later does not cut it."""
+"""The size reserved for a file, so that a full disk does not truncate it later."""
 TURN_S = 5.0
 """How long a look at the files, or a start, waits for its turn."""
 
@@ -131,7 +131,7 @@ at most 100 bytes, and no dot in front
 
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
-    """Be the only process that looks or starts; raises HeadError if it gets no turn."""
+    """Hold the lock for looking up and starting clusters; raises HeadError if it stays taken."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + TURN_S
     try:
@@ -148,7 +148,7 @@ def _turn(folder: Path) -> Iterator[None]:
 
 
 def _sweep(folder: Path) -> list[ConnectionFile]:
-    """Return the clusters that run and can be reached, and remove what the others left."""
+    """Return the running clusters, and remove files of ended ones."""
     running = []
     for path in folder.glob("*.json"):
         found = _read(path)
@@ -201,7 +201,7 @@ def _open_locked(path: Path) -> int | None:
 
 
 def _locked(descriptor: int) -> bool:
-    """Lock what is open, and return whether that was possible now."""
+    """Try to lock the open file; return whether it succeeded."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -28,7 +28,7 @@ class ForkWorker:
     scheduler_address: Name
     listen_host: Name
     scratch: Line
-    """The folder for what it writes."""
+    """Its folder for files."""
     lock: Line
     """A file: workers of a host make their CUDA contexts in turn."""
     cpus: Many[Cpus]

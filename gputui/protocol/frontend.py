@@ -307,7 +307,7 @@ class Previewed:
     """Worker names."""
     stops: Fleet[Name]
     text: Document
-    """What moves, what is lost, what cannot be done."""
+    """What is moved, what is lost, and what is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +326,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A request was carried out; `text` says what came of it."""
+    """A request was carried out; `text` describes the outcome."""
 
     request: Number
     text: Document = ""

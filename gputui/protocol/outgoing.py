@@ -51,9 +51,9 @@ class Outgoing:
         self._left_out: dict[Any, Flood] = {}
 
     def put(self, message: object) -> None:
-        """Add a message, or a `Prepared` one.
+        """Queue a message, or a `Prepared` one.
 
-        Raises ProtocolError when more state waits than a peer that reads would let wait.
+        Raises ProtocolError when the peer stopped reading.
         """
         prepared = message if isinstance(message, Prepared) else Prepared(message)
         match delivery_of(prepared.message):

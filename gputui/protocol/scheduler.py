@@ -131,7 +131,7 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class RetiredByClient:
-    """A Dask client had these workers retired: they are wanted no more."""
+    """A Dask client retired these workers; they are no longer desired."""
 
     names: Fleet[Name]
 

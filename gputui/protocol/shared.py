@@ -30,7 +30,7 @@ class Delivery(Enum):
 
 @runtime_checkable
 class Flood(Protocol):
-    """A message that may be left out; the count of what was goes on."""
+    """A message that may be dropped; the number of dropped ones travels with the next."""
 
     @property
     def delivery_key(self) -> str:
@@ -65,7 +65,7 @@ class LogLines:
 
     @property
     def delivery_key(self) -> str:
-        """What is left out is counted for each worker."""
+        """Dropped messages are counted for each worker."""
         return self.worker
 
     def left_out(self) -> Self:
@@ -73,7 +73,7 @@ class LogLines:
         return replace(self, lines=(), dropped=self.dropped + len(self.lines))
 
     def after(self, left_out: Self) -> Self:
-        """Return this with the count of what was left out before it."""
+        """Return this with the number of messages dropped before it."""
         return replace(self, dropped=self.dropped + left_out.dropped)
 
 

@@ -31,7 +31,7 @@ class ConfigureHead:
     hosts_source: Line = ""
     """The absolute path of the hosts file, or ""."""
     workers: WorkerNumber | None = None
-    """How many are wanted; None is as many as the hosts give."""
+    """The desired number; None is as many as the hosts give."""
     stays: bool = False
     """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False

@@ -23,16 +23,16 @@ class ByteStream(Protocol):
         """Return some bytes; b"" at the end, however it came about."""
 
     def write(self, data: bytes) -> None:
-        """Send without waiting; what a broken stream cannot take is dropped."""
+        """Send without waiting; a broken stream drops the data."""
 
     async def drain(self) -> None:
-        """Wait until what was written has mostly gone out; raises OSError where it cannot."""
+        """Wait until most of the written bytes are sent; raises OSError if the stream is broken."""
 
     async def close(self) -> None:
         """Give the stream up; never waits long."""
 
     def abort(self) -> None:
-        """Give the stream up at once; what was not sent is dropped."""
+        """Close the stream at once and drop unsent data."""
 
 
 class SocketStream:
@@ -44,7 +44,7 @@ class SocketStream:
         writer: asyncio.StreamWriter,
         source: asyncio.BaseTransport | None = None,
     ) -> None:
-        """Use both directions; `source` is what the reader reads where that is another pipe."""
+        """Use both directions; `source` is the pipe to read from, if it is another one."""
         self._reader = reader
         self._writer = writer
         self._source = source
@@ -81,11 +81,11 @@ class SocketStream:
             self._writer.write(data)
 
     async def drain(self) -> None:
-        """Wait until what was written has mostly gone out."""
+        """Wait until most of the written bytes are sent."""
         await self._writer.drain()
 
     async def close(self) -> None:
-        """Send what was written, and close; what is not taken in time is dropped."""
+        """Send written data and close; unsent data is dropped after a while."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -112,7 +112,7 @@ class MemoryStream:
         self._arrived: deque[bytes] = deque()
         self._size = 0
         self._changed = asyncio.Event()
-        """Set whenever this end, or what has arrived at it, changes."""
+        """Set whenever this end or its received data changes."""
         self.closed = False
 
     async def read(self) -> bytes:
@@ -140,7 +140,7 @@ class MemoryStream:
             raise ConnectionResetError("the other end is closed")
 
     async def close(self) -> None:
-        """Close; the other end reads what is there, and then the end."""
+        """Close; the other end reads the remaining data, then the end."""
         self.closed = True
         for end in (self, self.peer):
             end._changed.set()

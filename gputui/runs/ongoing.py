@@ -182,7 +182,7 @@ class OngoingRun:
                     await self._crashed.wait()
 
     async def _listen(self) -> None:
-        """Return never: raise when the run is cancelled, or has no cluster any more."""
+        """Wait until the run is cancelled or loses its cluster, and raise."""
         started = bool(self.connection.attached.address)
         async for message in self.connection.messages():
             if isinstance(message, SchedulerReady):
@@ -193,7 +193,7 @@ class OngoingRun:
         raise HeadError(self.connection.why_gone)
 
     async def _count_workers(self) -> None:
-        """Return never: raise when no worker is left, and none will come."""
+        """Wait until no worker is left and none will come, and raise."""
         while True:
             await self._fewer.wait()
             self._fewer.clear()

@@ -379,7 +379,7 @@ class ScreenApp(App[int]):
         return self.stage.view
 
     async def show_view(self, name: str, key: str = "") -> View:
-        """Bring a view into sight, and in it what bears this key."""
+        """Switch to a view and select the item with this key."""
         self._starting = self._starting and name == "hosts"
         view = await self.stage.bring(name)
         view.show(self.watched)

@@ -52,7 +52,7 @@ class Attachment:
         """Why the head could not be reached again."""
 
     async def listen(self) -> None:
-        """Take what the head says until it says that it stopped; look for a lost one again."""
+        """Process the head's messages until it stops; reconnect when it is lost."""
         while not self._stopped:
             try:
                 connection = await self.open_connection()

@@ -33,7 +33,7 @@ class Order(Generic[Value]):
 
     @property
     def key(self) -> str:
-        """The column that is sorted by, or what is said of none."""
+        """The sort column, or a placeholder."""
         return self._by.key if self._by else self._unsorted
 
     @property

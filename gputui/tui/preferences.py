@@ -1,7 +1,7 @@
 """A person's choices on the screen, remembered from one session to the next.
 
-A small JSON file in the state folder; one that cannot be read is as good as none, which is said,
-and what it says of things that are no more is let be.
+A small JSON file in the state folder. One that cannot be read is ignored with a warning, and so are
+entries that no longer exist.
 """
 
 import json

@@ -2,7 +2,7 @@
 
 The card copies out of ordinary memory at a fraction of its rate, and one thread fills new memory
 at a fraction of what the machine's does. Here each of some threads has a pinned buffer and every
-so-manieth piece: while the card fills one buffer, the others are emptied.
+piece in turn: while the card fills one buffer, the others are emptied.
 """
 
 import os

@@ -22,9 +22,9 @@ ALL_LINKS = 0xFFFFFFFF
 MOST_NVLINKS = 18
 P2P_OVER_NVLINK = 2
 LANE_BYTES_PER_S = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""PCIe generation → what a lane carries, after its encoding."""
+"""PCIe generation → bytes per second of a lane, after encoding."""
 NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
-"""NVML_NVLINK_VERSION_… → what it is called: 2.0 and 2.2 are 2."""
+"""NVML_NVLINK_VERSION_… → generation: 2.0 and 2.2 are 2."""
 
 
 def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -> Interconnect:

@@ -27,7 +27,7 @@ REMEDIES = {
     "NVMLError_NoPermission": "this user may not open the NVIDIA driver: look at the permissions "
     "of /dev/nvidiactl and /dev/nvidia*, and at the user's groups",
 }
-"""pynvml's exception on opening → what is wrong and how to put it right."""
+"""pynvml's exception on opening → what is wrong and how to fix it."""
 
 LOST = frozenset({"NVMLError_GpuIsLost", "NVMLError_ResetRequired", "NVMLError_GpuNotFound"})
 
@@ -249,7 +249,7 @@ class Gpu:
         return tuple(found)
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
-        """Return total and used bytes; what the driver reserves for itself is not used.
+        """Return total and used bytes, without the driver's own reserve.
 
         The first version of the call counts the reserve (600 MB on an H200) as used.
         """

@@ -89,7 +89,7 @@ class Processes:
 
 
 def _environment(pid: int) -> frozenset[bytes]:
-    """Return a process's NAME=value pairs as it was started; nothing of another user's."""
+    """Return the environment that a process was started with; empty for another user's process."""
     try:
         return frozenset(procfs.read_bytes(f"/proc/{pid}/environ").split(b"\0"))
     except OSError:

@@ -121,7 +121,7 @@ class DeviceWatch:
         return frozenset(os.sched_getaffinity(0))
 
     def warnings(self) -> tuple[str, ...]:
-        """Return why GPUs are missing or not what they seem, with the hint."""
+        """Return why GPUs are missing or misleading, with the hint."""
         if not self._opened.is_set():
             return ("NVML does not answer: does nvidia-smi work on this host?",)
         if not ambiguous_order(self._environ, self.devices()):

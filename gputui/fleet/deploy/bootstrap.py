@@ -55,7 +55,7 @@ class PackageSource:
     host_settings: bool = False
     """Whether a host's own pip.conf and PIP_ variables count."""
     builds: bool = False
-    """Whether packages without a wheel may be built there, which runs what they bring along."""
+    """Whether packages without a wheel may be built there, which runs their build scripts."""
 
 
 NOTHING_SPECIAL = PackageSource()
@@ -163,7 +163,7 @@ async def bootstrap(
 
 
 def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
-    """Return what the command on a host reads first: the script, and what it is to do."""
+    """Return the first input of the command on a host: the script and its order."""
     version = settings.versions.python
     order = {
         "version": version,

@@ -61,7 +61,7 @@ class Opener(Protocol):
         """Open a channel; raises HostError with the stage it failed in."""
 
     async def close(self) -> None:
-        """Close what the channels had in common."""
+        """Close what the channels share."""
 
 
 class AgentOpener:
@@ -184,7 +184,7 @@ async def _start_relay(
             ) from error
         channel = AgentChannel(stream)
         greeting = await _greet(host, settings, stages, channel, pack)
-    late = f"its connection took nothing of the agent for {stages.timeout_s:g} s"
+    late = f"upload of the agent stalled for {stages.timeout_s:g} s"
     async with stages.enter(HostState.PROBING, late):
         if greeting["send"]:
             await _send(pack, stages, channel)
@@ -283,7 +283,7 @@ async def _no_python(
 async def _silent_end(
     channel: AgentChannel, stages: Stages, reason: str, hint: str = ""
 ) -> HostError:
-    """Return the failure of a command that ended without the marker, with what it said."""
+    """Return the failure of a command that ended without the marker, with its last lines."""
     status = await channel.stream.exit_status()
     said = tuple(filter(None, channel.last_log_lines))
     last = f": {said[-1]}" if said else ""

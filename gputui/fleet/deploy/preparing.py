@@ -26,13 +26,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 READY = "gputui-ready.json"
-"""In the environment: what was installed there, written when all of it was."""
+"""In the environment: its installed packages, written once all are there."""
 TOUCH_EVERY_S = 5.0
 ROOM_BYTES = 2**26
 """With less, what failed has failed for that: pip alone takes as much as it unpacks."""
 LOOK_EVERY_S = 0.2
 LEFT_S = 120.0
-"""A lock that nobody touches for so long was left; NFS may show what was a minute ago."""
+"""A lock untouched for so long was abandoned; NFS may be a minute behind."""
 UNREACHED = re.compile(
     "Max retries|Connection|connect|resolve|dns|timed out|error sending|No matching distribution",
     re.I,

@@ -59,7 +59,7 @@ class Askpass:
         return Path(self._folder.name, "askpass")
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Ask the user, and send the answer; nothing where there is none."""
+        """Ask the user and send the answer, if any."""
         with contextlib.closing(writer), contextlib.suppress(OSError):
             text = (await reader.read(QUESTION_BYTES)).decode("utf-8", "replace").strip()
             answer = await self._stages.ask(question(text))

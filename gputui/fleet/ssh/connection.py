@@ -120,7 +120,7 @@ class SshStream:
             self._process.stdin.write(data)
 
     async def drain(self) -> None:
-        """Wait until what was written has mostly gone out."""
+        """Wait until most of the written bytes are sent."""
         with contextlib.suppress(OSError, asyncssh.Error):
             await self._process.stdin.drain()
 

@@ -63,7 +63,7 @@ class ControlMaster:
         """Do nothing: the ssh that holds the connection has its own settings for that."""
 
     async def close(self) -> None:
-        """End what was forwarded; the connection is the user's."""
+        """End the forwardings; the connection stays, as it is the user's."""
         while self._forwarded:
             await run(self._ssh("-O", "cancel", "-L", self._forwarded.pop()), BOUND_S)
 

@@ -28,7 +28,7 @@ class Destination:
     user: str | None = None
     port: int | None = None
     jumps: tuple[str, ...] = ()
-    """As with -J, in place of what the configuration says."""
+    """As with -J, overriding the configuration."""
 
     def arguments(self, file: str | None) -> tuple[str, ...]:
         """Return the arguments that name it to ssh."""

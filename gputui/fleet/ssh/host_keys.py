@@ -33,7 +33,7 @@ HOST_CERTIFICATE = 2
 
 
 class Verdict(Enum):
-    """What the known keys say of one that was shown."""
+    """The verdict of the known keys on a server's key."""
 
     KNOWN = auto()
     NEW = auto()
@@ -43,7 +43,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a server showed: its key, and the certificate of it where it has one."""
+    """A server's key, and its certificate if it has one."""
 
     blob: bytes
     """As the server sent it."""
@@ -122,7 +122,7 @@ class HostKeys:
         self._host = configuration.hostname.lower()
         self.name = self._alias or known_name(self._host, configuration.port)
         self._found: dict[str, list[Entry]] = {}
-        """What the files have, by name."""
+        """The files' entries, by name."""
 
     async def algorithms(self) -> Sequence[str]:
         """Return the host-key algorithms to ask for, best first."""
@@ -167,7 +167,7 @@ class HostKeys:
         return True
 
     async def _known(self, name: str, why: str, shown: Shown | None = None) -> list[Entry]:
-        """Return what the files and KnownHostsCommand have for a name; raises HostError."""
+        """Return the entries for a name from the files and KnownHostsCommand; raises HostError."""
         files = (*self.files, *self._configuration.known_hosts("globalknownhostsfile"))
         try:
             if name not in self._found:
@@ -207,7 +207,7 @@ class HostKeys:
         return ended.output
 
     async def _is_listed_as_revoked(self, shown: Shown) -> bool:
-        """Return whether RevokedHostKeys has what was shown; raises HostError."""
+        """Return whether RevokedHostKeys lists the server's key; raises HostError."""
         if not (path := self._configuration.expand(self._configuration.word("revokedhostkeys"))):
             return False
         try:

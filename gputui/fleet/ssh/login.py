@@ -29,7 +29,7 @@ class Login(asyncssh.SSHClient):
         self.name = configuration.login_name
         """`user@host`, for questions."""
         self.shown: Shown | None = None
-        """What the server showed in the key exchange."""
+        """The server's key from the key exchange."""
         self.refused: HostError | None = None
         """Why its host key is not trusted."""
         self.is_trusted = False

@@ -76,7 +76,7 @@ def login(
 
 
 def proxy(command: str, said: Sequence[str]) -> Words:
-    """Return that a ProxyCommand ended, with what it said."""
+    """Return that a ProxyCommand ended, with its last lines."""
     return (
         f"its ProxyCommand failed: {'; '.join(said) or 'it ended without a word'}",
         f"try it alone: {command}",

@@ -29,7 +29,7 @@ SEND_EVERY_S = 0.0005
 
 @overriding(add_worker="self scheduler worker")
 class SendSooner(SchedulerPlugin):  # type: ignore[misc]
-    """Has a scheduler send what it decides to its workers at once."""
+    """Makes a scheduler send its decisions to workers at once."""
 
     name = "gputui-send-sooner"
 

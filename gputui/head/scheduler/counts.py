@@ -13,7 +13,7 @@ from gputui.protocol.scheduler import Counts, WorkerCounts
 MAX_GROUPS = 500
 """Those at work come first, then the newest."""
 MAX_UNRUNNABLE = 2_000
-"""Tasks without a worker that are looked at for what they ask for."""
+"""Tasks without a worker whose restrictions are examined."""
 SILENT_AFTER_S = 6.0
 SILENT_AFTER_HEARTBEATS = 3
 """Workers of large clusters send few heartbeats: 200 in a second, all workers together."""
@@ -97,7 +97,7 @@ def _groups(scheduler: Scheduler, executing: Counter[TaskGroup]) -> tuple[TaskGr
 
 
 def _needs(scheduler: Scheduler) -> dict[TaskGroup, tuple[str, ...]]:
-    """Return what the tasks ask for that no worker may run, by group."""
+    """Return the restrictions of tasks that no worker may run, by group."""
     needs: dict[TaskGroup, tuple[str, ...]] = {}
     for task in islice(scheduler.unrunnable, MAX_UNRUNNABLE):
         if task.group not in needs:

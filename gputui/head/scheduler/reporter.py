@@ -61,9 +61,8 @@ class Reporter:
             logger.exception("the scheduler could not be counted")
 
     async def obey(self) -> None:
-        """Carry out what the head asks, until it says stop or is gone.
-
-        Raises ProtocolError for what is no order.
+        """Carry out the head's orders until it stops or disconnects; raises ProtocolError for an
+        invalid one.
         """
         serving = self._tasks.start(self._channel.serve(self._take, self._tasks), "serve")
         stopped = self._tasks.start(self._stopped.wait(), "stop")
@@ -87,10 +86,10 @@ class Reporter:
         return None
 
     def _failed(self, name: str, error: Exception) -> None:
-        """Go on: what the head asked for once is not the scheduler's end."""
+        """Continue: a failed order does not end the scheduler."""
 
     async def _retire(self, order: Retire) -> Retired:
-        """Have workers give up what they hold; answered also when Dask fails at it."""
+        """Move workers' results elsewhere; answered even if Dask fails."""
         names = {state.address: str(state.name) for state in self._scheduler.workers.values()}
         error = ""
         try:
@@ -113,7 +112,7 @@ class Reporter:
 
 
 async def close_quickly(scheduler: Scheduler, bound_s: float = 1.0) -> None:
-    """Close the scheduler; what is left of it after that ends with the process."""
+    """Close the scheduler; anything left ends with the process."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(bound_s):
             await scheduler.close(reason="the cluster stops")

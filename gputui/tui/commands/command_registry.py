@@ -55,7 +55,7 @@ class Command:
     changes: bool = False
     """Whether it changes the cluster; `--readonly` takes it away."""
     unavailable: Unavailable = always
-    """Why it is not to be had now, "" when it is; called with the app or the view."""
+    """Why it is unavailable now, or ""; called with the app or the view."""
     pointless: Unavailable = always
     """Why it does nothing to what is under the cursor; what is typed after its name makes up
     for that, so that it only leaves the line of keys."""
@@ -239,7 +239,7 @@ class Calls:
         return bool(command.view) and command.view != self._app.stage.current
 
     def why_not(self, command: Command) -> str:
-        """Return why a command is not to be had now, "" when it is."""
+        """Return why a command is unavailable now, or ""."""
         if command.changes and self._app.readonly:
             return "this screen is read-only"
         if command.changes and self._app.head.lost:

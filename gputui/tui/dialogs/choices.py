@@ -75,7 +75,7 @@ class Choices(Pane):
         self._show()
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; at the ends the key is another's."""
+        """Move the cursor; at either end, leave the key to the parent."""
         if not 0 <= self._at + by < len(self._choices):
             raise SkipAction
         self._at += by

@@ -43,7 +43,7 @@ def score(wanted: str, command: Command) -> int:
 def found(
     commands: Iterable[Command], wanted: str, why_not: Callable[[Command], str]
 ) -> list[Command]:
-    """Return the commands that fit what was typed: those to be had first, the best of them first.
+    """Return the commands that match the typed text: available ones first, then by score.
 
     With nothing typed they are in their own order.
     """
@@ -55,7 +55,7 @@ def found(
 class Finder(Modal[Command | None]):
     """All commands, narrowed by typing; its result is the one chosen.
 
-    `why_not` says why a command is not to be had now; such ones come last, dimmed, and the line
+    `why_not` returns why a command is unavailable; such commands come last, dimmed, and the line
     below the list says the reason.
     """
 

@@ -36,7 +36,7 @@ class TaskStream:
         self._swept: int | None = None
 
     def add(self, spans: Iterable[TaskSpan], at: float) -> None:
-        """Take in tasks that ended; what ended before the columns that are kept is let be."""
+        """Add tasks that ended; ignore those older than the oldest column."""
         now = int(at // self.column_s)
         self._sweep(now)
         for span in spans:

@@ -193,7 +193,7 @@ class DeviceView(View):
         self._panel = DevicePanel()
 
     def compose(self) -> ComposeResult:
-        """Be one panel."""
+        """Create an empty panel."""
         yield self._panel
 
     def go_to(self, key: str) -> None:

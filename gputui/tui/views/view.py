@@ -69,7 +69,7 @@ class View(Widget):
         return "".join("".join(text for text, _ in line).rstrip() + "\n" for line in lines)
 
     def go_to(self, key: str) -> None:
-        """Show what bears this key: a host, a worker, a run, a GPU's slot."""
+        """Show the item with this key: a host, a worker, a run, or a GPU's slot."""
 
     def targets(self) -> tuple[str, ...]:
         """Return the targets of a change: keys of workers, slots or hosts that are marked,

@@ -26,7 +26,7 @@ SAID_FOR_S = 6.0
 MOST_TROUBLE, LINES_FOR_TROUBLE = 3, 8
 """Lines of trouble at most, and for how many lines of the terminal each of them may stand."""
 MOST_SAID = 4
-"""Lines that what is said may take."""
+"""Most lines of a message."""
 
 
 class Bar(Pane):

@@ -33,7 +33,7 @@ class Asking:
     """The uses of the line."""
 
     mark: str
-    """What stands before the line, and after a space what is said of it while it is empty."""
+    """The text before the line, and a placeholder after it while the line is empty."""
     submitted: Take
     typed: Take | None = None
     cancelled: Callable[[], None] | None = None

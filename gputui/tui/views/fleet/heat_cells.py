@@ -93,7 +93,7 @@ class HeatLook:
         return self.on_ramp(fraction)
 
     def on_ramp(self, fraction: float | None) -> Part:
-        """Return a cell of the ramp; what is nothing is an outline, what is missing a dash."""
+        """Return a cell of the ramp: an outline for zero, a dash for a missing reading."""
         if fraction is None:
             return (fmt.MISSING, "dim")
         if fraction < LEAST:
