@@ -32,6 +32,8 @@ class Settings:
     """`scheduler.port`: where the scheduler listens; 0 is any port."""
     ssh_config: str | None = None
     """`ssh.config`: an SSH configuration in place of ~/.ssh/config."""
+    remote_gputui: str | None = None
+    """`ssh.remote-gputui`: the path of gputui on the machine that `up --on` starts it on."""
     runs_kept: int = 1_000
     """`runs.kept`: how many records of runs are kept, the newest."""
 
@@ -44,6 +46,7 @@ KEYS = {
     "scheduler.host": ("scheduler_host", str),
     "scheduler.port": ("scheduler_port", int),
     "ssh.config": ("ssh_config", str),
+    "ssh.remote-gputui": ("remote_gputui", str),
     "runs.kept": ("runs_kept", int),
 }
 """Key below `gputui` → field and type."""
@@ -124,7 +127,8 @@ def parse_settings(tree: Mapping[str, Any]) -> Settings:
     >>> parse_settings({"leese": 30})
     Traceback (most recent call last):
     gputui.errors.UsageError: setting gputui.leese: unknown; settings are lease, stage-timeout, \
-idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, runs.kept, transfers, \
+idle-timeout, busy, scheduler.host, scheduler.port, ssh.config, \
+ssh.remote-gputui, runs.kept, transfers, \
 transfers-check, device-memory-limit, rmm-pool-size, rmm-async
     """
     values: dict[str, Any] = {}

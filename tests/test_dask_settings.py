@@ -105,6 +105,7 @@ GPUTUIS = {
     "gputui.busy": "skip",
     "gputui.scheduler.host": "127.0.0.1",
     "gputui.runs.kept": 9,
+    "gputui.ssh.remote-gputui": "/opt/gputui",
     "gputui.transfers": "bytes",
     "gputui.transfers-check": True,
     "gputui.device-memory-limit": 0.5,

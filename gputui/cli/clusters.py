@@ -49,12 +49,15 @@ def up(**options: Any) -> int:
     """Start a cluster, wait for its workers, and leave it running; interrupted, leave nothing."""
     interrupt_on_signals()
     hosts = read_hosts(options["hosts"])
+    gputui = options.pop("remote_gputui")
+    if gputui and not options["on"]:
+        raise UsageError("--remote-gputui: for --on USER@LOGIN")
     if login := options.pop("on"):
         from gputui.cli.elsewhere import start_there
 
         words = {key.replace("_", "-"): value for key, value in options.items() if key != "hosts"}
         there = words | {"name": options["name"] or hosts.name}
-        return run_until_interrupted(start_there(login, there, hosts.text))
+        return run_until_interrupted(start_there(login, there, hosts.text, gputui or ""))
     configuration = head_configuration(
         hosts, Starting.of(options), stays=True, fallback=options["hosts"] is None
     )

@@ -272,6 +272,11 @@ def written_options(ctx: click.Context) -> dict[str, str]:
     metavar="USER@LOGIN",
     help="Start it on another machine, over SSH; gputui attach USER@LOGIN shows it here.",
 )
+@click.option(
+    "--remote-gputui",
+    metavar="PATH",
+    help="gputui there.  [default: the first of a login shell's PATH, this path, ~/.local]",
+)
 def up(**options: Any) -> int:
     """Start a cluster on HOSTS and leave it running."""
     from gputui.cli.clusters import up

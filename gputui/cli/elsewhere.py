@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.cli.asking import ask_here
 from gputui.errors import ExitCode, HeadError
 from gputui.model.hosts import parse_hosts
-from gputui.model.plain_text import safe_lines
+from gputui.model.plain_text import safe, safe_lines
 from gputui.protocol.connection_file import find_cluster
 
 if TYPE_CHECKING:
@@ -36,7 +36,9 @@ def remote_machine(given: str) -> "RemoteHead":
     return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
 
 
-async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str) -> int:
+async def start_there(
+    login: str, arguments: Mapping[str, Any], hosts_text: str, gputui: str = ""
+) -> int:
     """Start a cluster on another machine, with the gputui that is installed there.
 
     Raises HeadError where that machine has none.
@@ -47,11 +49,15 @@ async def start_there(login: str, arguments: Mapping[str, Any], hosts_text: str)
     words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]
     parse_hosts(hosts_text)
     try:
-        answer = await head.start(words, hosts_text)
+        answer = await head.start(words, hosts_text, gputui)
     finally:
         await asyncio.shield(head.close())
-    if answer.get("missing"):
-        raise HeadError(f"{login}: gputui is not installed there; pip install gputui there")
+    if "looked" in answer:
+        looked = ", ".join(map(str, answer["looked"]))
+        raise HeadError(
+            f"{login}: no gputui there (looked for {safe(looked)})\n"
+            "  pip install gputui there, or name it: --remote-gputui PATH"
+        )
     shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
     shown = shown.replace("gputui down ", f"gputui down {login}:")
     print(safe_lines(shown), end="", file=sys.stderr)

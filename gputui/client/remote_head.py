@@ -12,6 +12,7 @@ import json
 import os
 import re
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -140,12 +141,21 @@ class RemoteHead:
         self._screen = True
         self._loop.call_soon_threadsafe(self._keep_alive)
 
-    async def start(self, arguments: Sequence[str], hosts_text: str) -> Mapping[str, Any]:
+    async def start(
+        self, arguments: Sequence[str], hosts_text: str, gputui: str = ""
+    ) -> Mapping[str, Any]:
         """Run `gputui up` there; it ends where the connection is closed before.
 
-        The answer has status, said and warned; `missing` where that machine has no gputui.
+        `gputui` is its path there, "" to look for it. The answer has status, said and warned;
+        where no gputui was found, `looked`, the places.
         """
-        order = {"do": "up", "arguments": [*arguments], "hosts": hosts_text}
+        order = {
+            "do": "up",
+            "arguments": [*arguments],
+            "hosts": hosts_text,
+            "gputui": gputui or self._settings.remote_gputui or "",
+            "here": str(Path(sys.executable).with_name("gputui")),
+        }
         return await asyncio.wrap_future(self._in_thread(self._started(order)))
 
     async def close(self) -> None:

@@ -20,9 +20,11 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional  # noqa: UP035 - as Python 3.6 has them
+from typing import Any, Dict, List  # noqa: UP035 - as Python 3.6 has them
 
 GREETING = "gputui-there-1"
+SHELL_S = 10
+"""How long a login shell may take."""
 LISTEN_S = 10.0
 STOP_S = 15.0
 """How long a head may take to stop its cluster."""
@@ -39,7 +41,7 @@ def main() -> int:
     elif order["do"] == "listen":
         answer = listen()
     else:
-        answer = up(order["arguments"], order["hosts"])
+        answer = up(order["arguments"], order["hosts"], order["gputui"], order["here"])
     line = " ".join([GREETING, json.dumps(answer)]) + "\n"
     os.write(1, line.encode())
     return 0
@@ -131,11 +133,17 @@ def folders() -> List[Path]:  # noqa: UP006
     return list(found.values())
 
 
-def up(arguments: List[str], hosts: str) -> Dict[str, Any]:  # noqa: UP006
+def up(
+    arguments: List[str],  # noqa: UP006
+    hosts: str,
+    given: str,
+    there: str,
+) -> Dict[str, Any]:  # noqa: UP006
     """Start a cluster with the gputui that is installed here; end it where stdin ends before."""
-    command = own_command()
+    candidates = [given] if given else places(there)
+    command = next((path for path in candidates if path and os.access(path, os.X_OK)), None)
     if command is None:
-        return {"missing": True}
+        return {"looked": [path or "the login shell's PATH" for path in candidates]}
     process = subprocess.Popen(
         [command, "up", "-", *arguments],
         stdin=subprocess.PIPE,
@@ -148,17 +156,35 @@ def up(arguments: List[str], hosts: str) -> Dict[str, Any]:  # noqa: UP006
     return {"status": process.returncode, "said": said, "warned": warned}
 
 
-def own_command() -> Optional[str]:  # noqa: UP045
-    """Return the path of the gputui of this machine; None where it has none."""
-    program = Path(sys.executable).with_name("gputui")
-    for path in (
-        str(program),
-        shutil.which("gputui"),
+def places(there: str) -> List[str]:  # noqa: UP006
+    """Return where the gputui of this machine may be, "" where the login shell finds none.
+
+    `there` is its path on the machine that asks.
+    """
+    return [
+        in_login_shell(),
+        str(Path(sys.executable).with_name("gputui")),
+        there,
         str(Path("~/.local/bin/gputui").expanduser()),
-    ):
-        if path and os.access(path, os.X_OK):
-            return path
-    return None
+        str(Path("~/.local/share/gputui/env/bin/gputui").expanduser()),
+    ]
+
+
+def in_login_shell() -> str:
+    """Return the gputui on the PATH that a login shell sets; "" for none, and for a slow shell."""
+    shell = os.environ.get("SHELL") or "/bin/sh"
+    try:
+        said = subprocess.run(
+            [shell, "-l", "-c", "command -v gputui"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SHELL_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    lines = said.stdout.decode("utf-8", "replace").split()
+    return lines[-1] if lines and not said.returncode else ""
 
 
 def end_with_stdin(process: "subprocess.Popen[bytes]") -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gputui.cli import run_command
 from gputui.cli.elsewhere import remote_head
+from gputui.client import there
 from gputui.client.head_connection import HeadConnection
 from gputui.client.remote_head import RemoteName
 from gputui.errors import HeadError, UsageError
@@ -67,3 +69,42 @@ async def test_a_cluster_of_another_python_is_refused_with_the_command_that_work
         assert "/opt/py/bin/python -m gputui" in str(refused.value)
         screen = await HeadConnection.open(tmp_path / "head.sock", frontend="screen")
         await screen.close()
+
+
+@pytest.fixture
+def login_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return tmp_path
+
+
+def program(path: Path) -> Path:
+    path.parent.mkdir(parents=True)
+    path.write_text("#!/bin/sh\nexec cat\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_gputui_elsewhere_is_first_the_one_of_the_login_shells_path(login_home: Path) -> None:
+    own = program(login_home / "env" / "bin" / "gputui")
+    (login_home / ".profile").write_text(f"echo welcome\nPATH={own.parent}:$PATH\n")
+    assert there.places("/opt/here/gputui")[0] == str(own)
+
+
+def test_gputui_elsewhere_may_be_at_this_path_or_in_the_users_own_folders(login_home: Path) -> None:
+    first, *others = there.places("/opt/here/gputui")
+    assert first == ""
+    assert "/opt/here/gputui" in others
+    assert f"{login_home}/.local/bin/gputui" in others
+    assert f"{login_home}/.local/share/gputui/env/bin/gputui" in others
+
+
+def test_where_gputui_was_looked_for_elsewhere_is_said(login_home: Path) -> None:
+    given = str(login_home / "nowhere" / "gputui")
+    assert there.up([], "", given, "") == {"looked": [given]}
+
+
+def test_a_path_for_gputui_elsewhere_needs_a_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["up", "--remote-gputui", "/opt/gputui"]) == 2
+    assert "--remote-gputui: for --on USER@LOGIN" in capsys.readouterr().err

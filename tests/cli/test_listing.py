@@ -108,7 +108,13 @@ def test_a_package_whose_preset_does_not_import_is_named_and_the_rest_are_listed
 
 
 def test_clusters_are_a_table_within_80_columns() -> None:
-    row = {"workers": 1000, "hosts": 125, "started": 0.0, "address": "tls://10.0.0.12:45347"}
+    row = {
+        "workers": 1000,
+        "hosts": 125,
+        "started": 0.0,
+        "problem": "",
+        "address": "tls://10.0.0.12:45347",
+    }
     head, first, second = cluster_table([{"name": "lab", **row}, {"name": "a-longer-name", **row}])
     assert head == "name           workers  hosts  since             address"
     assert first.split() == [
