@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
 
 
 class GputuiError(Exception):
-    """Anything gputui says is wrong; `exit_code` is what the command line ends with."""
+    """Base of gputui's errors; `exit_code` is the exit code of the command line."""
 
     exit_code = ExitCode.COMPUTATION_FAILED
 
@@ -62,7 +62,7 @@ class ClusterError(GputuiError):
 
 
 class HostError(ClusterError):
-    """A host that cannot be used, with the evidence; what the host said holds no terminal codes.
+    """A host that cannot be used, with the evidence; texts of the host are without terminal codes.
 
     `stage` is the `HostState` it failed in, `hint` how to fix it (or ""). A
     `transient` one may pass by itself: a host that was ready before is then tried again.

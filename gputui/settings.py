@@ -61,7 +61,7 @@ BOUNDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "scheduler_port": ("a port from 0 to 65535", lambda value: 0 <= value < 2**16),
     "runs_kept": ("a number from 0", lambda value: value >= 0),
 }
-"""Field → what it may be."""
+"""Field → its description and check."""
 
 WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "transfers": ("auto or bytes", lambda value: value in ("auto", "bytes")),
@@ -70,7 +70,7 @@ WORKER_KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "rmm-pool-size": ("bytes, or a share up to 1.0", lambda value: _is_limit(value)),
     "rmm-async": ("True or False", lambda value: value in (True, False, None)),
 }
-"""Key below `gputui` that only workers read, as part of their Dask settings → what it may be."""
+"""Key below `gputui` that only workers read, in their Dask settings → description and check."""
 
 
 def load_settings() -> Settings:
@@ -89,7 +89,7 @@ def load_settings() -> Settings:
 
 
 def malformed(error: ValueError) -> UsageError:
-    """Return what is wrong with a file of the Dask configuration, and where.
+    """Return the error for a malformed file of the Dask configuration.
 
     dask 2026.8 reads all files as it is imported, and raises ValueError with the path. Returns the
     error itself, as UsageError, where it is another one.

@@ -103,7 +103,7 @@ def _cut(text: str) -> str:
 
 
 def _is_read() -> bool:
-    """Return whether anybody may read what is printed: the other end of a pipe is open."""
+    """Return whether stdout still has a reader."""
     poll = select.poll()
     poll.register(1, 0)
     return not poll.poll(0)
@@ -118,7 +118,7 @@ def _check_folder() -> None:
 
 
 def _unwritten(error: OSError) -> int:
-    """Say that what was printed was not written, and return the exit code for that."""
+    """Report that stdout could not be written, and return the exit code."""
     print(f"gputui: standard output: {error.strerror}", file=sys.stderr)
     return int(ExitCode.COMPUTATION_FAILED)
 
@@ -136,7 +136,7 @@ def _open_streams() -> None:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str, int]:
-    """Return in ASCII what a stream's encoding has no characters for: no result ends for that."""
+    """Replace characters that a stream's encoding lacks by ASCII."""
     from gputui.tui.rendering.format import to_ascii
 
     if not isinstance(error, UnicodeEncodeError):

@@ -1,4 +1,4 @@
-"""HOSTS, as it is given, and the flags of a start → what a cluster is made of."""
+"""HOSTS and the flags of a start → the parts of a cluster's configuration."""
 
 import importlib.util
 import socket
@@ -21,7 +21,7 @@ class HostsInput:
     source: str
     """The absolute path of the file; "" without one."""
     name: str
-    """What a cluster of them is called: the file's stem, or `local`."""
+    """The cluster's default name: the file's stem, or `local`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def check_dashboard(port: int) -> None:
 def read_hosts(given: str | None) -> HostsInput:
     """Return the hosts that the argument HOSTS means; None is this machine.
 
-    Raises UsageError for what is no hosts file, HostsError with every bad line.
+    Raises UsageError if it is not a hosts file, HostsError with every bad line.
     """
     text, source = read_source(given)
     shown = "standard input" if given == "-" else given if source and given else "HOSTS"

@@ -41,7 +41,7 @@ OTHER_VERSION = (
 NO_ANSWER = "does not answer"
 NO_ANSWER_HINT = "a cluster that does not answer runs all the same: its process is in ls --json"
 ANSWER_S = 5.0
-"""How long a head may take to say how its cluster is."""
+"""How long a head may take to answer."""
 NONE_RUNS = "no cluster runs; gputui up HOSTS starts one"
 
 

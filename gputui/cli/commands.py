@@ -59,7 +59,7 @@ class AsTyped(click.Context):
 
     @property
     def command_path(self) -> str:
-        """What was typed before the arguments: the path of the group."""
+        """The typed words before the arguments: the path of the group."""
         return self.parent.command_path if self.parent else ""
 
 
@@ -106,7 +106,7 @@ class CommandOrHosts(click.Group):
         return list(self.commands)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command; else what the unnamed command takes."""
+        """Complete command names, else the unnamed command's options and HOSTS."""
         found = super().shell_complete(ctx, incomplete)
         return found or of_unnamed(self.commands["open"], ctx, incomplete)
 

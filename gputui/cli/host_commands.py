@@ -69,7 +69,7 @@ def bootstrap(
     host_settings: bool = False,
     builds: bool = False,
 ) -> int:
-    """Say what will be done, do it on a yes, and print how it went.
+    """Describe the changes, ask for confirmation, carry them out and print the outcome.
 
     Raises UsageError where no host is named but this machine, on which gputui is installed, and
     where no user can say yes.

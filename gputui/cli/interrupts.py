@@ -21,7 +21,7 @@ def interrupt_on_signals() -> None:
 
 
 def ignore_signals() -> None:
-    """Have the signals do nothing from now on: what is left to do takes no time.
+    """Ignore the signals from now on: the rest takes no time.
 
     Called in the event loop, which would else give them back their old meaning as it closes.
     """

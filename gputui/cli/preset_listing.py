@@ -84,7 +84,7 @@ def preset_object(preset: Preset) -> dict[str, Any]:
 
 
 def listed(found: list[Preset]) -> str:
-    """Return presets, each with what it does."""
+    """Return a table of presets with their summaries."""
     width = max(len(preset.name) for preset in found)
     return "\n".join(_hanging(preset.name, width, preset.summary) for preset in found)
 
@@ -106,7 +106,7 @@ def described(preset: Preset, name: str) -> str:
 
 
 def _hanging(left: str, width: int, right: str) -> str:
-    """Return a text wrapped with a hanging indent, behind what stands in the first line of it."""
+    """Return a text wrapped with a hanging indent after `left`."""
     first = f"{left:<{width}}".ljust(width + 2)
     return textwrap.fill(right, WIDTH, initial_indent=first, subsequent_indent=" " * (width + 2))
 

@@ -1,4 +1,4 @@
-"""`runs`: what was run, and one run with all that is recorded of it."""
+"""`runs`: the list of recorded runs, and the page of one."""
 
 import shutil
 import sys
@@ -71,7 +71,7 @@ def drawn(figure: Figure | Mapping[str, Any]) -> str:
 
 
 def facts(record: RunRecord) -> dict[str, Any]:
-    """Return all but the result of a run, as text; "" for what is missing."""
+    """Return a run's fields other than its result, as text; "" if missing."""
     kept = record.result
     stages = [f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in record.timings.items()]
     started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.started_at))

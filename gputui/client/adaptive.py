@@ -54,7 +54,7 @@ class Adaptive(adaptive.Adaptive):  # type: ignore[misc]
         """Do nothing: the head looks by itself."""
 
     def followed(self, before: frozenset[str], now: frozenset[str]) -> None:
-        """Log a change of the workers that are wanted."""
+        """Log a change of the desired workers."""
         if self.state == "running" and len(now) > len(before):
             self.log.append((time.time(), {"status": "up", "n": len(now)}))
         elif self.state == "running" and before - now:

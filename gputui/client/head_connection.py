@@ -1,4 +1,4 @@
-"""A frontend's connection to a head: requests and their answers, and what the head sends unasked.
+"""A frontend's connection to a head: requests with answers, and unsolicited messages.
 
 A channel over the head's Unix socket. The screen, `--run` and `GPUCluster` all use it; it
 holds no truth of its own.
@@ -90,7 +90,7 @@ class HeadConnection:
         self._arrived = asyncio.Event()
         self._ended = False
         self.heard: Callable[[ToFrontend], None] | None = None
-        """Called with each message as it comes, whoever reads `messages`."""
+        """Called with each message as it arrives."""
         self._why_gone = ""
         self._why_lost: Callable[[], str] = lambda: GONE
         self._tasks = Background(self._reading_failed)
@@ -201,7 +201,7 @@ class HeadConnection:
         return reply
 
     async def send(self, message: FromFrontend) -> None:
-        """Send a message that asks for no answer; what a head that is gone cannot take is lost."""
+        """Send a message without an answer; it is lost if the head is gone."""
         self._channel.send(message)
 
     async def messages(self) -> AsyncIterator[ToFrontend]:

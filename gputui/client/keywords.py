@@ -1,4 +1,4 @@
-"""`LocalCluster`'s and `LocalCUDACluster`'s keywords → what a gputui cluster calls the same.
+"""`LocalCluster`'s and `LocalCUDACluster`'s keywords → gputui's own arguments.
 
 Those that mean something are taken; for the others the error says what to write.
 """
@@ -80,11 +80,11 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("enable_infiniband", "enable_rdmacm", "enable_tcp_over_ucx"), (False,)),
     **dict.fromkeys(("rmm_managed_memory", "jit_unspill", "log_spilling"), (False,)),
 }
-"""Values of keywords that ask for nothing else than what is."""
+"""Values of refused keywords that are accepted, because they match gputui's behaviour."""
 
 
 UNLIMITED = ("memory_limit", "device_memory_limit")
-"""Keywords of which None asks for something: for no limit."""
+"""Keywords for which None means no limit."""
 
 
 @dataclass(slots=True)
@@ -169,7 +169,8 @@ def whole_number(name: str, value: Any) -> int | None:
 
 
 def seconds(name: str, value: Any) -> float | None:
-    """Return a time as Dask takes it: seconds, "15s"; None is none. Raises UsageError."""
+    """Return a duration in seconds, given as a number or as "15s"; None stays None. Raises
+    UsageError."""
     from dask.utils import parse_timedelta
 
     return amount(name, value, parse_timedelta)

@@ -294,7 +294,7 @@ class RemoteHead:
         raise HeadError(f"{self._host.name}: {problem}")
 
     def _parsed(self, answer: bytes) -> Mapping[str, Any]:
-        """Return what the script said; raises HeadError for what it would never say."""
+        """Return the script's answer; raises HeadError for an invalid one."""
         said = None
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(answer)

@@ -59,7 +59,7 @@ LOOK_S = 0.1
 """How often the scheduler is asked for its workers, while a caller waits for them."""
 
 ANSWER_S = 5.0
-"""How long a cluster that is closed waits for answers to what was asked before."""
+"""How long closing a cluster waits for outstanding answers."""
 
 CLOSE_S = 20.0
 """How long a cluster left open may delay the end of the interpreter."""
@@ -143,7 +143,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 
     @property
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Every worker that is wanted, by name: what the scheduler knows of it, {} before."""
+        """Every desired worker by name, with the scheduler's information, {} before it
+        registers."""
         known = {info["name"]: info for info in self.scheduler_info["workers"].values()}
         return {name: known.get(name, {}) for name in sorted(self._requested)}
 
@@ -318,12 +319,12 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._later(self._refresh())
 
     async def _refresh(self) -> None:
-        """Learn which workers are wanted."""
+        """Fetch the desired workers."""
         with contextlib.suppress(HeadError):
             self._settle(await self._head.request(AwaitWorkers(0, 0)))
 
     def _settle(self, settled: Reply) -> Settled:
-        """Take note of what the head knows of its workers."""
+        """Update the workers from the head's snapshot."""
         assert isinstance(settled, Settled)
         before, self._requested = self._requested, frozenset(settled.wanted)
         self._worker_size = settled.worker_size
@@ -367,9 +368,9 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             raise ClusterTimeoutError(str(error)) from None
 
     async def _up(self, number: int | None) -> None:
-        """Return when so many are up that stay, None for all that are wanted.
+        """Wait until so many lasting workers are up; None is all desired ones.
 
-        The head knows which, and what comes; the scheduler, whether it gives them tasks.
+        The head knows which are starting; the scheduler, which can receive tasks.
         """
         while True:
             settled = self._settle(await self._head.request(AwaitWorkers(0, number)))

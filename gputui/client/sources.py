@@ -79,7 +79,7 @@ def _read(path: Path) -> tuple[str, str]:
 
 
 def _text(data: bytes, source: str) -> str:
-    """Return the text that bytes are; raises UsageError when they are none."""
+    """Decode bytes; raises UsageError if they are no text."""
     if len(data) > MAX_BYTES:
         raise UsageError(f"{source}: a hosts file of more than {MAX_BYTES} bytes")
     try:

@@ -30,11 +30,11 @@ from gputui.protocol.typed_codec import decode, encode
 END_S = 20.0
 """How long a head may take to end everything."""
 WAITING_EVERY_S = 5.0
-"""How often what is waited for is told."""
+"""How often a waiting message is printed."""
 NAMED = 3
 """How many hosts are named that are waited for."""
 LAST_LINES = 5
-"""Of what was said on a failed host."""
+"""Last log lines shown of a failed host."""
 
 
 class HeadProcess:
@@ -153,9 +153,9 @@ async def stop_by_signal(cluster: ConnectionFile) -> None:
 async def workers_up(
     connection: HeadConnection, workers: int | None, tell: Callable[[str], None]
 ) -> Settled:
-    """Wait for workers; tell what fails as soon as it is known, and what is waited for.
+    """Wait for workers; report each failure as soon as it is known, and what is still pending.
 
-    `connection` takes snapshots. What failed before, and has not been told, is told at the end.
+    `connection` takes snapshots. Failures that were not reported yet are reported at the end.
     """
     told: set[str] = set()
     due = time.monotonic() + WAITING_EVERY_S

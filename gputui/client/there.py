@@ -78,8 +78,8 @@ def stop(pid: int, cluster_id: str) -> bool:
 
 
 def listen() -> Dict[str, Any]:  # noqa: UP006
-    """Open a socket and a port of loopback for a while, for the client to try whether they are
-    forwarded; each greets whoever connects.
+    """Open a socket and a port of loopback for a while, so that the client can test forwarding;
+    each greets its connections.
     """
     folder = Path(tempfile.mkdtemp(prefix="gputui-"))
     ends = [socket.socket(socket.AF_UNIX), socket.socket()]

@@ -1,4 +1,4 @@
-"""A simulated cluster in this process: a real head, and what it believes to be hosts and Dask."""
+"""A simulated cluster in this process: a real head on simulated hosts and a simulated scheduler."""
 
 import asyncio
 import logging

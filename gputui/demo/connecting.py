@@ -1,7 +1,7 @@
-"""The way to a simulated host: how long each stage takes it, and what goes wrong where.
+"""Connecting to a simulated host: how long each stage takes, and where it fails.
 
-What the fleet finds out by itself (another version of Dask, a port that cannot be reached) is wrong
-with the agent; the rest fails here, in the words of the SSH connector.
+Problems that the fleet detects (another Dask, an unreachable port) are the agent's; the others are
+raised here, worded as the SSH connector's.
 """
 
 import asyncio

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect, Owner
 
 CONTEXT_BYTES = 530 * 2**20
-"""What a CUDA context and its kernels take on a device."""
+"""Size of a CUDA context with its kernels on a device."""
 AMBIENT_C = 31.0
 USER = "you"
 LINK_SHARE = 0.04

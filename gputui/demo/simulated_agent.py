@@ -99,7 +99,7 @@ class SimulatedAgent:
     ) -> None:
         self.host, self.number, self.gpus = host, number, gpus
         self.pace = pace
-        """How long things take it, as a multiple of what is usual."""
+        """A factor on all its delays; 0 is immediate."""
         self.rng = random.Random(f"{seed}:{host}")
         self.workers: dict[str, SimulatedWorker] = {}
         self.registers = True
@@ -231,7 +231,7 @@ class SimulatedAgent:
         self.fork(self.workers[spec.name])
 
     def fork(self, worker: SimulatedWorker) -> None:
-        """Say that a worker runs, and let it register."""
+        """Report that a worker runs, and register it after a delay."""
         if self.workers.get(worker.name) is worker:
             self.say(WorkerStarted(worker.name, worker.pid, worker.restarts))
             delay_s = 0.0 if worker.address else self.rng.uniform(0.8, 2.4) * self.pace

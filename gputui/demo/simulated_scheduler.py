@@ -110,7 +110,7 @@ class SimulatedScheduler:
         self._tasks = Background(self._failed)
 
     def start(self, _cluster_id: str) -> "SimulatedScheduler":
-        """Be the process that the head starts."""
+        """Return itself as the process that the head starts."""
         return self
 
     async def stream(self) -> MemoryStream:

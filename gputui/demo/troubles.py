@@ -40,7 +40,7 @@ class Troubles:
         self._hot: list[SimulatedGpu] = []
 
     async def happen(self) -> None:
-        """Let everything happen in its second, until cancelled."""
+        """Run the schedule until cancelled."""
         second, due = 0, asyncio.get_running_loop().time()
         while True:
             second, due = second + 1, due + 1.0
@@ -49,7 +49,7 @@ class Troubles:
                 self._strike(second % PERIOD_S)
 
     def _strike(self, second: int) -> None:
-        """Do what is due in this second, to a worker that is up on a host that answers."""
+        """Apply this second's fault to a random worker that is up."""
         rng, hosts = self._rng, self._hosts
         up = [each for each in self._scheduler.workers.values() if not each.agent.silent]
         working = rng.choice(up) if up else None

@@ -25,9 +25,9 @@ class Stage:
     """Seconds that a task takes, on average."""
     utilization_percent: float
     result_bytes: int
-    """What a finished task holds on the device until the next stage used it."""
+    """Size of a result, held on the device until the next stage used it."""
     device_share: float = 0.05
-    """Of the device's memory, what a task takes while it runs."""
+    """Share of the device's memory that a running task takes."""
 
 
 RECIPES: Mapping[str, tuple[Stage, ...]] = {

@@ -26,7 +26,7 @@ ORTHOGONAL_ENOUGH = 0.1
 LEAST_SQUARE, MOST_SQUARE = 2.0**-800, 2.0**900
 """Of a column: between them no square that matters is lost, or overflows when they are added."""
 HALF_RANGE = 537
-"""Of the exponents of float64: squares of what is smaller are zero, of what is larger inf."""
+"""Exponents of float64: squares of smaller numbers are zero, of larger ones inf."""
 INVERSE_CONDITION = 1e4
 """Of a factor (Frobenius): up to which its inverse is as good as a solve."""
 EIGEN_CONDITION = 1e3
@@ -60,7 +60,7 @@ class Conclusion:
     """The outcome of a pass, from the factors of a matrix."""
 
     final: bool
-    """Whether they make orthonormal vectors; without that there is nothing else here."""
+    """Whether the vectors are orthonormal; if not, the other fields are meaningless."""
     u: Any = None
     """Left vectors of r = … r₂ r₁, (n, n) in host memory; None where only s was asked for."""
     s: Any = None

@@ -126,7 +126,7 @@ def compute(job: Job) -> Outcome:
 
 
 def spans(rows: int, partitions: int) -> list[Span]:
-    """Return the rows of each partition: as many as wanted, or one a row.
+    """Return the rows of each partition; at least one row each.
 
     >>> spans(10, 3)
     [(0, 4), (4, 8), (8, 10)]

@@ -65,7 +65,7 @@ class Parameter:
 
     @property
     def bounds(self) -> str:
-        """Describe what it accepts.
+        """Describe the accepted values.
 
         >>> Parameter("rows", int, 10, "", minimum=1, unit="rows").bounds
         'an integer of at least 1'
@@ -251,7 +251,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One computation: what it is called, what it takes, and the function that does it.
+    """One computation: its name, its parameters and its function.
 
     What else comes of it is declared, so that `--save` and `--figure` are refused before anything
     starts where there will be nothing: a preset that names no `arrays` saves none, and one that
@@ -266,7 +266,7 @@ class Preset:
     uses_cupy: bool = True
     """Whether it needs CuPy on a GPU: torch and JAX do not."""
     estimate: Callable[[Mapping[str, Any], Machine], Memory] | None = None
-    """Values of all parameters and the machine → what it takes there."""
+    """Values of all parameters and the machine → the memory it needs."""
     check: Callable[[Mapping[str, Any]], None] | None = None
     """Raises PresetError where parameters do not go together."""
     units: Mapping[str, str] = field(default_factory=dict)

@@ -48,7 +48,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class RunWorker:
-    """One worker of a run, with what it reported of itself."""
+    """One worker of a run, with its own report."""
 
     name: str
     address: str
@@ -72,7 +72,7 @@ class Job:
     workers: tuple[RunWorker, ...]
     parameters: Mapping[str, Value]
     resources: Mapping[str, float]
-    """What each task takes of a worker: `{"GPU": 1}` where workers say that they have one."""
+    """Resources of each task: `{"GPU": 1}` if workers offer it."""
     restricted: bool
     """Whether the cluster has workers that this run may not use."""
     report: Callable[[RunProgress], None]

@@ -26,7 +26,7 @@ SUSTAINED_S = 2.0
 from 57 to 54 TFLOP/s of float64 on an H200."""
 OWN_BLOCK = 8_192
 WARM = 64
-"""Side of a first product, which compiles and loads what the others then have."""
+"""Side of a first product, which compiles and loads the kernels."""
 TOLERANCE = {"float64": 1e-12, "float32": 1e-4}
 
 
@@ -86,7 +86,7 @@ def own_rate(backend: str, block: int, dtype: str) -> float:
 
 
 def _finish(backend: str) -> None:
-    """Wait until the device has done what it was given."""
+    """Wait until the device has finished its queued work."""
     if backend == "cupy":
         import cupy
 

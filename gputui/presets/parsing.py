@@ -19,7 +19,7 @@ class ParsedParameters:
     values: Mapping[str, Value]
     """Of those that are right."""
     mistakes: Mapping[str, str]
-    """What is wrong with the others, as in "must be an integer"."""
+    """The requirement on the value, as in "must be an integer"."""
 
     def complete(self, backend: str) -> dict[str, Value]:
         """Return the values of all parameters, with this backend's defaults for those not given.

@@ -18,7 +18,7 @@ MOST_BITS = 14_000
 
 
 MOST_DEPTH = 64
-"""What is nested deeper is shown as "…"."""
+"""Deeper values are shown as "…"."""
 
 
 def plain(value: Any, depth: int = MOST_DEPTH) -> Any:
@@ -74,7 +74,7 @@ def strangers(value: Any, name: str = "result", depth: int = MOST_DEPTH) -> list
 
 
 _WRITTEN = (type(None), str, Number, set, frozenset, Enum, PathLike, date, time, timedelta)
-"""What is a value, or is written as the text that `str` makes of it."""
+"""Types that are kept, or converted by `str`."""
 
 
 def json_text(value: Any, indent: int | None = None) -> str:

@@ -23,7 +23,7 @@ PIECE_ROWS = 10_000_000
 PEAK_BYTES_A_ROW = 40
 """What drawing or a query holds of its piece at the peak: in host memory, or on the device."""
 ENGINE_BYTES = 16 * 2**20
-"""What the engine holds whatever its rows: 10 to 23 MB seen on 1 to 16 threads."""
+"""The engine's fixed memory: 10 to 23 MB measured with 1 to 16 threads."""
 
 Answer = tuple[dict[int, tuple[float, int]], float]
 """Total and count by region, and the seconds of the query."""
@@ -86,8 +86,8 @@ def answer(backend: str, tables: Tables, least: float, span: Span) -> Answer:
 def _gpu_engine() -> Any:
     """Return polars' engine on the worker's device, in the memory that the worker uses.
 
-    Left to itself it would take 80 % of the device; and what it cannot run, it would give to the
-    CPU without a word. Source: cudf_polars 26.10, `callback.default_memory_resource`.
+    By default it takes 80 % of the device, and silently runs unsupported queries on the CPU.
+    Source: cudf_polars 26.10, `callback.default_memory_resource`.
     """
     import polars as pl
     from rmm import mr

@@ -25,7 +25,7 @@ from gputui.presets.job import Job
 Span = tuple[int, int]
 """Of tiles: the first one, and the one after the last."""
 TILE = 1024
-"""Rows and columns of a logical tile; part of what a seed means."""
+"""Rows and columns of a logical tile; a seed's numbers depend on it."""
 BAND = 64
 """Rows of a tile that NumPy draws at once, an even number: they stay in a core's cache."""
 TILES_A_TASK = {"cupy": 2**16, "numpy": 2**6}

@@ -174,7 +174,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def described(chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]) -> tuple[RunWorker, ...]:
-    """Join what the scheduler knows and what the workers said."""
+    """Join the scheduler's information with the workers' reports."""
     workers = []
     for address, known in chosen.items():
         on_device = facts[address].device_bytes

@@ -1,4 +1,4 @@
-"""Adds two arrays on every worker's own device, and says which device that was.
+"""Adds two arrays on every worker's own device, and reports which device that is.
 
 The shortest way to see that each worker computes, that what it computes is right, and that it
 sits on the GPU it was pinned to: the UUID of the device that its CUDA context is on, next to the

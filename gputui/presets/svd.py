@@ -117,7 +117,7 @@ def _shape(values: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _estimate(values: Mapping[str, Any], machine: Machine) -> Memory:
-    """Return the peak on one worker: blocks in work, what is kept, and n × n matrices."""
+    """Return the peak on one worker: blocks in use, kept results, and n × n matrices."""
     tall, wide = _shape(values)
     row = 8 * wide
     square = 8 * row * wide

@@ -22,7 +22,7 @@ TRAINING_BYTES = 4 * 2**20
 
 
 def compute(job: Job) -> Outcome:
-    """Run one task on every worker, and compare what they learnt."""
+    """Train on every worker, and compare the models."""
     arguments = (job.backend, job["size"], job["steps"], job["seed"])
     found = job.each_worker(train, *arguments, stage="training")
     names = tuple(worker.name for worker in job.workers)

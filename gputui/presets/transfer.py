@@ -21,7 +21,7 @@ SMALL, MEDIUM = 2**16, 2**24
 """Bytes of the buffers that show the latency, and what a usual chunk reaches."""
 REPEATS = 3
 COPIES = 2
-"""Of the largest buffer on a worker: what it made, and what it got."""
+"""Copies of the largest buffer on a worker: its own, and the received one."""
 """After a first one, which opens what stays open."""
 
 
@@ -101,7 +101,8 @@ def take(buffer: Any, key: str) -> float | None:
 
 
 def way(there: str | None) -> tuple[str, float | None]:
-    """Return how this worker got what it took last, and what that way can carry in bytes a second.
+    """Return the path of the last transfer to this worker, and that path's bandwidth in bytes a
+    second.
 
     `there` is the device of the worker that had it.
     """

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 DEVICE_SHARE = 0.85
-"""Of the device memory that is free: what a run may plan with; the rest is for fragments."""
+"""Share of the free device memory that a run may plan with; the rest is for fragmentation."""
 
 LIBRARIES = ("dask", "distributed", "numpy", "cupy", "cudf", "cuml", "torch", "pandas", "polars")
 
@@ -100,7 +100,7 @@ def free_in_rmm() -> int:
 
 @cache
 def _versions() -> tuple[tuple[str, str], ...]:
-    """Return the versions of what is installed here, from metadata: nothing is imported."""
+    """Return the installed versions from metadata, without imports."""
     found = []
     for name in LIBRARIES:
         for distribution in (name, f"{name}-cuda13x", f"{name}-cuda12x", f"{name}-cu13"):

@@ -85,7 +85,7 @@ def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> Path:
 
 
 def _reserve(descriptor: int) -> None:
-    """Have the disk set aside what a file takes; raises OSError.
+    """Reserve a file's space on disk; raises OSError.
 
     A write into a mapped file on a disk that has filled up ends the process (SIGBUS).
     """

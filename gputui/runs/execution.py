@@ -223,7 +223,7 @@ def security_of(info: Mapping[str, Any]) -> Any:
 
 
 def _send_modules(client: distributed.Client, preset: Preset) -> None:
-    """Let the cluster import the modules next to a preset's file."""
+    """Make the modules next to a preset's file importable on the cluster."""
     if preset.folder:
         from gputui.runs.script.sending import send_modules
 

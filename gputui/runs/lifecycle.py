@@ -37,7 +37,7 @@ class RunEnd:
     """A run's end."""
 
     kept: Mapping[str, Any]
-    """The object that `--json` prints, and what the record adds to it."""
+    """The object that `--json` prints, and the record's additions."""
     summary: str = ""
     saved: tuple[str, ...] = ()
     exit_code: int = ExitCode.DONE
@@ -124,7 +124,7 @@ def _begun(request: RunRequest) -> runs.RunRecord:
 async def _settled(
     request: RunRequest, connection: HeadConnection, recording: runs.Recording
 ) -> Settled:
-    """Wait for the workers, and say what is missing; raises ClusterError where too few came up."""
+    """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
     settled = await workers_up(connection, request.workers, _warn)
     check_enough(settled, request.min_workers)
     recording.note(f"{len(settled.workers)} workers up", *failures(settled))

@@ -69,7 +69,7 @@ class _Line:
         self._room = LONGEST
 
     def add(self, text: str) -> None:
-        """Write on, or over what is there."""
+        """Append, or overwrite the present content."""
         shown = text.rstrip("\r")
         returned = bool(self.pieces) and self.pieces[-1].endswith("\r")
         if "\r" in shown or (shown and returned):

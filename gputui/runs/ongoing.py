@@ -38,7 +38,7 @@ REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
 
 CAUSE_S = 5.0
-"""How long the head may take to say why a run lost its tasks, or how a worker ended."""
+"""How long the head may take to report why tasks were lost, or how a worker ended."""
 
 MOST_REPORTED = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
@@ -174,7 +174,7 @@ class OngoingRun:
         await self.report(state, summary or str(error or ""))
 
     async def _until_its_end_is_known(self, worker: str) -> None:
-        """Wait until the cluster has said how a worker ended; "" is none."""
+        """Wait until the head reports how a worker ended; "" if it does not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CAUSE_S):
                 while worker and not any(c.startswith(f"{worker} ") for c in self.events.crashes):
@@ -246,7 +246,7 @@ def reported(result: Mapping[str, Any]) -> str:
 
 
 async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None:
-    """Raise what the cluster says of tasks that were lost; return where it has nothing to say."""
+    """Raise the cluster's reason for lost tasks, if it has one."""
     if error.lost:
         await asyncio.wait({listening}, timeout=CAUSE_S)
         if listening.done():

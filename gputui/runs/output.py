@@ -58,7 +58,7 @@ def checked(
 
 
 def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str | None) -> None:
-    """Raise UsageError where the preset, called `name`, declares nothing of what is asked for."""
+    """Raise UsageError if the preset, called `name`, does not declare the requested output."""
     if save and not preset.arrays:
         option, lacks, declared = f"--save {save}", "keeps no arrays", 'arrays=("x",)'
     elif figure and not preset.draws:

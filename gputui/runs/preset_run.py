@@ -81,7 +81,7 @@ async def run_preset(preset_run: PresetRun, request: RunRequest, open_cluster: O
 
 
 def _load_distributed() -> None:
-    """Import what the computation needs, while the cluster starts."""
+    """Import the computation's libraries while the cluster starts."""
     gc.disable()  # imports make much and drop little: collections are a tenth of their time
     try:
         import distributed  # noqa: F401
@@ -176,9 +176,9 @@ def _compute_here(
 
 @contextlib.contextmanager
 def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
-    """Record what a preset prints; with `--json`, where stdout is for one object, it is stderr's.
+    """Record a preset's output; with `--json` it goes to stderr, as stdout is for one object.
 
-    Of a run that was started on the screen nobody sees either.
+    Output of a run started on the screen goes to its log only.
     """
     stream = sys.stderr if ongoing.request.as_json else sys.stdout
     noted = NotedStream(stream, ongoing.recording.note)
@@ -192,7 +192,7 @@ def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
 def _put_out(
     preset_run: PresetRun, ongoing: OngoingRun, result: "RunResult", fetch: Callable[[Any], Any]
 ) -> RunEnd:
-    """Print, draw and save what a run came to; where that fails, the record has the result."""
+    """Print, draw and save a run's result; if that fails, the record still has it."""
     printed = result.to_json(failed_hosts(ongoing.settled), ongoing.events.restarts)
     ongoing.recording.keep(printed | result.extras())
     saved: list[Path] = []

@@ -59,7 +59,7 @@ class Silence:
         """Show nothing."""
 
     def stop(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: there is nothing to stop."""
 
 
 class ProgressLines(Silence):
@@ -128,7 +128,7 @@ class Bars:
         self._bars.update(self._tasks[stage], completed=done, total=total or None, count=count)
 
     def _end_stage(self) -> None:
-        """Let the bar of a stage whose length was never known stand still."""
+        """Stop the animated bar of a stage of unknown length."""
         task = self._tasks.get(self._stage)
         if task is not None and self._bars.tasks[task].total is None:
             self._bars.update(task, completed=1, total=1)
@@ -143,7 +143,7 @@ class TaskCounts:
 
     def __init__(self) -> None:
         self._before: frozenset[str] | None = None
-        """Names of the groups that were there; None until the first snapshot."""
+        """Names of the groups before the run; None until the first snapshot."""
         self._there: Mapping[str, TaskGroupStatus] = {}
         self._totals: dict[str, int] = {}
         """Of each new group, also of one that the scheduler has forgotten since."""

@@ -17,7 +17,7 @@ from gputui.model.snapshot import RunState
 from gputui.runs.records import RunRecord, ended, reserve, write, write_last
 
 MOST_BYTES = 10 * 2**20
-"""What is written to a log past this is left out: a task may print without end."""
+"""The maximum size of a log; later output is dropped."""
 ROOM_AT_END = 2**16
 """How a run ended is written all the same."""
 
@@ -49,7 +49,7 @@ class Recording:
         self.note(name)
 
     def keep(self, result: Mapping[str, Any]) -> None:
-        """Record what the run came to, before anything is made of it that may fail."""
+        """Record the result before printing or saving it, which may fail."""
         self.record = replace(self.record, result=dict(result))
         with self._writing():
             write(self.record)

@@ -49,7 +49,7 @@ RESULT_PARTS = {
     "backend": str,
     "failed_hosts": tuple[Mapping[str, str], ...],
 }
-"""What is shown of the `result` of a record, where it is there."""
+"""Fields of a record's `result` that are shown."""
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by, and when it

@@ -10,7 +10,7 @@ from gputui.presets.registry import located
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A preset or a script with its parameters, and what it needs of a cluster."""
+    """A preset or a script with its parameters, and its requirements of a cluster."""
 
     name: str
     """The preset or the script, as it was typed."""

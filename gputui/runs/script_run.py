@@ -39,7 +39,7 @@ from gputui.runs.script.handover import STOPPED
 from gputui.version import __version__
 
 RUNNING = "running"
-"""The only stage of a script: what it does is unknown."""
+"""The only stage of a script."""
 
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""

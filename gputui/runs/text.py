@@ -127,7 +127,7 @@ def _rows(rows: Sequence[Mapping[str, Any]], units: Mapping[str, str]) -> list[l
 
 
 def _broken(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return heads in several lines, no wider than what stands below them, where words allow it."""
+    """Return headings wrapped to the width of their columns, where words allow it."""
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     broken = [_wrap(head, width) for head, width in zip(heads, widths, strict=True)]
     height = max(map(len, broken))

@@ -163,7 +163,7 @@ class Driver:
         return address.value
 
     def close(self, address: int) -> None:
-        """Unmap what was opened."""
+        """Unmap the memory."""
         self._do("cuIpcCloseMemHandle", ctypes.c_uint64(address))
 
     def free(self, base: int) -> None:

@@ -1,4 +1,4 @@
-"""The GPU of a worker: its CUDA context, what it holds, and how it gets ready for tasks."""
+"""The GPU of a worker: its CUDA context, memory and warm-up."""
 
 import asyncio
 import fcntl
@@ -25,15 +25,16 @@ class Device:
     """One GPU or MIG instance, of a worker that sees no other."""
 
     def __init__(self, spec: Mapping[str, Any], host_bytes: float) -> None:
-        """Take the fields scratch, lock, device_uuid and device_share of a worker's spec.
+        """Initialize from the fields scratch, lock, device_uuid and device_share of a worker's
+        spec.
 
-        Raises ModuleNotFoundError where RMM is wanted and not installed.
+        Raises ModuleNotFoundError if RMM is requested and not installed.
         """
         self._spec = spec
         self.opened = asyncio.Event()
         """Set when tasks may run, also where there is no context: they will say so themselves."""
         self.uuid: str | None = None
-        """Of what the CUDA context is on; None without one."""
+        """UUID of the CUDA context's device; None without a context."""
         self.memory = DeviceMemory(spec["scratch"], host_bytes)
         self._rmm = RmmOptions.configured()
 
@@ -55,9 +56,9 @@ class Device:
             self.opened.set()
 
     async def warm_up(self, until: Callable[[], object]) -> None:
-        """Do now what a first run would wait for, step by step until `until()` is true.
+        """Warm up, step by step, until `until()` is true.
 
-        Workers of one host take turns: what the first compiles the others find on disk.
+        Workers of one host take turns: the others reuse compiled kernels from disk.
         """
         if self.uuid is None or not _has_cupy():
             return

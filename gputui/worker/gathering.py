@@ -17,7 +17,7 @@ from distributed.worker_state_machine import WorkerState
 from gputui.engine.overrides import overriding, require
 
 NEAR_BYTES = 2**30
-"""At once, of a worker of this host: 10 ms over NVLink, as long as the message itself takes."""
+"""Bytes requested at once from a worker of this host: 10 ms over NVLink, as long as a message."""
 LIMIT = "distributed.worker.transfer.message-bytes-limit"
 USUAL = "50MB"
 """With Dask; another is the user's own, and holds for all workers."""

@@ -45,7 +45,7 @@ def device_bytes(value: object) -> int:
 
 
 HELD_SHARE = 0.8
-"""Of its pool, for what tasks leave on the device; the rest is what they need while they run."""
+"""Share of the pool for results; the rest is for running tasks."""
 
 
 def held_bytes(limit: float | str | None, pool_bytes: int) -> int:
@@ -94,7 +94,7 @@ class SpilledValue:
 
 
 class DeviceMemory(MutableMapping[Hashable, object]):
-    """Values by key. What was not used for longest leaves the device first.
+    """Values by key. The least recently used leave the device first.
 
     Tasks allocate in a thread of their own and may call `make_room` there, so every method locks.
     """

@@ -1,6 +1,6 @@
 """RMM's memory as the resource of a worker's device: cuDF, cuML and CuPy allocate from it.
 
-Imported without RMM, too: whether it is there is asked when it is wanted.
+It can be imported without RMM, which is looked for when it is requested.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RmmOptions:
     """A cluster's options of RMM."""
 
     pool_size: int | float | str | None = None
-    """What the pool takes at once: bytes, text such as "8 GiB", or a share of the device."""
+    """Initial size of the pool: bytes, text such as "8 GiB", or a share of the device."""
     stream_ordered: bool = False
     """Whether the driver keeps the pool: `cudaMallocAsync`."""
 
@@ -79,7 +79,7 @@ def use_rmm(
 
 
 class Bounded:
-    """The driver's memory that other workers can map, up to a limit: what a pool grows by."""
+    """Driver memory that other workers can map, up to a limit; the upstream resource of a pool."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit

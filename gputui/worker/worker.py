@@ -113,7 +113,7 @@ def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) 
 
 
 def why_not_started(error: BaseException, listen_host: str) -> str:
-    """Return in a line what kept a worker from starting: Dask's own error only says that it did.
+    """Return in one line why a worker could not start, which Dask's own error leaves out.
 
     >>> wrapped = RuntimeError("Worker failed to start.")
     >>> wrapped.__cause__ = OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")

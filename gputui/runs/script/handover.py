@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 STOPPED = b"stopped"
-"""What the command writes where a script's last words will be, once its cluster is stopped."""
+"""Written by the command to the script's error file once its cluster is stopped."""
 NOTED_S = 0.5
 
 SPAWNED = "GPUTUI_SCRIPT"
-"""In the environment of what a script spawns: the scheduler's address, the head's socket and the
-script's folder."""
+"""In the environment of a script's child processes: the scheduler's address, the head's socket and
+the script's folder."""
 
 _taken: dict[str, "Handover"] = {}
 """The cluster of this process, by its scheduler's address."""

@@ -85,7 +85,7 @@ class Modules(MetaPathFinder, ExecutionLoader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how a module is loaded; None where it is none of these."""
+        """Return how a module is loaded; None if it is not one of these."""
         source = self.sources.get(fullname)
         if source is None:
             return None

@@ -59,7 +59,7 @@ class Allocations:
         return allocation.handle
 
     def give_back(self, base: int) -> None:
-        """Free memory of which the pool has no more use, now or when its readers closed it."""
+        """Free unused memory of the pool, now or once its readers have closed it."""
         allocation = self._held.pop(base)
         if not allocation.readers:
             self._driver.free(base)
@@ -69,7 +69,7 @@ class Allocations:
             self.ask_to_close(base, allocation.buffer_id, frozenset(allocation.readers))
 
     def free(self, base: int) -> None:
-        """Free what was withheld."""
+        """Free the withheld memory."""
         self._driver.free(base)
         with self._changed:
             self._withheld.discard(base)
@@ -84,7 +84,7 @@ class Allocations:
 
 
 class AllocationOwner:
-    """Gives an allocation back when nothing refers to it any more: the pool drops what it frees."""
+    """Frees an allocation when its last reference is dropped."""
 
     __slots__ = ("_allocations", "_base")
 

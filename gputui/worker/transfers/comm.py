@@ -111,9 +111,9 @@ class WorkerComm(TLS):  # type: ignore[misc]
     _answer: Any = None
     """As owner: the answer as Dask would send it."""
     _places: Places | None = None
-    """As owner: what the reader offered."""
+    """As owner: the files that the reader offered."""
     _offered: dict[int, MappedFile] | None = None
-    """As reader, as long as what comes next answers a get_data: what it offered."""
+    """As reader, while the next message answers a get_data: the offered files."""
 
     def handshake_info(self) -> dict[str, Any]:
         """Return Dask's own handshake, and this end's location."""
@@ -152,18 +152,18 @@ class WorkerComm(TLS):  # type: ignore[misc]
         return msg
 
     def abort(self) -> None:
-        """End the comm, and release what it lent."""
+        """Abort the comm and release its loans."""
         self._release()
         super().abort()
 
     def close(self) -> Any:
-        """Close the comm, and release what it lent."""
+        """Close the comm and release its loans."""
         self._release()
         return super().close()
 
     @property
     def lends(self) -> bool:
-        """Whether the answer to what was just asked may be lent."""
+        """Whether the answer to the last request may be lent."""
         return self._asked is not None
 
     def _near(self) -> Location | None:
@@ -204,7 +204,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
             self._release()
 
     async def _read_lent(self, offered: dict[int, MappedFile], deserializers: Any) -> Any:
-        """Read an answer, and put together what was lent; ask again for what cannot be."""
+        """Read an answer and rebuild lent values; request those again that cannot be rebuilt."""
         try:
             msg = await super().read(deserializers)
         except BaseException:
@@ -244,7 +244,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
 def _lend(
     side: Side, exporter: Exporter | None, places: Places | None, values: dict[Any, Any]
 ) -> tuple[Loan, dict[Any, Any]]:
-    """Pack what is worth it; a value that cannot be pickled so goes as Dask sends it."""
+    """Pack values worth lending; one that cannot be pickled so is sent as Dask does."""
     try:
         slot, word = side.page.take()
     except OSError:
@@ -264,7 +264,7 @@ def _lend(
 
 
 def _settle(side: Side) -> None:
-    """Wait for the device before Dask reads what is there: tasks return with work pending."""
+    """Synchronize the device before Dask reads its memory: tasks return with work pending."""
     if side.location.device:
         driver.synchronize()
 
@@ -312,7 +312,7 @@ class _Backend(GuardedBackend):
 def serve_readers(worker: Any) -> None:
     """Have a worker close mappings when owners ask it to, and ask its own readers likewise.
 
-    What it keeps for the next arrays is given up when it is not used.
+    Files kept for reuse are closed after a while.
     """
     loop = asyncio.get_running_loop()
 

@@ -83,7 +83,7 @@ class Mappings:
         self._changed = threading.Condition()
 
     def copy(self, frame: MappedBytes, ticket: Ticket, pointer: int) -> None:
-        """Copy what was lent to this device; raises OSError, NoMappingError where it never can."""
+        """Copy a loan to this device; raises OSError, or NoMappingError if it never can."""
         with self._mapped(frame, ticket) as address:
             self._driver.copy(pointer, address + frame.offset, frame.size)
         came(Way.DEVICE)

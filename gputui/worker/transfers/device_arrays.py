@@ -32,7 +32,7 @@ def reducer(kind: type) -> "Callable[[Any, Lender], Any] | None":
 
 @contextmanager
 def taking(ticket: Ticket) -> Iterator[None]:
-    """Have what is put together here copy from this loan."""
+    """Make values that are rebuilt in this context copy from this loan."""
     _taking.ticket = ticket
     try:
         yield

@@ -18,7 +18,7 @@ PAGE_BYTES = 2**16
 
 
 class NotHeldError(OSError):
-    """The owner released what it lent before the copy was finished."""
+    """The owner released the loan before the copy was finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ _pages_lock = threading.Lock()
 
 
 def check_held(ticket: Ticket) -> None:
-    """Raise NotHeldError unless the owner lives and still holds what it lent."""
+    """Raise NotHeldError unless the owner lives and still holds the loan."""
     word = WORD.unpack_from(_page_of(ticket.owner), ticket.slot * WORD.size)[0]
     if word != ticket.word or not ticket.owner.alive():
         raise NotHeldError(f"process {ticket.owner.pid} released what it lent")

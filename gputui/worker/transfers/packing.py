@@ -125,14 +125,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def worth_lending(value: object) -> bool:
-    """Return whether a value may hold what is faster another way than through the comm."""
+    """Return whether a value may hold buffers that are faster to lend than to send."""
     return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
 def unpack(packed: Packed, ticket: Ticket, offered: dict[int, MappedFile]) -> object:
-    """Put a value together; raises OSError where its owner has released it.
-
-    What the pickle itself raises is raised, too. Takes what was used out of `offered`.
+    """Rebuild a value; raises OSError if its owner has released it, and whatever unpickling raises.
+    Removes the used files from `offered`.
     """
     pickled, *buffers = (_taken(part, ticket, offered) for part in packed.parts)
     with device_arrays.taking(ticket):

@@ -30,10 +30,10 @@ from gputui.worker.transfers.ways import Way, came
 STEP_BYTES = 2**26
 MAP_FAILED = ctypes.c_void_p(-1).value
 SPARE_SHARE = 1.25
-"""Of what is needed: how large an offered file may be."""
+"""The largest offered file, as a multiple of the needed size."""
 MOST_OFFERED = 16
 MOST_DESCRIPTORS = 256
-"""Held for files in use; what is mapped when there are more is not kept."""
+"""The most files kept; further mappings are closed after use."""
 KEPT_S = 3.0
 KEPT_SHARE = 16
 """Of files that are in no use: one part in so many of the worker's memory limit."""
@@ -152,7 +152,7 @@ class MappedFiles:
             mapped.free()
 
     def forked(self) -> None:
-        """Let what is in use now take no other array: a child has it mapped, too."""
+        """Do not reuse the files in use now: a child process has them mapped, too."""
         self._forks += 1
 
     def forked_here(self) -> None:
@@ -162,7 +162,7 @@ class MappedFiles:
         self.drop(kept)
 
     def trim(self) -> None:
-        """Give up what was in no use for a while."""
+        """Close files that were unused for a while."""
         before, old = time.monotonic() - KEPT_S, []
         with self._lock:
             for _ in range(len(self._kept)):
