@@ -69,6 +69,8 @@ class SshConfiguration:
     text: str
     """What `ssh -G` printed."""
     here: Here = field(compare=False)
+    again: tuple[str, ...] = ()
+    """The arguments with which ssh reaches the same host."""
 
     @cached_property
     def _lines(self) -> Mapping[str, Sequence[str]]:

@@ -24,7 +24,6 @@ class SshConnection:
         self,
         connection: asyncssh.SSHClientConnection,
         environment: Mapping[str, str],
-        *,
         through: "SshConnection | None" = None,
         proxy: Proxy | None = None,
     ) -> None:

@@ -8,8 +8,6 @@ host needs it.
 
 import asyncio
 import random
-import socket
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +17,6 @@ import asyncssh
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
 from gputui.fleet.ssh.askpass import Askpass
-from gputui.fleet.ssh.configuration import SshConfiguration
 from gputui.fleet.ssh.connection import SshConnection
 from gputui.fleet.ssh.control_master import ControlMaster
 from gputui.fleet.ssh.evaluation import (
@@ -28,7 +25,6 @@ from gputui.fleet.ssh.evaluation import (
     Evaluator,
     Route,
 )
-from gputui.fleet.ssh.host_keys import HostKeys
 from gputui.fleet.ssh.identities import Identities
 from gputui.fleet.ssh.login import Login
 from gputui.fleet.ssh.options import options_for
@@ -88,7 +84,7 @@ class Connector:
                 route = await self._evaluator.route(destination, command)
             except ConfigurationError as error:
                 raise stages.error(*refusals.configuration(error, self._file)) from error
-        return await self._reach(route, destination, stages)
+        return await self._reach(route, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -96,137 +92,82 @@ class Connector:
             if jump_host := await each.close():
                 await jump_host.connection.close()
 
-    async def _reach(self, route: Route, destination: Destination, stages: Stages) -> Connection:
+    async def _reach(self, route: Route, stages: Stages) -> Connection:
         """Connect to the last host of a route, or take up the connection that an ssh holds."""
-        target = Target(destination, route[-1], self._file)
-        if path := target.configuration.word("controlpath"):
-            master = ControlMaster(path, target.again)
+        configuration = route[-1]
+        if path := configuration.word("controlpath"):
+            master = ControlMaster(path, configuration.again)
             late = f"the ssh at {path} does not answer"
             async with stages.enter(HostState.CONNECTING, late, "end it, and log in again"):
                 if await master.is_alive():
                     return master
-        jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
-        return await self._connect(target, jump, stages)
-
-    async def _connect(
-        self, target: "Target", jump: JumpHost | None, stages: Stages
-    ) -> SshConnection:
-        """Make a connection; tries again where the server drops it at random."""
-        configuration = target.configuration
         if configuration.not_honoured:
             raise stages.error(*refusals.not_honoured(configuration))
-        command = configuration.proxy_command
-        if jump and isinstance(jump.connection, ControlMaster):
-            command = jump.connection.proxy_command(configuration.hostname, configuration.port)
+        jump = await self._jump_host(route[:-1], stages) if route[:-1] else None
         for left in reversed(range(DROPPED_TRIES)):
             asked = stages.asked
-            keys = HostKeys(configuration, stages, target.again)
-            async with self._turns:
-                algorithms = await keys.algorithms()
-            login = Login(
-                configuration,
-                keys.verify,
-                self._identities,
-                stages,
-            )
-            proxy = None
+            login = Login(configuration, self._identities, stages)
             try:
-                if jump and isinstance(jump.connection, SshConnection):
-                    return await self._handshake(
-                        target,
-                        login,
-                        algorithms,
-                        stages,
-                        through=jump.connection,
-                        turns=jump.turns,
-                    )
-                if command:
-                    proxy = Proxy(command, await Askpass(stages).start())
-                    return await self._handshake(target, login, algorithms, stages, proxy=proxy)
-                sock = await open_socket(configuration, stages)
-                return await self._handshake(target, login, algorithms, stages, sock=sock)
+                return await self._log_in(login, jump, stages)
             except (OSError, ValueError, asyncssh.Error) as error:
                 if login.refused:
                     raise login.refused from error
-                patient = stages.asked > asked if login.heard_version else not proxy
-                if left and patient and refusals.was_dropped(error):
-                    stages.dropped += 1
-                    await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
-                    continue
-                said = await proxy.last_log_lines() if proxy else None
-                if said is not None and refusals.was_dropped(error):
-                    reason, hint = refusals.proxy(command, said)
-                    raise stages.error(reason, hint, transient=True) from error
-                raise self._refusal(target, login, error, stages) from error
+                patient = stages.asked > asked if login.heard_version else not login.proxy
+                if not (left and patient and refusals.was_dropped(error)):
+                    raise await self._refusal(login, error, stages) from error
+                stages.dropped += 1
+                await asyncio.sleep(random.uniform(0.05, 0.15) * (DROPPED_TRIES - left))
         raise AssertionError("the last try returns or raises")
 
-    def _refusal(
-        self,
-        target: "Target",
-        login: Login,
-        error: Exception,
-        stages: Stages,
-    ) -> HostError:
-        """Describe a failed handshake."""
-        told = isinstance(error, asyncssh.DisconnectError) and not refusals.was_dropped(error)
-        if login.is_trusted and told:
-            configuration = target.configuration
-            used = (*configuration.paths("identityfile"), configuration.agent)
-            problems = {
-                path: problem for path, problem in self._identities.problems.items() if path in used
-            }
-            return stages.error(
-                *refusals.login(str(error), target.configuration, target.again, problems)
-            )
-        where = target.configuration.where
-        if login.heard_version and refusals.was_dropped(error) and login.shown is None:
-            return stages.error(*refusals.key_exchange(where, "it ended the key exchange"))
-        return stages.error(*refusals.handshake(error, where), transient=True)
-
-    async def _handshake(
-        self,
-        target: "Target",
-        login: Login,
-        host_keys: Sequence[str],
-        stages: Stages,
-        *,
-        sock: socket.socket | None = None,
-        through: SshConnection | None = None,
-        turns: asyncio.Semaphore | None = None,
-        proxy: Proxy | None = None,
-    ) -> SshConnection:
-        where = target.configuration.where
+    async def _log_in(self, login: Login, jump: JumpHost | None, stages: Stages) -> SshConnection:
+        """Make one connection: through a jump host, a ProxyCommand, or directly."""
+        configuration, where = login.configuration, login.configuration.where
         late = f"{where} took the connection, but said nothing as an SSH server"
         hint = "is that port sshd's? Write the right one: host:port"
-        if proxy:
-            late, hint = f"its ProxyCommand did not lead to {where} in time", "try it alone"
-        ours = proxy.socket if proxy else sock
-        login.address = sock.getpeername()[0].partition("%")[0] if sock else ""
-        options = options_for(target.configuration, login, host_keys, ours)
-        if through:
-            options["tunnel"] = through.ssh
-        try:
-            async with AsyncExitStack() as turn:
-                await turn.enter_async_context(turns or self._handshakes)
-                login.turn = turn
-                async with stages.enter(HostState.AUTHENTICATING, late, hint):
-                    connection = await asyncssh.connect(**options)
-        except BaseException as error:
-            if isinstance(error, asyncssh.ConnectionLost):
-                await login.finish_verifying()
-            if ours:
-                ours.close()
-            if proxy:
-                await asyncio.shield(proxy.close())
-            raise
-        finally:
-            await login.close()
-        return SshConnection(
-            connection,
-            target.configuration.environment,
-            through=through,
-            proxy=proxy,
-        )
+        command, through = configuration.proxy_command, None
+        if jump and isinstance(jump.connection, ControlMaster):
+            command = jump.connection.proxy_command(configuration.hostname, configuration.port)
+        elif jump and isinstance(jump.connection, SshConnection):
+            through = jump.connection
+        async with self._turns:
+            algorithms = await login.keys.algorithms()
+        async with AsyncExitStack() as opened:
+            sock = None
+            opened.push_async_exit(login.close)
+            if command and not through:
+                login.proxy = Proxy(command, await Askpass(stages).start())
+                opened.push_async_callback(login.proxy.close)
+                sock = login.proxy.socket
+                late, hint = f"its ProxyCommand did not lead to {where} in time", f"try: {command}"
+            elif not through:
+                sock = await open_socket(configuration, stages)
+                login.address = sock.getpeername()[0].partition("%")[0]
+            if sock:
+                opened.callback(sock.close)
+            options = options_for(configuration, login, algorithms, sock)
+            await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
+            async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
+                connection = await asyncssh.connect(**options, tunnel=through and through.ssh)
+            opened.pop_all()
+        await login.close()
+        return SshConnection(connection, configuration.environment, through, login.proxy)
+
+    async def _refusal(self, login: Login, error: Exception, stages: Stages) -> HostError:
+        """Describe a failed login."""
+        configuration, dropped = login.configuration, refusals.was_dropped(error)
+        if login.proxy and dropped:
+            said = await login.proxy.last_log_lines()
+            return stages.error(*refusals.proxy(login.proxy.command, said), transient=True)
+        if login.is_trusted and isinstance(error, asyncssh.DisconnectError) and not dropped:
+            used = (*configuration.paths("identityfile"), configuration.agent)
+            problems = {
+                path: why for path, why in self._identities.problems.items() if path in used
+            }
+            return stages.error(*refusals.login(str(error), configuration, problems))
+        if login.heard_version and dropped and login.shown is None:
+            said_nothing = "it ended the key exchange"
+            return stages.error(*refusals.key_exchange(configuration.where, said_nothing))
+        return stages.error(*refusals.handshake(error, configuration.where), transient=True)
 
     async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Return the shared connection to the last host of a route."""
@@ -239,24 +180,9 @@ class Connector:
 
     async def _open_jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Connect to a jump host, itself through those before it."""
-        last = route[-1]
-        made = await self._reach(route, Destination(last.name, last.user, last.port), stages)
+        made = await self._reach(route, stages)
         made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
         return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A host, as it was asked for and as the configuration has it."""
-
-    destination: Destination
-    configuration: SshConfiguration
-    file: str | None
-
-    @property
-    def again(self) -> tuple[str, ...]:
-        """The arguments with which ssh reaches the same host."""
-        return self.destination.arguments(self.file)
 
 
 def _alive(jump_host: JumpHost) -> bool:

@@ -87,12 +87,13 @@ class Evaluator:
     async def _evaluate(self, destination: Destination, command: str) -> SshConfiguration:
         """Evaluate the configuration for a command there, or for a jump host without one."""
         options = ["-o", "RemoteCommand=none", *([] if command else ["-W", "localhost:22"])]
-        asked = [*options, *destination.arguments(self._file), *([command] if command else [])]
+        again = destination.arguments(self._file)
+        asked = [*options, *again, *([command] if command else [])]
         text = await _ssh_g(*asked)
         if "%C" in text:
             hashed = re.search(r"(?m)^controlpath (.+)$", await _ssh_g("-oControlPath=%C", *asked))
             text = substitute(text, {"C": hashed[1] if hashed else "%C"})
-        return SshConfiguration(destination.name, text, self._here)
+        return SshConfiguration(destination.name, text, self._here, again)
 
 
 async def _ssh_g(*arguments: str) -> str:

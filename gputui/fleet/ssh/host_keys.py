@@ -111,14 +111,11 @@ def preferred(known: Iterable[Entry], algorithms: Sequence[str]) -> Sequence[str
 class HostKeys:
     """The known keys of one server, looked up under HostKeyAlias, else HostName and the port."""
 
-    def __init__(
-        self, configuration: SshConfiguration, stages: Stages, again: tuple[str, ...]
-    ) -> None:
+    def __init__(self, configuration: SshConfiguration, stages: Stages) -> None:
         self.files = configuration.known_hosts("userknownhostsfile")
         self._alias = configuration.word("hostkeyalias")
         self._configuration = configuration
         self._stages = stages
-        self._again = again
         self._host = configuration.hostname.lower()
         self.name = self._alias or known_name(self._host, configuration.port)
         self._found: dict[str, list[Entry]] = {}
@@ -277,7 +274,9 @@ class HostKeys:
             accepted = await self._ask(question)
         if not accepted:
             raise self._stages.error(
-                *refusals.unknown_host_key(self.name, shown.fingerprint, doubt, self._again)
+                *refusals.unknown_host_key(
+                    self.name, shown.fingerprint, doubt, self._configuration.again
+                )
             )
 
     async def _accept_address(self, shown: Shown, address: str) -> None:

@@ -2,18 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh.configuration import SshConfiguration
-from gputui.fleet.ssh.host_keys import Shown
+from gputui.fleet.ssh.host_keys import HostKeys, Shown
 from gputui.fleet.ssh.identities import Identities
+from gputui.fleet.ssh.sockets import Proxy
 from gputui.fleet.stages import PATIENT, Question, Stages
-
-Verify = Callable[[Shown, str], Awaitable[bool]]
-"""`HostKeys.verify`."""
 
 
 class Login(asyncssh.SSHClient):
@@ -22,12 +20,13 @@ class Login(asyncssh.SSHClient):
     def __init__(
         self,
         configuration: SshConfiguration,
-        verify: Verify,
         identities: Identities,
         stages: Stages,
     ) -> None:
-        self.name = configuration.login_name
-        """`user@host`, for questions."""
+        self.configuration = configuration
+        self.keys = HostKeys(configuration, stages)
+        self.proxy: Proxy | None = None
+        """The ProxyCommand that the connection is made through."""
         self.shown: Shown | None = None
         """The server's key from the key exchange."""
         self.refused: HostError | None = None
@@ -39,14 +38,13 @@ class Login(asyncssh.SSHClient):
         self.turn = contextlib.AsyncExitStack()
         """What to give back after the key exchange: a person may be asked then."""
         self._passwords = False
-        self._verify = verify
         self._tries = configuration.prompts
         self._stages = stages
         self._password_tries = self._kbdint_tries = 0
         self._wrong = False
         """Whether the next question comes again because its answer was wrong."""
         self._agent = asyncssh.SSHAgentClient(agent) if (agent := configuration.agent) else None
-        self._keys = identities.keys(configuration, self._agent, stages)
+        self._offers = identities.keys(configuration, self._agent, stages)
         self._connection: asyncssh.SSHClientConnection | None = None
         self._verifying: asyncio.Task[None] | None = None
 
@@ -86,32 +84,27 @@ class Login(asyncssh.SSHClient):
         assert self.shown
         bound_s = self._stages.timeout_s * PATIENT
         self._stages.wait_longer(
-            f"the host key of {self.name} was not looked up within {bound_s:g} s",
+            f"the host key of {self.keys.name} was not looked up within {bound_s:g} s",
             "does a KnownHostsCommand of the SSH configuration hang?",
         )
         await self.turn.aclose()
         try:
-            self._passwords = await self._verify(self.shown, self.address)
+            self._passwords = await self.keys.verify(self.shown, self.address)
         except HostError as error:
             self.refused = error
             raise asyncssh.HostKeyNotVerifiable(error.reason) from error
         self.is_trusted = True
         self._stages.wait_longer(
-            f"the login of {self.name} was not decided within {bound_s:g} s",
+            f"the login of {self.configuration.login_name} was not decided within {bound_s:g} s",
             "does `ssh` to it take as long? Its PAM modules or directory service may wait",
         )
         if self._connection and not self._connection.is_closed():
             self._begin()
 
-    async def finish_verifying(self) -> None:
-        """Wait for a person who is asked about the host key of a connection that was lost."""
-        if self._verifying:
-            await asyncio.wait([self._verifying])
-
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
         """Return the next key."""
         self._stages.progress()
-        key = await anext(self._keys, None)
+        key = await anext(self._offers, None)
         return [key] if key else None
 
     async def password_auth_requested(self) -> str | None:
@@ -120,7 +113,7 @@ class Login(asyncssh.SSHClient):
         if not self._passwords or self._password_tries > self._tries:
             return None
         self._wrong = self._password_tries > 1
-        return await self._ask(f"Password of {self.name}")
+        return await self._ask(f"Password of {self.configuration.login_name}")
 
     async def kbdint_auth_requested(self) -> str | None:
         """Accept keyboard-interactive questions, of which each try may have several rounds."""
@@ -137,20 +130,24 @@ class Login(asyncssh.SSHClient):
         answers = []
         for prompt, echo in prompts:
             words = " ".join(filter(None, (name, instructions, prompt.strip())))
-            answer = await self._ask(f"{self.name}: {words}", secret=not echo)
+            answer = await self._ask(f"{self.configuration.login_name}: {words}", secret=not echo)
             if answer is None:
                 return None
             answers.append(answer)
         return answers
 
-    async def close(self) -> None:
-        """Close the connection to ssh-agent."""
-        if self._verifying:
-            self._verifying.cancel()
-        if self._agent:
-            self._agent.close()
-            with contextlib.suppress(OSError):
-                await self._agent.wait_closed()
+    async def close(self, kind: object = None, error: object = None, trace: object = None) -> None:
+        """End what the login began; a person who is asked may answer a server that has hung up."""
+        try:
+            if self._verifying and isinstance(error, asyncssh.ConnectionLost):
+                await asyncio.wait([self._verifying])
+        finally:
+            if self._verifying:
+                self._verifying.cancel()
+            if self._agent:
+                self._agent.close()
+                with contextlib.suppress(OSError):
+                    await self._agent.wait_closed()
 
     async def _ask(self, text: str, *, secret: bool = True) -> str | None:
         self._stages.progress()

@@ -46,12 +46,7 @@ def not_honoured(configuration: SshConfiguration) -> Words:
     )
 
 
-def login(
-    said: str,
-    configuration: SshConfiguration,
-    again: tuple[str, ...],
-    problems: Mapping[str, str],
-) -> Words:
+def login(said: str, configuration: SshConfiguration, problems: Mapping[str, str]) -> Words:
     """Return that a host refused every login that was offered, and what it said.
 
     `problems` are those of keys.
@@ -70,7 +65,7 @@ def login(
         )
     return (
         f"refused the login of {configuration.login_name}: {said}",
-        f"{shlex.join(('ssh-copy-id', *again))}; "
+        f"{shlex.join(('ssh-copy-id', *configuration.again))}; "
         f"or give an IdentityFile or User in ~/.ssh/config, or load ssh-agent{kerberos}",
     )
 

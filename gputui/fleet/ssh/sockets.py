@@ -120,6 +120,7 @@ class Proxy:
 
     def __init__(self, command: str, askpass: Askpass) -> None:
         """Start the command; raises OSError."""
+        self.command = command
         self._askpass = askpass
         ours, its = socket.socketpair()
         with its:
