@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from gputui.errors import HostsError, UsageError
+from gputui.model.plain_text import safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,7 @@ def _misplaced(before: str, word: str, first: str) -> str:
         return f"{word[:80]!r}: no spaces around ="
     if not equals:
         hint = f"other hosts stand on lines of their own, or behind a comma: {first},{word}"
-        return f"{word[:80]!r}: options are written key=value; {hint[:200]}"
+        return f"{word[:80]!r}: options are written key=value; {safe(hint[:200])}"
     return ""
 
 

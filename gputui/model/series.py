@@ -1,131 +1,109 @@
-"""Readings over time in 16 bits a value: what the head keeps of every GPU, and sends to screens.
+"""What is kept of readings over time: the metrics, how long, and the row of each thing read.
 
-A row holds the `METRICS` of a GPU, in their order; that of a host or of a CPU worker holds what is
-closest to them. Pure.
+A row has a value for each `Metric`, None where there is no reading. Pure, and without NumPy, which
+`gputui.model.history` keeps the rows with.
 """
 
-import base64
-import sys
-from array import array
+import math
+from enum import Enum, IntEnum
 
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import WorkerStatus
 
-METRICS = ("utilization_percent", "memory_percent", "power_w", "temperature_c")
-SCALES = OF_BUSY, OF_MEMORY, OF_POWER, OF_TEMPERATURE = (100, 100, 10, 100)
-"""What each metric is multiplied by: hundredths of a percent and of a degree, tenths of a watt."""
-MB = 1e6
-MISSING = 0xFFFF
-"""In place of a reading that was not there."""
 FINE_S, FINE_ROWS = 1.0, 120
 """Two minutes, a row a second."""
 COARSE_S, COARSE_ROWS = 10.0, 360
 """An hour, each row the mean of ten seconds."""
+MEAN_OF = int(COARSE_S / FINE_S)
+MOVES_EVERY_S = 2
+"""The least time between two moves of a graph."""
+MB = 1e6
 
-Row = tuple[int, int, int, int]
 
-NOTHING: Row = (MISSING, MISSING, MISSING, MISSING)
+class Metric(IntEnum):
+    """The metrics of a row, in its order. A host's utilization is its CPUs'."""
+
+    UTILIZATION = 0
+    MEMORY = 1
+    """In percent."""
+    POWER = 2
+    TEMPERATURE = 3
+    NETWORK = 4
+    """Of a host, in MB/s."""
+    TASKS = 5
+    """Of a CPU worker: those that run, and those that are ready to."""
+
+
+ROW_BYTES = 2 * len(Metric)
+Row = tuple[float | None, ...]
+NOTHING: Row = (None,) * len(Metric)
+
+
+class Span(Enum):
+    """A graph's span: at least so many readings, and the seconds between them."""
+
+    MINUTES_2 = ("2 min", FINE_ROWS, 1)
+    MINUTES_10 = ("10 min", 60, MEAN_OF)
+    HOUR = ("1 h", COARSE_ROWS, MEAN_OF)
+
+    def __init__(self, title: str, readings: int, reading_s: int) -> None:
+        self.title, self.readings, self.reading_s = title, readings, reading_s
+
+    @property
+    def seconds(self) -> int:
+        """Its length at least."""
+        return self.readings * self.reading_s
+
+    def step(self, dots: int) -> int:
+        """Return how many readings go into one of so many dots.
+
+        >>> Span.MINUTES_2.step(74), Span.HOUR.step(100), Span.MINUTES_2.step(500)
+        (2, 4, 1)
+        """
+        return max(1, math.ceil(self.readings / max(1, dots)))
+
+    def steps(self, step: int) -> int:
+        """Return how many steps of so many readings it has."""
+        return math.ceil(self.readings / step)
+
+    def moves_after(self, step: int) -> int:
+        """Return after how many readings a graph of such steps moves."""
+        return step * math.ceil(MOVES_EVERY_S / (step * self.reading_s))
+
+    @property
+    def next(self) -> "Span":
+        """The span after this one, the first after the last."""
+        spans = list(Span)
+        return spans[(spans.index(self) + 1) % len(spans)]
 
 
 def of_device(device: DeviceReading) -> Row:
     """Return the row of a GPU; nothing where its readings are old ones.
 
     >>> of_device(DeviceReading("GPU-a", "0", "H200", 80, 20, 99.5, 61.0, 650.25))
-    (9950, 2500, 6502, 6100)
-    >>> of_device(DeviceReading("GPU-a", "0", "H200", 0, 20, 1e99, None, -1.0))
-    (65534, 65535, 0, 65535)
+    (99.5, 25.0, 650.25, 61.0, None, None)
     """
     if device.lost or device.stale:
         return NOTHING
-    # Written out, because there are thousands each second.
-    busy, power_w, temperature_c = (
-        device.utilization_percent,
-        device.power_w,
-        device.temperature_c,
-    )
-    used, total = device.memory_used_bytes, device.memory_total_bytes
-    a = MISSING if busy is None else int(busy * OF_BUSY)
-    b = MISSING if used is None or not total else int(100 * OF_MEMORY * used / total)
-    c = MISSING if power_w is None else int(power_w * OF_POWER)
-    d = MISSING if temperature_c is None else int(temperature_c * OF_TEMPERATURE)
-    # All bits together are out of these bounds where one of the four is.
-    return (a, b, c, d) if 0 <= a | b | c | d <= MISSING else _within((a, b, c, d))
+    memory = _percent(device.memory_used_bytes, device.memory_total_bytes)
+    return device.utilization_percent, memory, device.power_w, device.temperature_c, None, None
 
 
 def of_host(reading: HostReading) -> Row:
-    """Return the row of a host: its CPUs' utilisation, its memory, MB/s over its network.
+    """Return the row of a host.
 
     >>> of_host(HostReading(12.5, network_receive_bytes_per_s=3e6, network_send_bytes_per_s=1e6))
-    (1250, 65535, 40, 65535)
+    (12.5, None, None, None, 4.0, None)
     """
     memory = _percent(reading.memory_used_bytes, reading.memory_total_bytes)
     network = reading.network_bytes_per_s
-    return (
-        _scaled(reading.cpu_percent, SCALES[0]),
-        _scaled(memory, SCALES[1]),
-        _scaled(None if network is None else network / MB, SCALES[2]),
-        MISSING,
-    )
+    return reading.cpu_percent, memory, None, None, None if network is None else network / MB, None
 
 
 def of_worker(worker: WorkerStatus) -> Row:
-    """Return the row of a CPU worker: its threads' utilisation, its memory, its tasks.
-
-    >>> from gputui.model.snapshot import WorkerState
-    >>> of_worker(WorkerStatus("h:cpu0", "h", WorkerState.BUSY, cpu_percent=150.0, nthreads=2))
-    (7500, 65535, 65535, 65535)
-    """
+    """Return the row of a CPU worker; its utilization is that of its threads."""
     memory = _percent(worker.rss_bytes, worker.memory_limit_bytes)
-    return (
-        _scaled(worker.threads_percent, SCALES[0]),
-        _scaled(memory, SCALES[1]),
-        _scaled(worker.tasks, SCALES[2]),
-        MISSING,
-    )
-
-
-def values(raw: "array[int]", metric: int) -> list[float | None]:
-    """Return the values of one metric as they were read.
-
-    >>> values(array("H", [9950, MISSING]), METRICS.index("utilization_percent"))
-    [99.5, None]
-    """
-    scale = SCALES[metric]
-    return [None if value == MISSING else value / scale for value in raw]
-
-
-def pack(raw: "array[int]") -> str:
-    """Return values as text: base64 of little-endian 16-bit numbers.
-
-    >>> unpack(pack(array("H", [1, 2, MISSING])))
-    array('H', [1, 2, 65535])
-    """
-    return base64.b64encode(_little_endian(raw).tobytes()).decode("ascii")
-
-
-def unpack(text: str) -> "array[int]":
-    """Return the array of a text that `pack` made; raises ValueError for anything else."""
-    raw = array("H")
-    raw.frombytes(base64.b64decode(text, validate=True))
-    return _little_endian(raw)
-
-
-def _little_endian(raw: "array[int]") -> "array[int]":
-    if sys.byteorder == "big":
-        raw = raw[:]
-        raw.byteswap()
-    return raw
-
-
-def _within(row: Row) -> Row:
-    busy, memory, power, temperature = [
-        value if value == MISSING else max(0, min(MISSING - 1, value)) for value in row
-    ]
-    return busy, memory, power, temperature
-
-
-def _scaled(value: float | None, scale: int) -> int:
-    return MISSING if value is None else max(0, min(MISSING - 1, int(value * scale)))
+    return worker.threads_percent, memory, None, None, None, worker.tasks
 
 
 def _percent(used: int | None, total: int | None) -> float | None:

@@ -4,6 +4,7 @@ A frontend says its version (`hello`) and `Attach`, and is `Attached` or `Refuse
 carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """
 
+from base64 import b64decode
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from gputui.model.bounds import (
     SignedNumber,
     SmallNumber,
 )
-from gputui.model.series import METRICS, unpack
+from gputui.model.series import ROW_BYTES
 from gputui.model.snapshot import Event, HostStatus, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
 
@@ -253,15 +254,13 @@ class SnapshotTaken:
 class HistoryTaken:
     """Earlier readings of a host and its GPUs; one for each host follows `Attached` to a screen.
 
-    `values` unpacks (`gputui.model.series.unpack`) into rows, the fine ones first, the oldest of
-    each first. A row has for every key all of `series.METRICS`, so that with `width = len(keys) *
-    len(METRICS)` the fine values of a metric are `raw[: fine_rows * width][key * len(METRICS) +
-    metric :: width]`. Later rows are for the frontend to add, from its snapshots.
+    `values` are float16 in base64, NaN where nothing was read: (rows, keys, metrics), the fine rows
+    first, the oldest of each first. Later rows are for the frontend to add, from its snapshots.
     """
 
     host: Name
     keys: Many[Name]
-    """"" is the host itself; then its devices by UUID, and its CPU workers by name."""
+    """The host by its name, its devices by UUID, and its CPU workers by name."""
     fine_at: Moment
     """When the newest fine row was read, by the head's clock; one each `series.FINE_S`."""
     fine_rows: Number
@@ -272,9 +271,9 @@ class HistoryTaken:
 
     def __post_init__(self) -> None:
         """Refuse values that are not so many rows."""
-        width, rows = len(self.keys) * len(METRICS), self.fine_rows + self.coarse_rows
-        if min(self.fine_rows, self.coarse_rows) < 0 or len(unpack(self.values)) != rows * width:
-            raise ValueError(f"the history of {self.host} is not {rows} rows of {width}")
+        size = (self.fine_rows + self.coarse_rows) * len(self.keys) * ROW_BYTES
+        if len(b64decode(self.values, validate=True)) != size:
+            raise ValueError(f"the history of {self.host} is not {size} bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gputui.model.alarms import Alarms
+from gputui.model.series import of_device, of_host, of_worker
 from gputui.model.slots import Slot, on_gpus, slots_of
 from gputui.model.snapshot import Event, HostState, Snapshot, WorkerStatus
-from gputui.tui.history import History
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.stream import TaskStream
 from gputui.tui.totals import Throughput, Totals, total_of, total_of_hosts
 from gputui.tui.widgets.logbook import LogBook
 
 if TYPE_CHECKING:
+    from gputui.model.history import History
     from gputui.protocol.frontend import Asked
 
 EVENTS_KEPT = 5_000
+FINE_KEPT, COARSE_KEPT = 240, 480
+"""Readings kept: those of a graph, and as much again for a wide one and for steps not whole."""
 SHORTEST_STEP_S = 0.8
 """Snapshots that come closer to each other add nothing to the histories."""
 
@@ -33,8 +36,6 @@ class Watched:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     questions: "dict[int, Asked]" = field(default_factory=dict)
     """Open questions to a person, by number."""
-    history: History = field(default_factory=History)
-    """What each GPU and CPU worker did in the last hour."""
     totals: Totals = field(default_factory=Totals)
     """What all GPUs together did in the last minutes."""
     last_task_at: dict[str, float] = field(default_factory=dict)
@@ -48,6 +49,16 @@ class Watched:
     """The places of the newest snapshot that a worker can have."""
     alarms: Alarms = field(default_factory=Alarms)
     _remembered_at: float = 0.0
+    _history: "History | None" = None
+
+    @property
+    def history(self) -> "History":
+        """What each GPU, CPU worker and host of those did in the last hour."""
+        if self._history is None:
+            from gputui.model.history import History
+
+            self._history = History(FINE_KEPT, COARSE_KEPT)
+        return self._history
 
     def take(self, snapshot: Snapshot) -> bool:
         """Take a snapshot; return whether it is newer than what was there."""
@@ -82,7 +93,14 @@ class Watched:
             for worker in slot.workers
         ]
         hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
-        self.history.add(devices, on_cpus, hosts, at)
+        keys = (
+            *(device.uuid for device in devices),
+            *(worker.name for worker in on_cpus),
+            *(host.name for host in hosts),
+        )
+        on_hosts = [of_host(host.reading) for host in hosts]
+        rows = [*map(of_device, devices), *map(of_worker, on_cpus), *on_hosts]
+        self.history.add(at, keys, rows, counted=len(devices) or len(on_cpus))
         rates = (self.throughput.rate(group) for group in snapshot.groups)
         total = total_of(devices) if devices else total_of_hosts(host.reading for host in hosts)
         self.totals.add(total, rates)
@@ -117,7 +135,7 @@ class Watched:
         self.snapshot = None
         self.events.clear()
         self.questions.clear()
-        self.history = History()
+        self._history = None
         self.totals = Totals()
         self.last_task_at = {}
         self.slots = []

@@ -15,7 +15,6 @@ import os
 import random
 import sys
 import time
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from typing import TypeVar
 from gputui.demo import Shape
 from gputui.head.frontends import HISTORY_AFTER_S
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.model.series import COARSE_ROWS, FINE_ROWS, METRICS, pack
+from gputui.model.series import COARSE_ROWS, FINE_ROWS, Metric
 from gputui.model.snapshot import HostStatus, Snapshot, WorkerStatus
 from gputui.protocol.frontend import (
     EventHappened,
@@ -39,6 +38,7 @@ from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 from gputui.protocol.streams import SocketStream
 from gputui.protocol.typed_codec import TypedChannel, encode
+from tests.series import packed
 from tests.timelapse import START, Timelapse
 
 SHARE = 0.15
@@ -115,12 +115,12 @@ def steady(lived: Timelapse, share: float) -> Iterator[list[ToFrontend]]:
 
 def past(snapshot: Snapshot, rng: random.Random) -> Iterator[HistoryTaken]:
     """Give an hour of every host, no two readings in a row alike."""
-    size = (FINE_ROWS + COARSE_ROWS) * len(METRICS)
     for host in snapshot.hosts:
-        keys = ("", *(device.uuid for device in host.devices))
-        values = array("H", [rng.randrange(10_000) for _ in range(size)]) * len(keys)
+        keys = (host.name, *(device.uuid for device in host.devices))
+        width = len(keys) * len(Metric)
+        rows = [tuple(rng.choices(range(100), k=width)) for _ in range(FINE_ROWS + COARSE_ROWS)]
         at = snapshot.taken_at
-        yield HistoryTaken(host.name, keys, at, FINE_ROWS, at, COARSE_ROWS, pack(values))
+        yield HistoryTaken(host.name, keys, at, FINE_ROWS, at, COARSE_ROWS, packed(rows))
 
 
 def a_second_later(snapshot: Snapshot, at: float, share: float, rng: random.Random) -> Snapshot:

@@ -2,17 +2,17 @@
 
 import json
 import typing
-from array import array
 from dataclasses import is_dataclass
 from typing import Any
 
 from hypothesis import strategies as st
 
 from gputui.model.bounds import LAST_MOMENT
-from gputui.model.series import METRICS, pack
+from gputui.model.series import NOTHING
 from gputui.protocol.codec import apart, hints_of
 from gputui.protocol.frontend import HistoryTaken
 from gputui.protocol.typed_codec import encode
+from tests.series import packed
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(-(2**62), 2**62)
@@ -55,8 +55,8 @@ def _value_of(hint: Any, bounds: Any) -> st.SearchStrategy[Any]:
 
 def _history(host: str, keys: list[str], rows: int, at: float) -> HistoryTaken:
     """Return a history with as many values as it says; it refuses any other number."""
-    values = array("H", [0] * (2 * rows * len(keys) * len(METRICS)))
-    return HistoryTaken(host, tuple(keys), at, rows, at, rows, pack(values))
+    values = packed([NOTHING * len(keys)] * (2 * rows))
+    return HistoryTaken(host, tuple(keys), at, rows, at, rows, values)
 
 
 def one_wrong(message: object) -> st.SearchStrategy[bytes]:

@@ -2,20 +2,18 @@
 
 import json
 import random
-from array import array
 from dataclasses import replace
-from itertools import chain
 
 import pytest
 
 from gputui.errors import ProtocolError
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.model.series import of_device, of_host, of_worker, pack
-from gputui.model.snapshot import HostState, HostStatus, WorkerState, WorkerStatus
+from gputui.model.series import MEAN_OF, NOTHING, Metric, Span, of_device, of_host, of_worker
+from gputui.model.snapshot import WorkerState, WorkerStatus
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode
-from gputui.tui.history import COARSE_READINGS, History, Metric, Span
 from gputui.tui.watched import Watched
+from tests.series import ScreensHistory, packed
 from tests.tui.build import EPOCH, device, host, snapshot
 
 UTIL = Metric.UTILIZATION
@@ -25,10 +23,10 @@ def gpu(uuid: str, util: float | None) -> DeviceReading:
     return DeviceReading(uuid, "0", "A100", utilization_percent=util)
 
 
-def filled(*percents: float | None) -> History:
-    history = History()
+def filled(*percents: float | None) -> ScreensHistory:
+    history = ScreensHistory()
     for percent in percents:
-        history.add([gpu("a", percent)])
+        history.read([gpu("a", percent)])
     return history
 
 
@@ -42,16 +40,16 @@ def test_the_newest_reading_is_the_last() -> None:
 
 
 def test_a_cluster_without_a_gpu_has_no_means() -> None:
-    history = History()
-    for _ in range(COARSE_READINGS):
-        history.add([])
+    history = ScreensHistory()
+    for _ in range(MEAN_OF):
+        history.read([])
         assert history.minute(UTIL) == {}
 
 
 def test_a_graph_moves_by_two_readings_at_once() -> None:
     history = filled(10, 20, 30)
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20]
-    history.add([gpu("a", 40)])
+    history.read([gpu("a", 40)])
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20, 30, 40]
 
 
@@ -75,13 +73,13 @@ def test_a_step_is_the_mean_of_what_was_read_in_it_and_whole_before_it_is_shown(
 @pytest.mark.parametrize("readings", [5, 50, 90, *range(230, 260, 3), 5_000])
 def test_a_graph_that_goes_on_is_as_one_that_is_drawn_for_the_first_time(readings: int) -> None:
     rng = random.Random(readings)
-    followed, fresh = History(), History()
+    followed, fresh = ScreensHistory(), ScreensHistory()
     asked = [(Span.MINUTES_2, dots) for dots in (2, 42, 100, 1000)]
     asked += [(Span.HOUR, dots) for dots in (6, 179)]
     for _ in range(readings):
         reading = gpu(rng.choice("aaab"), rng.choice((None, rng.randint(0, 100))))
-        followed.add([reading])
-        fresh.add([reading])
+        followed.read([reading])
+        fresh.read([reading])
         for span, dots in asked:
             if rng.random() < 0.9:
                 followed.steps("a", UTIL, span, dots)
@@ -90,22 +88,22 @@ def test_a_graph_that_goes_on_is_as_one_that_is_drawn_for_the_first_time(reading
 
 
 def test_an_hour_is_kept_by_ten_seconds() -> None:
-    history = filled(*([20.0] * COARSE_READINGS + [60.0] * COARSE_READINGS + [99.0]))
+    history = filled(*([20.0] * MEAN_OF + [60.0] * MEAN_OF + [99.0]))
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [20, 60]
 
 
 def test_a_gpu_that_comes_later_was_not_read_before() -> None:
     history = filled(10)
-    history.add([gpu("b", 90), gpu("a", 20)])
+    history.read([gpu("b", 90), gpu("a", 20)])
     assert known(history.steps("b", UTIL, Span.MINUTES_2, 120)) == [90]
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20]
 
 
 def test_the_mean_of_ten_seconds_is_that_of_each_gpu_even_when_they_change_places() -> None:
-    history = History()
-    for second in range(COARSE_READINGS):
+    history = ScreensHistory()
+    for second in range(MEAN_OF):
         both = [gpu("a", 10), gpu("b", 90)]
-        history.add(both if second % 2 else both[::-1])
+        history.read(both if second % 2 else both[::-1])
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [10]
     assert known(history.steps("b", UTIL, Span.HOUR, 360)) == [90]
 
@@ -115,26 +113,26 @@ def test_the_mean_of_ten_seconds_is_that_of_each_gpu_even_when_they_change_place
     [(Metric.MEMORY, 50.0), (Metric.POWER, 612.3), (Metric.TEMPERATURE, 71.5)],
 )
 def test_memory_power_and_temperature_are_kept_too(metric: Metric, value: float) -> None:
-    history = History()
+    history = ScreensHistory()
     reading = DeviceReading(
         "a", "0", "A100", 80, 40, utilization_percent=1.0, power_w=612.3, temperature_c=71.5
     )
-    history.add([reading])
-    assert history.minute(metric) == {"a": pytest.approx(value)}
+    history.read([reading])
+    assert history.minute(metric) == {"a": pytest.approx(value, rel=1e-3)}
 
 
 def kept_by_a_head(*fine: float) -> HistoryTaken:
     """Return what a head kept of a GPU: its utilisation each second, and 40 % for ten before."""
     rows = [of_host(HostReading()) + of_device(gpu("a", util)) for util in (*fine, 40.0)]
-    values = pack(array("H", chain.from_iterable(rows)))
-    return HistoryTaken("h", ("", "a"), 0.0, len(fine), 0.0, 1, values)
+    values = packed(rows)
+    return HistoryTaken("h", ("h", "a"), 0.0, len(fine), 0.0, 1, values)
 
 
 def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
-    history = History()
+    history = ScreensHistory()
     history.begin(kept_by_a_head(10, 20, 30))
     for _ in range(2):
-        history.add([gpu("a", 90), gpu("b", 5)])
+        history.read([gpu("a", 90), gpu("b", 5)])
     assert known(history.steps("a", UTIL, Span.MINUTES_2, 120)) == [10, 20, 30, 90, 90]
     assert known(history.steps("b", UTIL, Span.MINUTES_2, 120)) == [5, 5]
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [40]
@@ -144,10 +142,10 @@ def test_a_screen_that_attaches_shows_what_the_head_kept_before_it() -> None:
 def test_what_a_head_kept_since_the_first_snapshot_is_not_shown_twice(
     late_s: float, kept: int
 ) -> None:
-    history = History()
+    history = ScreensHistory()
     history.begin(replace(kept_by_a_head(10, 20, 30), fine_at=100 + late_s))
     for second in range(2):
-        history.add([gpu("a", 90)], at=100.0 + second)
+        history.read([gpu("a", 90)], at=100.0 + second)
     shown = known(history.steps("a", UTIL, Span.MINUTES_2, 120))
     assert shown == [*(10, 20, 30)[:kept], 90, 90]
     assert known(history.steps("a", UTIL, Span.HOUR, 360)) == [40]
@@ -158,11 +156,11 @@ def test_what_a_head_kept_of_the_hour_since_the_first_snapshot_is_not_shown_twic
     late_s: float, kept: int
 ) -> None:
     rows = [of_device(gpu("a", util)) for util in (10.0, 20.0, 30.0)]
-    values = pack(array("H", chain.from_iterable(rows)))
-    history = History()
+    values = packed(rows)
+    history = ScreensHistory()
     history.begin(HistoryTaken("h", ("a",), 0.0, 0, 100.0 + late_s, 3, values))
-    for _ in range(COARSE_READINGS):
-        history.add([gpu("a", 90)], at=100.0)
+    for _ in range(MEAN_OF):
+        history.read([gpu("a", 90)], at=100.0)
     shown = known(history.steps("a", UTIL, Span.HOUR, 360))
     assert shown == [*(10, 20, 30)[:kept], 90]
 
@@ -184,16 +182,13 @@ def cpu_worker(number: int, cpu_percent: float) -> WorkerStatus:
 
 
 def test_cpu_workers_and_their_hosts_are_kept_by_name_and_the_mean_is_of_workers() -> None:
-    history = History()
+    history = ScreensHistory()
     reading = HostReading(
         cpu_percent=100.0, network_receive_bytes_per_s=2e6, network_send_bytes_per_s=5e5
     )
+    rows = [of_worker(cpu_worker(0, 20.0)), of_worker(cpu_worker(1, 40.0)), of_host(reading)]
     for _ in range(4):
-        history.add(
-            (),
-            [cpu_worker(0, 20.0), cpu_worker(1, 40.0)],
-            [HostStatus("h", HostState.READY, 0.0, reading=reading)],
-        )
+        history.add(0.0, ("h:cpu0", "h:cpu1", "h"), rows, counted=2)
     assert known(history.steps("h:cpu1", UTIL, Span.MINUTES_2, 120)) == [40.0] * 4
     assert known(history.steps("h:cpu1", Metric.TASKS, Span.MINUTES_2, 120)) == [5.0] * 4
     assert known(history.steps("h", Metric.NETWORK, Span.MINUTES_2, 120)) == [2.5] * 4
@@ -202,19 +197,21 @@ def test_cpu_workers_and_their_hosts_are_kept_by_name_and_the_mean_is_of_workers
 
 def test_a_screen_that_attaches_shows_what_the_head_kept_of_cpu_workers_and_hosts() -> None:
     rows = [of_host(HostReading(cpu_percent=70.0)) + of_worker(cpu_worker(0, 50.0))] * 2
-    values = pack(array("H", chain.from_iterable(rows)))
-    history = History()
-    history.begin(HistoryTaken("h", ("", "h:cpu0"), 0.0, 2, 0.0, 0, values))
+    values = packed(rows)
+    history = ScreensHistory()
+    history.begin(HistoryTaken("h", ("h", "h:cpu0"), 0.0, 2, 0.0, 0, values))
+    history.add(0.0, ("h:cpu0", "h"), [NOTHING, NOTHING])
+    history.add(1.0, ("h:cpu0", "h"), [NOTHING, NOTHING])
     assert known(history.steps("h:cpu0", UTIL, Span.MINUTES_2, 120)) == [50.0, 50.0]
     assert known(history.steps("h", UTIL, Span.MINUTES_2, 120)) == [70.0, 70.0]
 
 
 def test_the_mean_of_all_gpus_leaves_the_hosts_own_cpus_out() -> None:
     rows = [of_host(HostReading(cpu_percent=100.0)) + of_device(gpu("a", 10))] * 3
-    values = pack(array("H", chain.from_iterable(rows)))
-    history = History()
-    history.begin(HistoryTaken("h", ("", "a"), 0.0, 2, 0.0, 1, values))
-    history.add([gpu("a", 10)])
+    values = packed(rows)
+    history = ScreensHistory()
+    history.begin(HistoryTaken("h", ("h", "a"), 0.0, 2, 0.0, 1, values))
+    history.read([gpu("a", 10)])
     assert set(history.together(UTIL, 3, 0)) <= {None, 10.0}
 
 

@@ -5,9 +5,9 @@ import weakref
 import pytest
 from rich.style import Style
 
+from gputui.model.series import MEAN_OF, Metric
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
-from gputui.tui.history import COARSE_READINGS, FINE_KEPT, History, Metric
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.results import RunRow
@@ -16,7 +16,9 @@ from gputui.tui.totals import Throughput
 from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
 from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
 from gputui.tui.views.tasks_view import legend, progress_lines
+from gputui.tui.watched import FINE_KEPT
 from gputui.tui.widgets.pane import MOST_DRAWN, Brush
+from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot
 
 LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
@@ -71,10 +73,10 @@ def test_the_legend_of_the_stream_names_its_marks_whole_and_failures_first(width
     assert text.split()[-1] in (*prefixes, "failed")
 
 
-def history(*percents: float) -> History:
-    found = History()
+def history(*percents: float) -> ScreensHistory:
+    found = ScreensHistory()
     for percent in percents:
-        found.add([device(0, utilization_percent=percent), device(1, utilization_percent=0.0)])
+        found.read([device(0, utilization_percent=percent), device(1, utilization_percent=0.0)])
     return found
 
 
@@ -97,4 +99,4 @@ def test_what_was_not_read_of_a_run_is_missing_not_zero() -> None:
 def test_a_long_run_is_shown_by_ten_seconds() -> None:
     found = history(*([50.0] * (FINE_KEPT + 60)))
     values = found.together(Metric.UTILIZATION, FINE_KEPT + 60, 0)
-    assert values == [25] * ((FINE_KEPT + 60) // COARSE_READINGS)
+    assert values == [25] * ((FINE_KEPT + 60) // MEAN_OF)

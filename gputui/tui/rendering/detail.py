@@ -7,15 +7,19 @@ graphs are as many side by side as leave room for what is below them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
+from gputui.model.series import Metric, Span
 from gputui.model.slots import Slot, wrong_device
 from gputui.model.snapshot import HostStatus, WorkerStatus
-from gputui.tui.history import History, Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import axis, graph
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.marks import slot_state, worker_state
+
+if TYPE_CHECKING:
+    from gputui.model.history import History
 
 LEAST_LINES = 6
 """Below which a GPU in full says too little for the room that it takes."""
@@ -136,7 +140,7 @@ def least_graph_lines(slot: Slot, width: int, height: int) -> int:
     return _least(number, graphs_side_by_side(number, width, height)) if number else 0
 
 
-def graph_lines(slot: Slot, history: History, span: Span, width: int, height: int) -> list[Line]:
+def graph_lines(slot: Slot, history: "History", span: Span, width: int, height: int) -> list[Line]:
     """Return a slot's graphs in at most so many lines, over a line that says when."""
     graphs = graphs_of(slot)
     if not graphs or width < LEAST_GRAPH:
@@ -160,7 +164,7 @@ def side_by_side(lines: Sequence[Line]) -> Line:
     return [*first, *(part for line in rest for part in ((" " * GAP, ""), *line))]
 
 
-def _block(drawn: Graph, history: History, span: Span, width: int, rows: int) -> list[Line]:
+def _block(drawn: Graph, history: "History", span: Span, width: int, rows: int) -> list[Line]:
     """Return one graph under its title, the present value and the limit at its ends."""
     values = history.steps(drawn.key, drawn.metric, span, 2 * width)
     top, limit = drawn.top, drawn.limit
@@ -264,7 +268,7 @@ class Detail:
     """A slot, with everything that its page shows next to its readings."""
 
     slot: Slot
-    history: History
+    history: "History"
     span: Span
     now: float
     alarms: Sequence[str] = ()

@@ -1,13 +1,17 @@
 """Graphs of all GPUs, or CPU workers, during a run, next to each other. Pure."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gputui.tui.history import History, Metric
+from gputui.model.series import Metric
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.detail import GAP, ROWS, side_by_side
 from gputui.tui.rendering.gauges import graph
 from gputui.tui.rendering.lines import Line
 from gputui.tui.rendering.results import RunRow
+
+if TYPE_CHECKING:
+    from gputui.model.history import History
 
 LEAST_READINGS = 3
 LINES = ROWS + 3
@@ -15,7 +19,7 @@ LINES = ROWS + 3
 
 
 def fleet_lines(
-    row: RunRow, history: History, now: float, width: int, *, on_gpus: bool
+    row: RunRow, history: "History", now: float, width: int, *, on_gpus: bool
 ) -> list[Line]:
     """Return the graphs of a run, from its start to its end; nothing where that was not read."""
     run, cells = row.run, (width - GAP) // 2

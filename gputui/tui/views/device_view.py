@@ -9,9 +9,9 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import DEVICE_COMMANDS
-from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column
 from gputui.tui.rendering.detail import (

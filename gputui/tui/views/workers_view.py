@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import ClassVar
 
+from gputui.model.series import Span
 from gputui.model.slots import PLACES, state_of_worker, wrong_device
 from gputui.model.snapshot import WorkerState, WorkerStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
-from gputui.tui.history import Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, worker_lines

@@ -9,9 +9,9 @@ from functools import partial
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
+from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
-from gputui.tui.history import Span
 from gputui.tui.order import Order
 from gputui.tui.rendering.columns import UNCUT, Column, column_at, titles
 from gputui.tui.rendering.lines import Line, Part

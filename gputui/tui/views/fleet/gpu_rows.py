@@ -10,8 +10,8 @@ from functools import lru_cache
 from rich.cells import cell_len
 
 from gputui.model.readings import Owner
+from gputui.model.series import Metric, Span
 from gputui.model.slots import Slot
-from gputui.tui.history import Metric, Span
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import MARK, Cell, Column, fitting, row, texts, titles
 from gputui.tui.rendering.gauges import spark

@@ -9,13 +9,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING
 
 from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.series import Metric
 from gputui.model.slots import Slot, SlotState
-from gputui.tui.history import History, Metric
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line
 from gputui.tui.views.fleet.selection import Selection
+
+if TYPE_CHECKING:
+    from gputui.model.history import History
 
 MOST = 12
 """Lines of the list; all others are counted."""
@@ -58,7 +62,7 @@ class Outlier:
 def outliers(
     slots: Sequence[Slot],
     alarms: Mapping[str, Sequence[AlarmKind]],
-    history: History,
+    history: "History",
     before: Collection[str] = (),
 ) -> list[Outlier]:
     """Return the slots with an alarm, then those that stray; `before` strayed already."""
@@ -76,7 +80,7 @@ def outliers(
     return [*found, *(outlier for _, outlier in strayed)]
 
 
-def _strayed(slots: Iterable[Slot], history: History) -> list[tuple[float, Slot, str]]:
+def _strayed(slots: Iterable[Slot], history: "History") -> list[tuple[float, Slot, str]]:
     """Return for each slot its largest z-score and what it is of."""
     kinds: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
     for slot in slots:
@@ -117,7 +121,7 @@ class Outliers:
         self._alarms: Mapping[str, Sequence[AlarmKind]] = {}
         self._looked_at = 0.0
 
-    def look(self, selection: Selection, history: History) -> None:
+    def look(self, selection: Selection, history: "History") -> None:
         """Look again, if it is time or an alarm was raised or cleared."""
         due = not self._looked_at <= selection.now < self._looked_at + HOLD_S
         if due or selection.alarms != self._alarms:
