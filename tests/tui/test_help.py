@@ -2,8 +2,10 @@
 
 import pytest
 from rich.cells import cell_len
+from rich.console import Console
 
-from gputui.tui.dialogs.help import Help, layout
+from gputui.tui.dialogs.help import Help, page, sections
+from gputui.tui.rendering.palette import Palette
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot
 from tests.tui.still import Still, sees, until
@@ -13,11 +15,10 @@ from tests.tui.test_commands import registry_of_all
 @pytest.mark.parametrize("width", [50, 93])
 @pytest.mark.parametrize("view", [kind.name for kind in VIEWS])
 def test_every_command_of_a_view_is_in_its_help_whole(view: str, width: int) -> None:
-    lines = [
-        "".join(text for text, _ in line)
-        for entry in layout(registry_of_all(), view, width)
-        for line in entry
-    ]
+    console = Console(width=width)
+    with console.capture() as printed:
+        console.print(page(sections(registry_of_all(), view), Palette({})))
+    lines = printed.get().splitlines()
     for command in registry_of_all().in_view(view):
         assert any(f":{command.name} " in line for line in lines), command.name
     assert max(map(cell_len, lines)) <= width

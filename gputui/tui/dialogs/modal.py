@@ -23,6 +23,10 @@ STANDS_S = 2.0
 """For how long keys are kept for a dialog that is being drawn."""
 
 
+STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
+"""Keys that move a long text, and by how many lines."""
+
+
 class Modal(ModalScreen[Result]):
     """A framed box in the middle; its contents stand in one `Vertical`, of the kind's own size.
 

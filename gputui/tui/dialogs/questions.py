@@ -14,11 +14,9 @@ from textual.widgets import Input, Static
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
 from gputui.tui.dialogs.choices import Choice, Choices
-from gputui.tui.dialogs.modal import Modal
+from gputui.tui.dialogs.modal import STEPS, Modal
 from gputui.tui.rendering.format import safe
 
-SCROLL = {"down": 1, "up": -1, "j": 1, "k": -1, "pagedown": 10, "pageup": -10}
-"""Keys that move a long text, and by how many lines."""
 CURSOR = ("tab", "shift+tab", "left", "right")
 """Keys of what has the focus."""
 UNASKED_S = 0.5
@@ -99,9 +97,9 @@ class Dialog(Modal[str | None]):
             self.dismiss(None)
         elif event.key in {choice.key for choice in self._choices}:
             self.choose(event.key)
-        elif event.key in SCROLL:
+        elif event.key in STEPS:
             scroll = self.query_one(VerticalScroll)
-            scroll.scroll_relative(y=SCROLL[event.key], animate=False)
+            scroll.scroll_relative(y=STEPS[event.key], animate=False)
 
     def on_choices_chosen(self, event: Choices.Chosen) -> None:
         """Take the choice under the cursor, or one that was clicked."""
