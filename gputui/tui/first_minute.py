@@ -1,5 +1,6 @@
 """The first choice, for a person without hosts and without a GPU here."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from textual.content import Content
 from gputui.errors import GputuiError
 from gputui.tui.attachment import OpenConnection
 from gputui.tui.completion import files, last_word
-from gputui.tui.dialogs.modal import Chooser, LineDialog, Picker
+from gputui.tui.dialogs.modal import Chooser, Picker
+from gputui.tui.widgets.prompt import Asking
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
@@ -69,5 +71,13 @@ async def _text(app: "ScreenApp", first: First, kind: str) -> str | None:
         )
         return "\n".join(names) if names else None
     if kind == FILE:
-        return await app.ask(LineDialog("Which hosts file?", lambda line: files(last_word(line))))
+        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        asking = Asking(
+            "> Which hosts file?   tab completes",
+            lambda line: typed.set_result(line.strip() or None),
+            cancelled=lambda: typed.set_result(None),
+            candidates=lambda line: files(last_word(line)),
+        )
+        app.prompt.ask(asking)
+        return await typed
     return ""

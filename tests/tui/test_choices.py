@@ -51,10 +51,10 @@ async def test_a_form_is_left_and_run_from_its_line_of_choices() -> None:
         await sees(pilot, "gpu0")
         await pilot.press("c")
         await sees(pilot, "[^r] run", "on 1 worker (cupy)")
-        await pilot.press("shift+tab", "right", "right", "enter")
+        await pilot.press("shift+tab", "enter")
         await until(pilot, lambda: not isinstance(on.app.screen, Modal))
         assert on.link.asked == []
         await pilot.press("c")
         await sees(pilot, "[^r] run", "on 1 worker (cupy)")
-        await pilot.press("shift+tab", "enter")
+        await pilot.press("shift+tab", "left", "left", "enter")
         await until(pilot, lambda: [type(each).__name__ for each in on.link.asked] == ["StartRun"])

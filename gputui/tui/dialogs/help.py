@@ -46,8 +46,9 @@ def sections(
         if each.view in rows:
             call = f":{each.name} {each.usage}".rstrip()
             rows[each.view].append((key_name(each.key), call, each.does))
-    found = [(f"In the {view} view", [*rows[view], *MOVING]), ("Everywhere", rows[""])]
-    return found + ([("Filters, after /", [*_filters(filtered)])] if filtered else [])
+    found: list[Section] = [(f"In the {view} view", [*rows[view], *MOVING])]
+    found.append(("Everywhere", rows[""]))
+    return [*found, ("Filters, after /", [*_filters(filtered)])] if filtered else found
 
 
 def _filters(fields: Fields[Any]) -> Iterator[Row]:

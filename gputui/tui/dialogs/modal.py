@@ -1,4 +1,4 @@
-"""The frame of all that is shown over the screen, and its plainest kinds: a list, a line."""
+"""The frame of all that is shown over the screen, its choices, and its plainest kind: a list."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,13 @@ from typing import ClassVar, TypeVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.message import Message
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList, SelectionList, Static
+from textual.widgets import OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
-
-from gputui.tui.completion import Candidates, completed
 
 Result = TypeVar("Result")
 
@@ -67,6 +66,47 @@ class Modal(ModalScreen[Result]):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STANDS_S):
                 await self._stands.wait()
+
+
+class Choice(Static, can_focus=True):
+    """One way to answer a dialog, taken by its key, with enter and with a click."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("right", "app.focus_next", show=False),
+        Binding("left", "app.focus_previous", show=False),
+        Binding("enter", "choose", show=False),
+    ]
+    DEFAULT_CSS = """
+    Choice { width: auto; margin-right: 2; text-style: bold; }
+    Choice.dangerous { color: $text-error; }
+    Choice:focus { text-style: bold reverse; }
+    """
+
+    class Chosen(Message):
+        """A choice was taken, by what is pressed for it."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self, key: str, label: str, *, dangerous: bool = False) -> None:
+        super().__init__(f" [{key}] {label} ", markup=False, classes="dangerous" * dangerous)
+        self.key = key
+
+    def action_choose(self) -> None:
+        """Take this choice."""
+        self.post_message(self.Chosen(self.key))
+
+    def on_click(self, event: events.Click) -> None:
+        """Take this choice."""
+        event.stop()
+        self.action_choose()
+
+
+class Choices(Horizontal):
+    """The choices that a dialog ends with, in a line."""
+
+    DEFAULT_CSS = "Choices { width: auto; height: 1; margin-top: 1; }"
 
 
 class ListModal(Modal[Result]):
@@ -140,41 +180,3 @@ class Chooser(ListModal[str | None]):
         """End with what was chosen."""
         event.stop()
         self.dismiss(self._keys[event.option_index])
-
-
-class LineDialog(Modal[str | None]):
-    """A line to type; enter ends with it, escape with None."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", show=False)]
-    DEFAULT_CSS = """
-    LineDialog > Vertical { width: 72; max-width: 95%; }
-    LineDialog .note { color: $text-muted; height: auto; max-height: 8; }
-    """
-
-    def __init__(self, title: str, candidates: Candidates) -> None:
-        super().__init__()
-        self._title, self._candidates = title, candidates
-        self._input = Input(compact=True, max_length=500)
-        self._note = Static("tab completes", markup=False, classes="note")
-
-    def compose(self) -> ComposeResult:
-        """Lay out the line, and below it what it can become."""
-        with Vertical():
-            yield Static(self._title, classes="title", markup=False)
-            yield self._input
-            yield self._note
-
-    async def on_key(self, event: events.Key) -> None:
-        """Complete with tab."""
-        if event.key == "tab":
-            event.stop()
-            event.prevent_default()
-            found = self._candidates(self._input.value)
-            self._input.value = completed(self._input.value, found).rstrip()
-            self._input.cursor_position = len(self._input.value)
-            self._note.update("  ".join(found) or "nothing begins so")
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """End with what was typed."""
-        event.stop()
-        self.dismiss(event.value.strip() or None)

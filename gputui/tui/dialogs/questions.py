@@ -13,8 +13,7 @@ from textual.widgets import Input, Static
 
 from gputui.errors import HeadError
 from gputui.protocol.frontend import Asked
-from gputui.tui.dialogs.choices import Choice, Choices
-from gputui.tui.dialogs.modal import STEPS, Modal
+from gputui.tui.dialogs.modal import STEPS, Choice, Choices, Modal
 from gputui.tui.rendering.format import safe
 
 CURSOR = ("tab", "shift+tab", "left", "right")
@@ -58,7 +57,7 @@ class Dialog(Modal[str | None]):
             with VerticalScroll(can_focus=False):
                 yield self._text
             yield from self.middle()
-            yield Choices(self._choices)
+            yield Choices(*self._choices)
 
     def middle(self) -> ComposeResult:
         """Give what stands between the text and the choices."""
@@ -81,7 +80,7 @@ class Dialog(Modal[str | None]):
 
     def begin(self) -> None:
         """Put the focus on the first choice."""
-        self.set_focus(self.query_one(Choices))
+        self.set_focus(self._choices[0])
 
     def say(self, lines: Lines) -> None:
         """Replace the text."""
@@ -89,7 +88,7 @@ class Dialog(Modal[str | None]):
 
     async def on_key(self, event: events.Key) -> None:
         """Take a choice by its key; move the text; leave with escape."""
-        chosen = event.key == "enter" and isinstance(self.focused, Choices)
+        chosen = event.key == "enter" and isinstance(self.focused, Choice)
         if chosen or event.key in CURSOR:
             return
         event.stop()
@@ -101,7 +100,7 @@ class Dialog(Modal[str | None]):
             scroll = self.query_one(VerticalScroll)
             scroll.scroll_relative(y=STEPS[event.key], animate=False)
 
-    def on_choices_chosen(self, event: Choices.Chosen) -> None:
+    def on_choice_chosen(self, event: Choice.Chosen) -> None:
         """Take the choice under the cursor, or one that was clicked."""
         self.choose(event.key)
 

@@ -20,12 +20,10 @@ from gputui import presets
 from gputui.errors import PresetError
 from gputui.presets import Machine, Parameter, Preset
 from gputui.protocol.frontend import StartRun
-from gputui.tui.dialogs.choices import Choice, Choices
 from gputui.tui.dialogs.form import Estimate, Fit, Form, headless_command
-from gputui.tui.dialogs.modal import Modal
+from gputui.tui.dialogs.modal import Choice, Choices, Modal
 from gputui.tui.rendering import format as fmt
 
-CHOICES = (Choice("^r", "run"), Choice("^y", "copy command"), Choice("esc", "cancel"))
 ACTIONS = {"^r": "run", "^y": "copy", "esc": "leave"}
 
 
@@ -121,7 +119,9 @@ class RunDialog(Modal[StartRun | None]):
                 yield options
                 yield VerticalScroll(id="form", can_focus=False)
             yield self._outcome
-            yield Choices(CHOICES)
+            yield Choices(
+                Choice("^r", "run"), Choice("^y", "copy command"), Choice("esc", "cancel")
+            )
 
     def on_mount(self) -> None:
         """Put the focus on the list."""
@@ -237,8 +237,8 @@ class RunDialog(Modal[StartRun | None]):
             return ""
         return headless_command(self._cluster, form.preset.name, form.parameters())
 
-    @on(Choices.Chosen)
-    async def _chosen(self, event: Choices.Chosen) -> None:
+    @on(Choice.Chosen)
+    async def _chosen(self, event: Choice.Chosen) -> None:
         await self.run_action(ACTIONS[event.key])
 
     @on(Input.Submitted)
