@@ -110,11 +110,12 @@ def way(there: str | None) -> tuple[str, float | None]:
 
     from gputui.agent.gpu.interconnect import between
     from gputui.presets.worker_facts import pinned_uuid
-    from gputui.worker.transfers.ways import Way, last
+    from gputui.worker.transfers.loans import Way, last_ways
 
-    if last() is Way.DEVICE:
+    (last,) = last_ways
+    if last is Way.DEVICE:
         return between(pinned_uuid(), there)
-    if last() is Way.MEMORY_FILE:
+    if last is Way.MEMORY_FILE:
         return "shared memory", None
     return str(get_worker().address).partition(":")[0].upper(), None
 

@@ -33,8 +33,8 @@ from gputui.protocol.forking import WorkerReport
 from gputui.worker import cudf_frames
 from gputui.worker.device import Device
 from gputui.worker.gathering import NearFirst
-from gputui.worker.transfers import set_up as set_up_transfers
-from gputui.worker.transfers.comm import WorkerComm, serve_readers
+from gputui.worker.transfers import comm as transfers
+from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.packing import worth_lending
 
 SEND_EVERY_S = 0.0005
@@ -133,7 +133,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     given = dask.config.get("distributed.worker.resources")
     host_bytes = target_bytes(spec["memory_limit_bytes"])
     device = Device(spec, host_bytes) if spec["device_uuid"] else None
-    set_up_transfers(device=device is not None)
+    transfers.set_up(device=device is not None)
     torch_tensors.register()
     cudf_frames.register()
     worker = Worker(
@@ -153,7 +153,7 @@ async def _serve(spec: Mapping[str, Any], credentials: Mapping[str, Any], report
     if device:
         worker.state.__class__ = NearFirst
     worker.batched_stream.interval = SEND_EVERY_S
-    serve_readers(worker)
+    transfers.serve_readers(worker)
     loop = asyncio.get_running_loop()
     closing = Shared[str | None]()
     close = partial(closing.begin, partial(worker.close, reason="stopped by gputui"))

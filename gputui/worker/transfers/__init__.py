@@ -6,20 +6,3 @@ memory file that the reader maps (`shared_memory`), a device array as a CUDA IPC
 the reader copies over NVLink or PCIe (`device_arrays`, `cuda_ipc`). `loans` says how long the owner
 holds what it lent, `location` who can reach whose memory. Whatever fails is asked for as bytes.
 """
-
-import dask.config
-
-from gputui.worker.transfers.comm import Side, install
-from gputui.worker.transfers.loans import Page
-from gputui.worker.transfers.location import Location
-
-MODES = ("auto", "bytes")
-
-
-def set_up(*, device: bool) -> None:
-    """Have this process's workers lend arrays to those near them, unless settings say `bytes`."""
-    if dask.config.get("gputui.transfers", "auto") == "bytes":
-        return
-    page = Page()
-    location = Location.here(page.descriptor, device=device)
-    install(Side(page, location, bool(dask.config.get("gputui.transfers-check", False))))

@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
+import dask.config
 from distributed.comm import registry
 from distributed.comm.tcp import TLS, TLSConnector
 from distributed.protocol.serialize import Serialize
@@ -29,10 +30,9 @@ from gputui.process.background import Background
 from gputui.worker.cuda import driver
 from gputui.worker.transfers.allocations import Reader, allocations
 from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
-from gputui.worker.transfers.loans import Loan, Page, Ticket
+from gputui.worker.transfers.loans import Loan, Page, Ticket, Way, came, say_once
 from gputui.worker.transfers.location import Location
 from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
-from gputui.worker.transfers.reasons import say_once
 from gputui.worker.transfers.shared_memory import (
     KEPT_BYTES,
     KEPT_S,
@@ -41,7 +41,6 @@ from gputui.worker.transfers.shared_memory import (
     Places,
     mapped_files,
 )
-from gputui.worker.transfers.ways import Way, came
 
 THREADS = 4
 CLOSE = "gputui_close_mapping"
@@ -88,10 +87,17 @@ class Side:
 _side: Side | None = None
 
 
-def install(side: Side) -> None:
-    """Have every TLS comm that this process opens from now on lend, and state where it is."""
+def set_up(*, device: bool) -> None:
+    """Have every TLS comm that this process opens from now on lend, and state where it is.
+
+    Where settings say `bytes`, none does.
+    """
     global _side
-    _side = side
+    if dask.config.get("gputui.transfers", "auto") == "bytes":
+        return
+    page = Page()
+    check = bool(dask.config.get("gputui.transfers-check", False))
+    _side = Side(page, Location.here(page.descriptor, device=device), check)
     registry.backends["tls"] = _Backend()
 
 

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 
 from gputui.worker.cuda import Driver, driver
 from gputui.worker.transfers.allocations import Allocations, Reader
-from gputui.worker.transfers.loans import Ticket, check_held
+from gputui.worker.transfers.loans import Ticket, Way, came, check_held, say_once
 from gputui.worker.transfers.location import Location
-from gputui.worker.transfers.reasons import say_once
-from gputui.worker.transfers.ways import Way, came
 
 NOT_KEPT_FROM_BYTES = 2**24
 """Below this size an array that is not the pool's goes as bytes: a handle opened for one copy takes

@@ -1,5 +1,7 @@
 """Loans of an owner: held until the reader has them, and marked as held where it looks.
 
+`Way` names how a value comes; why one comes another way than it could is printed, once a reason.
+
 Each worker has one page of words that its readers map. A loan has a word there from the moment it
 is made until before anything of it is released, so that a reader who finds the word after its copy
 knows that it copied what was lent, even if the comm has ended since.
@@ -10,11 +12,41 @@ import os
 import struct
 import threading
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from gputui.worker.transfers.location import Location
 
 WORD = struct.Struct("=Q")
 PAGE_BYTES = 2**16
+
+
+_said: set[str] = set()
+
+
+class Way(StrEnum):
+    """The ways of a value from worker to worker."""
+
+    CONNECTION = "connection"
+    """As bytes over Dask's comm."""
+    MEMORY_FILE = "memory file"
+    DEVICE = "device"
+    """By a CUDA IPC handle."""
+
+
+last_ways = [Way.CONNECTION]
+"""The way of the last value that came; preset `transfer` reports it."""
+
+
+def came(way: Way) -> None:
+    """Note which way a value comes."""
+    last_ways[0] = way
+
+
+def say_once(reason: str) -> None:
+    """Print why arrays go another way than they could, unless it was printed before."""
+    if reason not in _said:
+        _said.add(reason)
+        print(f"transfers: {reason}", flush=True)
 
 
 class NotHeldError(OSError):
