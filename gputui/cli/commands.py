@@ -219,7 +219,7 @@ def starting_options(command: Any) -> Any:
     shell_complete=words(completion.clusters),
     help="Use a running cluster, here or at USER@LOGIN:NAME, and leave it running.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
@@ -298,7 +298,7 @@ def attach(**options: Any) -> int:
 
 @gputui.command()
 @click.argument("where", required=False, metavar="[USER@LOGIN]")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 def ls(where: str | None, as_json: bool) -> int:
     """List running clusters, on this machine or another one."""
     from gputui.cli.clusters import ls
@@ -320,7 +320,7 @@ def down(name: str | None, everything: bool) -> int:
 @click.argument(
     "name", nargs=-1, metavar="[NAME | new NAME]", shell_complete=words(completion.presets)
 )
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 def presets(name: tuple[str, ...], as_json: bool) -> int:
     """List presets, show the parameters of one, or write a new one."""
     from gputui.cli.preset_listing import presets
@@ -341,7 +341,7 @@ class CommandOrRun(click.Group):
 
 
 @gputui.group(cls=CommandOrRun, invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
     """List earlier runs; `gputui runs ID` shows one."""
@@ -352,7 +352,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 
 @runs.command("show", cls=Unnamed)
 @click.argument("id_", metavar="ID", shell_complete=words(completion.recorded_runs))
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     """Show one run; ID may be the start or the end of an id, or `last`."""
@@ -374,7 +374,7 @@ def doctor(hosts: str | None) -> int:
 @gputui.command()
 @click.argument("hosts", required=False)
 @click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
 def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""

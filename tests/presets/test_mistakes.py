@@ -7,7 +7,9 @@ import pytest
 from distributed import Client
 
 from gputui import presets
-from gputui.errors import PresetError, RunError
+from gputui.errors import ClusterError, PresetError, RunError
+from gputui.presets.run_workers import refuse_missing
+from gputui.presets.worker_facts import WorkerFacts
 from gputui.runs import execution
 
 RIGHT = """\
@@ -111,3 +113,18 @@ def test_the_file_without_a_mistake_runs(client: Client, tmp_path: Path) -> None
     preset = presets.get(str(tmp_path / "mine.py"))
     result = execution.execute(client, preset, {}, backend="numpy", keep_arrays=True)
     assert result.result == {"n": 4}
+
+
+@pytest.mark.parametrize(
+    ("worker", "says"),
+    [
+        ("localhost:cpu0", "pip install 'gputui[gridsearch]'"),
+        ("gpu-a:cpu0", "there: pip install 'scikit-learn' for the Python of its workers"),
+    ],
+)
+def test_a_library_is_installed_on_a_host_without_gputui(worker: str, says: str) -> None:
+    preset = presets.get("gridsearch")
+    facts = {"tcp://a": WorkerFacts("tcp://a", None, None, None, "", ("sklearn",), ())}
+    with pytest.raises(ClusterError) as caught:
+        refuse_missing(preset, {"tcp://a": {"name": worker}}, facts)
+    assert str(caught.value).splitlines()[1].strip() == says
