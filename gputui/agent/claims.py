@@ -148,7 +148,7 @@ class Claims:
         return found
 
     def tickets(self) -> tuple[Ticket, ...]:
-        """Return who waits, the first first; somebody whose process is stopped does not count."""
+        """Return the waiting users in order; stopped processes do not count."""
         holders = procfs.flock_holders()
         names = sorted(path.name for path in self._folder.glob("ticket-*"))
         return tuple(ticket for name in names if (ticket := self._live_ticket(name, holders)))
@@ -184,7 +184,7 @@ class Claims:
             os.close(descriptor)
 
     def ahead(self, uuids: Collection[str]) -> tuple[Ticket, ...]:
-        """Return who comes first on any of these: all that wait, or those before one's ticket."""
+        """Return the tickets on any of these GPUs: all, or those before one's own."""
         own = self._ticket[0] if self._ticket else "ticket-~"
         wanted = set(uuids)
         return tuple(
@@ -380,7 +380,7 @@ def _object(data: bytes) -> dict[str, object]:
 
 
 def _note(said: object) -> Note:
-    """Return what somebody else wrote, as far as it has the form of a note."""
+    """Parse another user's file as a note; fields of another form are ignored."""
     if not isinstance(said, dict):
         return Note()
     until, since = said.get("until"), said.get("since")

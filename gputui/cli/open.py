@@ -89,7 +89,7 @@ def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> No
 
 
 def _kinds(options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what kind of command the options make, the most special first."""
+    """Return the kind of command that the options make, the most specific first."""
     source = "demo" if options["demo"] is not None else "attach" if options["attach"] else "start"
     if options["preset"] is None:
         return source, "screen"

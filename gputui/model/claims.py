@@ -56,7 +56,7 @@ def waiting_for(uuid: str, tickets: Iterable[Ticket]) -> tuple[str, ...]:
 
 
 def users(device: DeviceReading) -> tuple[str, ...]:
-    """Return who has a GPU: the holder of its claim, then the users of its processes."""
+    """Return a GPU's users: the holder of its claim, then those of its processes."""
     claimed = [device.claim.user] if device.claim else []
     using = [process.user for process in device.processes if implies_claim(process)]
     return tuple(dict.fromkeys(user or "unknown" for user in (*claimed, *using)))

@@ -176,7 +176,7 @@ def _target(text: str) -> tuple[str | None, str, int | None]:
     if not colon:
         return user or None, name, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        preset = f"; a preset is run by --run {name}.py:{port}" if port.isidentifier() else ""
+        preset = f"; a preset is run by --run {safe(name)}.py:{port}" if port.isidentifier() else ""
         raise UsageError(f"port {port[:80]!r}: write a number from 1 to 65535{preset}")
     return user or None, name, int(port)
 

@@ -59,7 +59,7 @@ def get(name: str) -> Preset:
 
 
 def _meant(name: str) -> str:
-    """Return what to write for a file that was not named as one; "" for any other name."""
+    """Return a hint for a file that was not named as one, or ""."""
     stem, colon, attribute = name.partition(":")
     if name.endswith(".ipynb"):
         return f": a notebook; jupyter nbconvert --to script {name} makes a script of it"

@@ -224,18 +224,18 @@ class Holders:
     pids: dict[tuple[str, int], int]
 
     def at(self, status: os.stat_result) -> int | None:
-        """Return who holds the lock of a file."""
+        """Return the holder of a file's lock."""
         device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
         return self.pids.get((device, status.st_ino))
 
     def of_inode(self, inode: int) -> int | None:
-        """Return who holds the lock of a file whose device number is reported otherwise (btrfs)."""
+        """Return the holder of a file's lock where the device number differs (btrfs)."""
         found = [pid for (_, number), pid in self.pids.items() if number == inode]
         return found[0] if len(found) == 1 else None
 
 
 def parse_locks(locks: str) -> Holders:
-    """Return who holds files alone by flock(2); `->` in /proc/locks are those who wait.
+    """Return the holders of exclusive flock(2) locks; `->` in /proc/locks are those who wait.
 
     Source: proc_locks(5).
 
@@ -252,7 +252,7 @@ def parse_locks(locks: str) -> Holders:
 
 
 def flock_holders() -> Holders:
-    """Return who holds locks by flock(2), as far as this namespace of pids shows it."""
+    """Return the holders of flock(2) locks that this pid namespace shows."""
     try:
         return parse_locks(read_text("/proc/locks"))
     except OSError:

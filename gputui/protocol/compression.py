@@ -22,7 +22,7 @@ class Deflated:
         self._stream = zlib.compressobj(LEVEL, wbits=WINDOW_BITS)
 
     def __call__(self, line: bytes) -> bytes:
-        """Return what to send for a line."""
+        """Compress a line."""
         return self._stream.compress(line) + self._stream.flush(zlib.Z_SYNC_FLUSH)
 
 

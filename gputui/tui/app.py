@@ -1,6 +1,6 @@
 """The screen's frame: a connection's messages in, the present view drawn, keys and commands out.
 
-The app keeps nothing of its own: `watched` is what the head said. Drawing is bounded to a few
+The app keeps nothing of its own: `watched` holds the head's state. Drawing is bounded to a few
 frames a second, and stands still while paused; the taking in goes on. What the first frame does not
 need (messages, dialogs, the commands that change a cluster) is imported once it stands.
 """
@@ -91,7 +91,7 @@ class ScreenApp(App[int]):
         self._first = first
         self.login = login
         self._hints = hints
-        """Whether to say what to press next, until it was pressed once."""
+        """Whether to show the hint for the next key, until it was pressed once."""
         self.earlier_runs = earlier_runs
         """Reads the runs of earlier clusters from the disk."""
         self.failure: GputuiError | None = None
@@ -100,7 +100,7 @@ class ScreenApp(App[int]):
         self.registry = Registry((*RUNS, *COMMANDS))
         self.calls = Calls(self)
         self.last_words = ""
-        """What the terminal is to say once the screen has closed."""
+        """Text printed after the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
         self.stage = ViewSwitcher(self.registry)
         self.prompt = Prompt()
@@ -150,7 +150,7 @@ class ScreenApp(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
-        """Do what the first frame need not wait for."""
+        """Finish starting after the first frame."""
         from gputui.tui.commands.changes import COMMANDS
 
         self.registry.add(COMMANDS)
@@ -192,7 +192,7 @@ class ScreenApp(App[int]):
         self.warn("")
 
     def take(self, message: "ToFrontend") -> None:
-        """Take in what the head says."""
+        """Process a message of the head."""
         from gputui.protocol import frontend, shared
 
         match message:
@@ -224,9 +224,9 @@ class ScreenApp(App[int]):
         self.run_worker(prepare, thread=True)
 
     def _leave_start(self, snapshot: Snapshot) -> None:
-        """Show the fleet once every host has come to an end of its start, if nobody chose.
+        """Show the fleet once every host is ready or failed, unless another view was chosen.
 
-        Where all have failed there is no fleet: the start view says why, whole.
+        If all have failed, the start view stays and shows the reasons.
         """
         states = [host.state for host in snapshot.hosts]
         came_up = any(state is not HostState.FAILED for state in states)
@@ -254,7 +254,7 @@ class ScreenApp(App[int]):
     # What is drawn
 
     def redraw(self) -> None:
-        """Draw what is known now, at most a few times a second."""
+        """Draw the present state, at most a few times a second."""
         if self._draw_waits or self.paused:
             return
         wait = self._drawn_at + SHORTEST_FRAME_S - time.monotonic()
@@ -265,7 +265,7 @@ class ScreenApp(App[int]):
             self.set_timer(wait, self.draw)
 
     def draw(self) -> None:
-        """Draw what is known now."""
+        """Draw the present state."""
         self._draw_waits = False
         self._drawn_at = time.monotonic()
         if (view := self.view) is None or not self.is_running:
@@ -312,7 +312,7 @@ class ScreenApp(App[int]):
         self._bottom.show(None if self._is_small else self.view, self.stage.current, keys, dim)
 
     def simulate(self) -> None:
-        """Keep what is chosen from now on, and what was run, apart from that of real clusters."""
+        """Store later choices and runs apart from those of real clusters."""
         self.remembered = self.remembered.of_demo()
         self.earlier_runs = tuple
 
@@ -323,7 +323,7 @@ class ScreenApp(App[int]):
             self._top.hint("")
 
     def show_loss(self, sentence: str, silent_s: float) -> None:
-        """Dim the page, and say what is known of a head that does not answer; undo it with ""."""
+        """Dim the page and show a sentence about the unreachable head; "" undoes it."""
         self.set_class(bool(sentence), "-lost")
         if not sentence:
             self._top.lose("", "")
@@ -360,7 +360,7 @@ class ScreenApp(App[int]):
         self.say(said, bad=bool(why_not))
 
     def hush(self) -> None:
-        """Take back what was said."""
+        """Clear the message."""
         self._bottom.hush()
         self.draw_crumbs()
 
@@ -422,10 +422,8 @@ class ScreenApp(App[int]):
         return len(self.screen_stack) > 1 or self.prompt.active
 
     async def on_event(self, event: events.Event) -> None:
-        """Carry out what a key of the body calls before the next key is looked at.
-
-        What is typed ahead after `:` belongs to its line, and `jx` means the row below. (Textual
-        hands keys to the queue of the widget in focus: what they do comes later.)
+        """Carry out a key of the body before the next key is read, so that keys typed after `:` go
+        to its line and `jx` acts on the next row. (Textual queues keys for the focused widget.)
         """
         top = self.screen_stack[-1] if self.screen_stack else None
         if isinstance(event, events.Key) and isinstance(top, ModalScreen):
@@ -445,12 +443,12 @@ class ScreenApp(App[int]):
         await self.calls.click(event.key)
 
     def give_up(self, error: GputuiError) -> None:
-        """Leave, because what was asked for can never be."""
+        """Exit with an error that cannot be recovered."""
         self.failure = error
         self.exit()
 
     async def action_quit(self) -> None:
-        """Ask what is to become of the cluster, also on Textual's own way out."""
+        """Ask whether the cluster stays, also when Textual's own quit is used."""
         self.run_worker(self.person.leave())
 
     def action_help_quit(self) -> None:

@@ -22,7 +22,7 @@ OpenConnection = Callable[[], Awaitable["HeadConnection"]]
 
 RECONNECT_S = 1.0
 LATE_S = 2.5
-"""For how long a head may say nothing, which tells what it sees once a second."""
+"""A head without a message for so long is silent; snapshots come every second."""
 LOOK_S = 0.5
 
 
@@ -77,7 +77,7 @@ class Attachment:
             return
 
     async def _listen_to(self, connection: "HeadConnection") -> None:
-        """Take what comes over a connection until it ends, and close it, whatever ended it."""
+        """Process a connection's messages until it ends, and close it."""
         self.connection = connection
         try:
             await self._take_from(connection)
@@ -114,7 +114,7 @@ class Attachment:
             self._app.show_loss(self.sentence() if lost else "", silent_s)
 
     def sentence(self) -> str:
-        """Say what is known of a head that does not answer."""
+        """Show a sentence about a head that does not answer."""
         if not self._pid:
             return "no cluster was reached"
         if self._where:

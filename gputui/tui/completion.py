@@ -106,11 +106,11 @@ class Past:
 
     lines: Sequence[str] = ()
     place: int = 0
-    """How many lines back; 0 is what is being typed."""
+    """How many lines back; 0 is the line being typed."""
     typed: str = field(default="")
 
     def move(self, back: int, now: str) -> str:
-        """Return the line so many further back, of those that begin as what is being typed.
+        """Return an earlier line that begins like the one being typed.
 
         >>> past = Past(["scale 3", "run svd", "run mean"])
         >>> past.move(1, "run"), past.move(1, "run mean"), past.move(1, ""), past.move(-1, "")

@@ -64,7 +64,7 @@ def _items(first: First) -> list[tuple[str, Content]]:
 
 
 async def _text(app: "ScreenApp", first: First, kind: str) -> str | None:
-    """Return the hosts, or the path, for what was chosen; None is to choose again."""
+    """Return the hosts or the path for a choice; None is to choose again."""
     if kind == SSH:
         names = await app.ask(
             Picker("Hosts of ~/.ssh/config", dict.fromkeys(first.ssh_hosts, ""), ())

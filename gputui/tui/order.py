@@ -20,7 +20,7 @@ class Order(Generic[Value]):
     """
 
     def __init__(self, columns: Iterable[Column[Value]], unsorted: str = "") -> None:
-        """`unsorted` is what the order without a column is called."""
+        """`unsorted` names the order without a column."""
         self._columns = {each.key: each for each in columns if each.sort is not None}
         self._unsorted = unsorted
         self._by: Column[Value] | None = None
@@ -73,5 +73,5 @@ class Order(Generic[Value]):
         return ordered(values, self._by, self._backwards)
 
     def heading(self, columns: Iterable[Fitted[Value]], first: str = "") -> Line:
-        """Return the titles behind what stands first, that of this order with an arrow."""
+        """Return the titles after `first`, the sort column's with an arrow."""
         return heading(columns, self._by, self._backwards, first)

@@ -24,7 +24,7 @@ class Preferences:
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """What each preset was run with last, where that was not its default."""
     lines: tuple[str, ...] = ()
-    """What was typed after `:`, the newest last."""
+    """Lines typed after `:`, the newest last."""
     pressed: tuple[str, ...] = ()
     """Hints that are not needed any more: their keys were pressed."""
 
@@ -57,7 +57,7 @@ def _texts(known: Mapping[object, object]) -> dict[str, str]:
 
 
 def save(path: Path, preferences: Preferences) -> None:
-    """Remember these in place of what was there; raises OSError."""
+    """Replace the stored preferences; raises OSError."""
     from gputui.folders import write_whole
 
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

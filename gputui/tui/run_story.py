@@ -60,7 +60,7 @@ class RecordedRuns:
 
 
 def status_of(record: RunRecord) -> RunStatus:
-    """Return a record as what a head tells of a run."""
+    """Convert a record to a run's status."""
     result = json.dumps(dict(record.result)) if record.result else ""
     return RunStatus(
         id=record.id,

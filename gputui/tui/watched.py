@@ -61,7 +61,7 @@ class Watched:
         return self._history
 
     def take(self, snapshot: Snapshot) -> bool:
-        """Take a snapshot; return whether it is newer than what was there."""
+        """Set the snapshot; return whether it is newer than the last."""
         if self.snapshot is not None and snapshot.sequence <= self.snapshot.sequence:
             return False
         self.snapshot = snapshot

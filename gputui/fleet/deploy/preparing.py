@@ -94,7 +94,7 @@ def prepare(environment: Path, order: "dict[str, Any]", wanted: "dict[str, Any]"
 
 
 def hint_of(printed: str, order: "dict[str, Any]") -> str:
-    """Return what to do about packages that could not be installed; "" where that is not known."""
+    """Return the hint for packages that could not be installed, or ""."""
     if "No space left" in printed or "Disk quota" in printed:
         return "free some disk space there"
     if order["wheels"]:

@@ -75,7 +75,7 @@ class Shown:
 def judge(
     known: Iterable[Entry], key: asyncssh.SSHKey, authority: asyncssh.SSHKey | None = None
 ) -> Verdict:
-    """Return what known keys say of a plain key, or of one that an authority has certified."""
+    """Return the verdict of the known keys on a plain key, or on one certified by an authority."""
     known = list(known)
     shown = {each.public_data for each in (key, authority) if each}
     if any(entry.marker is Marker.REVOKED and entry.blob in shown for entry in known):
@@ -243,7 +243,7 @@ class HostKeys:
         return judge(known, shown.key) is Verdict.KNOWN
 
     async def _by_address(self, shown: Shown, address: str) -> Verdict:
-        """Return what CheckHostIP finds: KNOWN where it is off."""
+        """Return the verdict of CheckHostIP: KNOWN if it is off."""
         if (
             not self._configuration.is_on("checkhostip")
             or address in ("", self._host)

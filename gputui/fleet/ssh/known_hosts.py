@@ -36,7 +36,7 @@ class Entry:
 
 
 async def find(paths: Iterable[str], name: str) -> list[Entry]:
-    """Return what files have for a server, by its name as `known_name` writes it.
+    """Return the files' entries for a server, by its name as `known_name` writes it.
 
     Files that are not there are passed over, as by ssh. Raises ValueError or OSError where
     ssh-keygen fails: then a key must not count as unknown.

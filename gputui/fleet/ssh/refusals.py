@@ -162,7 +162,7 @@ def changed_host_key(name: str, fingerprint: str, files: Sequence[str]) -> Words
 
 
 def other_key_of_address(name: str, address: str) -> Words:
-    """Return what CheckHostIP found: the address is known with another key than the name."""
+    """Return the failure of CheckHostIP: the address is known with another key than the name."""
     return (
         f"the host key of {name} is not the one on record for its address {address}",
         f"if the address has changed hands, forget it: ssh-keygen -R {shlex.quote(address)}",

@@ -1,4 +1,4 @@
-"""The commands that are to be had in every view, called with the app; they import their dialogs."""
+"""The commands of every view, called with the app; they import their dialogs."""
 
 import csv
 import signal

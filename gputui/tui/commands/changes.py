@@ -1,6 +1,5 @@
-"""The commands that change the cluster: each shows what it would do, and asks before it does.
-
-They work on what was typed after their name, else on what is marked or under the cursor.
+"""The commands that change the cluster: each shows a preview and asks for confirmation. They act on
+the names typed after the command, else on the marked rows or the one under the cursor.
 """
 
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ Change = Scale | RetireWorkers | AddWorkers | ChangeHosts
 
 
 async def change(app: "ScreenApp", request: Change, title: str) -> None:
-    """Show what a request would do, ask, and have it done."""
+    """Preview a request, ask for confirmation, and send it."""
     if await app.person.confirm(title, lambda: _preview(app, request)):
         await _do(app, request)
 

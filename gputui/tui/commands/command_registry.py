@@ -1,8 +1,7 @@
 """Commands: one registry feeds the keys, the palette, the `:` line, the help and the README.
 
-A command says what it does and when it is not to be had; what carries it out is called with
-the app, or, for a command of a view, with that view. One with a `usage` is also called with what
-was typed after its name.
+A command has a summary and a reason why it is unavailable; its function is called with the app or,
+for a view's command, with that view, and with the typed argument if it has a `usage`.
 """
 
 import asyncio
@@ -23,8 +22,8 @@ Unavailable = Callable[[Any], str]
 
 
 Suggest = Callable[[Any, list[str]], Iterable[str]]
-"""Gives what the next word after a command can be; called with the app and the words before it,
-of which the last is what is typed of that word."""
+"""Completions of a command's next word; called with the app and the typed words, the last of which
+is incomplete."""
 
 
 def always(_target: Any) -> str:
@@ -57,15 +56,15 @@ class Command:
     unavailable: Unavailable = always
     """Why it is unavailable now, or ""; called with the app or the view."""
     pointless: Unavailable = always
-    """Why it does nothing to what is under the cursor; what is typed after its name makes up
-    for that, so that it only leaves the line of keys."""
+    """Why it does not apply to the row under the cursor; its key is then not offered, but `:` with
+    a name works."""
     suggest: Suggest = nothing
     """What `tab` completes the words after its name to."""
     at_once: bool = False
-    """Whether keys typed behind its own wait until it is carried out, because they are meant for
-    what it brings into sight; it then must ask nothing."""
+    """Whether later keys wait until it is done, because they are meant for the view that it opens;
+    it must not ask."""
     view: str = ""
-    """The view that it belongs to; "" for one that is to be had everywhere."""
+    """Its view; "" for a command of all views."""
 
     @property
     def needs_argument(self) -> bool:
@@ -109,7 +108,7 @@ class Registry:
         return next((command for command in self.in_view(view) if command.key == key), None)
 
     def in_view(self, view: str) -> list[Command]:
-        """Return the commands to be had in a view, its own ones first."""
+        """Return the commands of a view, its own first."""
         own = [command for command in self if view and command.view == view]
         return own + [command for command in self if not command.view]
 
@@ -182,9 +181,8 @@ class Calls:
         self._app = app
 
     async def press(self, key: str) -> bool:
-        """Carry out what a key calls in the view in sight; returns False where it is nothing.
-
-        A key of other views says where it does what.
+        """Carry out a key's command in the present view; return False if it has none. A key of
+        another view shows where it applies.
         """
         registry = self._app.registry
         command = registry.by_key(key, self._app.stage.current)
@@ -196,14 +194,14 @@ class Calls:
         return command is not None
 
     async def click(self, key: str) -> None:
-        """Carry out what a key calls that was clicked, by the name it is shown under."""
+        """Carry out the command of a key that was clicked, by the key's label."""
         for command in self._app.registry.in_view(self._app.stage.current):
             if key_name(command.key) == key:
                 await self.call(command)
                 return
 
     async def call(self, command: Command, argument: str = "") -> None:
-        """Carry out a command, or say why it is not to be had."""
+        """Carry out a command, or show why it is unavailable."""
         why_not = self.why_not(command)
         if why_not:
             self._complain(command, why_not)

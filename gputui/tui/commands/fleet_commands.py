@@ -25,7 +25,7 @@ def _ungrouped(view: "FleetView") -> str:
 
 
 def _mark(view: "FleetView") -> None:
-    """Mark what is under the cursor, or unmark it, and go on to the next."""
+    """Mark or unmark the row under the cursor, and move to the next."""
     if (key := view.cursor) is not None:
         view.selection.marked ^= {key}
         if view.zoom is not Zoom.HEAT:

@@ -36,7 +36,7 @@ class AskingLogin(Protocol):
     """As it was named."""
 
     def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
-        """Have what it asks, when it is logged in to again, answered by `ask`."""
+        """Answer the login's questions on reconnecting with `ask`."""
 
 
 def under_way(snapshot: Snapshot) -> list[RunStatus]:
@@ -124,7 +124,7 @@ class Person:
             await self.stop(asked=not (snapshot and list(concerned(snapshot, os.getpid()))))
 
     def _farewell(self, name: str, snapshot: Snapshot | None) -> Dialog:
-        """Return the question how to leave; what is simulated lives as long as its screen."""
+        """Return the question on leaving; a simulated cluster ends with its screen."""
         ways = [Choice("l", "leave it running")]
         lines = [f"gputui attach {name} comes back to it."]
         if snapshot is not None and snapshot.simulated:
@@ -137,7 +137,7 @@ class Person:
         return Dialog(f"Leave {name}?", lines, [*ways, Choice("c", "cancel")])
 
     async def stop(self, *, asked: bool = False) -> None:
-        """Stop the cluster, after asking with what is lost and whom it concerns in sight."""
+        """Stop the cluster after a confirmation that names the losses and the attached people."""
         app, snapshot = self._app, self._app.watched.snapshot
         if snapshot is None or app.head.connection is None:
             raise HeadError("the head does not answer")
@@ -153,7 +153,7 @@ class Person:
     # What the head asks
 
     def hear(self, asked: Asked) -> None:
-        """Take in a question, or that one was withdrawn, and show what is to be answered."""
+        """Add or withdraw a question, and show the open one."""
         shown = self._shown
         meant = shown is not None and shown.number == asked.question
         if asked.withdrawn and meant and shown is self._app.screen:
@@ -205,7 +205,7 @@ class Person:
             self._login_answer.set_result(text or None)
 
     async def answer_login(self, asked: Asked) -> str | None:
-        """Ask the person what the head's machine asks; None for no, or later."""
+        """Forward a question of the head's machine to the person; None for no, or later."""
         asked = replace(asked, question=LOGIN)
         answer = self._login_answer = asyncio.get_running_loop().create_future()
         self._app.watched.ask(asked)
@@ -225,6 +225,6 @@ class Person:
         self._put_off.clear()
 
     def ask_again(self) -> None:
-        """Show what was put off."""
+        """Show the postponed questions."""
         self._put_off.clear()
         self.show_question()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def parse_run(argument: str) -> "StartRun":
-    """Return the run that `svd rows=20000` asks for; raises HeadError with what is wrong.
+    """Parse `svd rows=20000` as a run request; raises HeadError for a mistake.
 
     >>> parse_run("svd rows=20000 cols=100").parameters
     (('rows', '20000'), ('cols', '100'))
@@ -57,7 +57,7 @@ async def _run(app: "ScreenApp", argument: str) -> None:
 
 
 async def edit_run(app: "ScreenApp", preset: str, texts: Mapping[str, str] | None = None) -> None:
-    """Open the form, with these texts or those of its last run, and run what is asked."""
+    """Open the form with these values or those of the last run, and start the run."""
     from gputui.tui.dialogs.form import machine_of
     from gputui.tui.dialogs.run import RunDialog
 

@@ -110,7 +110,7 @@ def free_slots(slots: Iterable[Slot], keys: Sequence[str]) -> tuple[str, ...]:
 
 
 def wanted_workers(snapshot: Snapshot | None) -> int:
-    """Return how many workers are wanted now."""
+    """Return the desired number of workers."""
     if snapshot is None:
         return 0
     wanted = snapshot.wanted_workers

@@ -23,7 +23,7 @@ NAME_CELLS, KEY_CELLS = 15, 5
 
 
 def score(wanted: str, command: Command) -> int:
-    """Return how well a command fits what was typed; 0 is not at all.
+    """Return how well a command matches the typed text; 0 is no match.
 
     >>> run = Command("run", "Run a preset: choose it and set its parameters", print)
     >>> [score(wanted, run) for wanted in ("run", "r", "preset", "rn", "reset", "xyz")]
@@ -84,7 +84,7 @@ class Finder(Modal[Command | None]):
         self._note = Static(markup=False, classes="note")
 
     def compose(self) -> ComposeResult:
-        """Lay out the line to type into, what fits, and what is to be known of it."""
+        """Lay out the input, the matches and the line about the highlighted one."""
         with Vertical():
             yield Input(placeholder="find a command", compact=True, max_length=80)
             yield self._options

@@ -1,7 +1,6 @@
-"""A preset and what a person typed → typed values, mistakes, the memory it takes, its command.
-
-Pure: the screen's form shows what this says with every key, and the head gets the texts. What
-is left as it was is not sent, so that the backend's own defaults hold where it runs.
+"""A preset and typed texts → values, mistakes, the memory it needs, its command. Pure: the form is
+redrawn from this with every key, and the head gets the texts. Unchanged values are not sent, so
+that the backend's own defaults hold where it runs.
 """
 
 import shlex
@@ -16,7 +15,7 @@ from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset,
 from gputui.runs.request import is_script
 
 DEVICE_SHARE = 0.9
-"""Of a device's memory, what a task may take next to the CUDA context."""
+"""Share of a device's memory that a task may take next to the CUDA context."""
 
 
 class Fit(StrEnum):
@@ -45,7 +44,7 @@ class Form:
     machine: Machine | None
     """The workers it would run on; None while the cluster has no workers."""
     texts: Mapping[str, str] = field(default_factory=dict)
-    """What was typed, by parameter; one that was not touched is absent."""
+    """Typed texts by parameter; untouched ones are absent."""
 
     @property
     def backend(self) -> str:

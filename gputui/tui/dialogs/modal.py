@@ -165,7 +165,7 @@ class Picker(ListModal[tuple[str, ...] | None]):
         (listed.deselect_all if everything else listed.select_all)()
 
     def action_done(self) -> None:
-        """End with what is on."""
+        """Return the chosen items."""
         self.dismiss(tuple(self._selections.selected))
 
 
@@ -177,6 +177,6 @@ class Chooser(ListModal[str | None]):
         super().__init__(title, OptionList(*(Option(text) for _, text in items), compact=True))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """End with what was chosen."""
+        """Return the choice."""
         event.stop()
         self.dismiss(self._keys[event.option_index])

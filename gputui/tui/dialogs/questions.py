@@ -17,7 +17,7 @@ from gputui.tui.dialogs.modal import STEPS, Choice, Choices, Modal
 from gputui.tui.rendering.format import safe
 
 CURSOR = ("tab", "shift+tab", "left", "right")
-"""Keys of what has the focus."""
+"""Keys of the focused widget."""
 UNASKED_S = 0.5
 """For how long a question that comes unasked takes no key."""
 
@@ -60,7 +60,7 @@ class Dialog(Modal[str | None]):
             yield Choices(*self._choices)
 
     def middle(self) -> ComposeResult:
-        """Give what stands between the text and the choices."""
+        """Yield the widgets between the text and the choices."""
         yield from ()
 
     def on_mount(self) -> None:
@@ -117,7 +117,7 @@ def safe_lines(lines: Lines) -> str:
 class ScaleDialog(Dialog):
     """Asks for the number of workers, and shows the effect; `+ -` and digits change it.
 
-    Its result is the number as text. `preview` says what a number would do.
+    Its result is the number as text. `preview` describes the effect of a number.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ScaleDialog(Dialog):
         self._typed = ""
 
     def begin(self) -> None:
-        """Show what the first number would do."""
+        """Preview the first number."""
         super().begin()
         self._look()
 
@@ -218,7 +218,7 @@ class QuestionDialog(Dialog):
             event.prevent_default()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answer with what was typed."""
+        """Answer with the typed text."""
         self.dismiss(event.value)
 
     def choose(self, key: str) -> None:

@@ -28,7 +28,7 @@ ACTIONS = {"^r": "run", "^y": "copy", "esc": "leave"}
 
 
 class ParameterRow(Horizontal):
-    """One parameter: its name, what is typed, its unit or what is wrong, and what it is for."""
+    """One parameter: name, input, unit or mistake, and purpose."""
 
     def __init__(self, parameter: Parameter, default: str, value: str) -> None:
         super().__init__()
@@ -50,11 +50,11 @@ class ParameterRow(Horizontal):
         yield self._help
 
     def on_mount(self) -> None:
-        """Say what the parameter is for."""
+        """Show the parameter's purpose."""
         self.explain("")
 
     def explain(self, mistake: str) -> None:
-        """Show what is wrong, or what the parameter is for."""
+        """Show the mistake, or the parameter's purpose."""
         unit, text = self.parameter.unit, self.parameter.help
         shown = text if not unit or unit in text else f"{text} [{unit}]"
         self._help.update(mistake or shown)
@@ -111,7 +111,7 @@ class RunDialog(Modal[StartRun | None]):
         self._outcome = Static()
 
     def compose(self) -> ComposeResult:
-        """Lay out the list, the form and what it comes to."""
+        """Lay out the list, the form and its summary."""
         options = OptionList(*(Option(name, id=name) for name in self._names), id="presets")
         options.highlighted = self._names.index(self._first)
         with Vertical():
@@ -210,7 +210,7 @@ class RunDialog(Modal[StartRun | None]):
         self._show_outcome()
 
     def _show_outcome(self) -> None:
-        """Show what is wrong, what it would take, and the command that does the same."""
+        """Show mistakes, the memory needed, and the equivalent command."""
         form = self._form
         if form is None:
             return
@@ -263,7 +263,7 @@ class RunDialog(Modal[StartRun | None]):
 
 
 def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
-    """Return in a line what a run would take, and where.
+    """Return a line about the memory that a run would need, and where.
 
     >>> machine = Machine("cupy", workers=8, threads=8, smallest_bytes=2**37)
     >>> estimate_text(Estimate(Fit.FITS, 2**33, 2**37), machine)

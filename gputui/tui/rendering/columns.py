@@ -33,9 +33,9 @@ class Column(Generic[Value]):
     cell: Cell[Value]
     """Returns parts of exactly the width that it is given."""
     sort: Callable[[Value], SortValue] | None = None
-    """What it is sorted by; None for a column that is not."""
+    """Sort key; None for a column that cannot be sorted by."""
     does: str = ""
-    """What it says, for the list of columns."""
+    """Its meaning, for the list of columns."""
     right: bool = True
     falling: bool = True
     """Whether the largest comes first when it is sorted by."""
@@ -109,7 +109,7 @@ def _cut(columns: dict[int, Column[Value]], widths: dict[int, int], surplus: int
 
 
 def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) -> None:
-    """Share out what is left: a part evenly to those that grow, all else to one that takes it."""
+    """Distribute the remaining width: a part evenly among growing columns, the rest to one."""
     rest = next((place for place, column in columns.items() if column.rest), None)
     left = room
     if rest is not None:
@@ -130,7 +130,7 @@ def heading(
     backwards: bool = False,
     first: str = "",
 ) -> Line:
-    """Return the titles behind what stands first, the one that is sorted by with an arrow."""
+    """Return the titles after `first`, the sort column's with an arrow."""
     titles = (each.column.heading(each.width, sorted_by, backwards) for each in columns)
     return ((" ".join([first, *titles]), "heading"),)
 

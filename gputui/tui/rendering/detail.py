@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gputui.model.history import History
 
 LEAST_LINES = 6
-"""Below which a GPU in full says too little for the room that it takes."""
+"""Fewest lines for a GPU in full."""
 LEAST_GRAPH = 18
 """Cells that a graph is wide at least."""
 ROWS, MOST_ROWS = 4, 12

@@ -1,7 +1,7 @@
 """Values → short texts for a terminal. Pure; a reading that is missing is `–`, never 0.
 
-`safe` comes before anything that a host, a person or a program wrote is shown: what a terminal
-would obey or what would reorder a line becomes a visible character.
+`safe` comes before anything that a host, a person or a program wrote is shown: control characters
+and direction marks becomes a visible character.
 """
 
 import math

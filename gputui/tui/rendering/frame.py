@@ -43,7 +43,7 @@ TOTALS_FROM = 20
 SPARKS = (6, 24)
 """Cells of a short graph: the fewest, the most."""
 Field = tuple[str, str, list[float | None]]
-"""What a short graph is of, what it is now, and what it was, as shares."""
+"""A short graph: its label, the present value, and earlier ones as shares."""
 
 
 def totals_line(watched: Watched, width: int) -> Line:
@@ -179,7 +179,7 @@ def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
 
 
 def _detail(watched: Watched, alarm: Alarm) -> str:
-    """Return what is known of an alarm besides its kind."""
+    """Return the details of an alarm."""
     assert watched.snapshot is not None
     age = fmt.age(watched.snapshot.taken_at - alarm.since)
     host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
@@ -233,7 +233,7 @@ def keys_lines(
 
 
 def _fitting(parts: list[Part], hints: Iterable[Line], always: list[Part], width: int) -> Line:
-    """Return a line with those of the hints that fit before what is shown in any case."""
+    """Return a line of the hints that fit before the fixed ones."""
     room = width - _width(parts) - _width(always)
     for hint in hints:
         if _width(hint) > room:

@@ -15,7 +15,7 @@ class SlotMark:
     shape: str
     role: str
     word: str = ""
-    """What it is called where that is not the state's own value."""
+    """Its label, if not the state's own value."""
 
 
 MARKS = {

@@ -83,7 +83,7 @@ def _counted(snapshot: Snapshot) -> str:
 
 
 def waiting_lines(snapshot: Snapshot, width: int) -> list[Line]:
-    """Return what unfinished tasks wait for, each cause in a sentence."""
+    """Return the reasons why tasks wait, a sentence each."""
     return [line for text in _causes(snapshot) for line in wrapped(text, width, "warn")]
 
 
@@ -112,7 +112,7 @@ def _causes(snapshot: Snapshot) -> Iterator[str]:
 
 
 def queue_line(run: RunStatus, snapshot: Snapshot) -> Line:
-    """Return what is ready and what runs, or which run a run is queued behind."""
+    """Return the ready and running tasks, or the run ahead in the queue."""
     before = [
         other
         for other in snapshot.runs

@@ -22,7 +22,7 @@ MARKS = {
 
 
 NAME_CELLS = 16
-"""Of what is compared of two runs."""
+"""Rows of a comparison of two runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def compare_lines(first: RunRow, second: RunRow, width: int) -> list[Line]:
 
 
 def _facts(row: RunRow) -> dict[str, str]:
-    """Return what is known of a run, by what it is called."""
+    """Return the facts of a run by their labels."""
     run = row.run
     facts = {
         "run": run.id,

@@ -43,7 +43,7 @@ def fleet_lines(
 
 
 def _stretched(values: Sequence[float | None], number: int) -> list[float | None]:
-    """Return as many values as are wanted, each the one that is nearest.
+    """Return `number` values, each the nearest one.
 
     >>> _stretched([1, 2], 4), _stretched([1, 2, 3, 4], 2)
     ([1, 1, 2, 2], [1, 3])

@@ -1,4 +1,4 @@
-"""A terminal's cells: takes in whole frames, and returns only what is not shown yet.
+"""A terminal's cells: takes whole frames, and returns only the changes.
 
 Textual sends a changed row from its left edge on, with every colour of it said again; most of its
 cells are as they were. What is sent here goes by style, so that each is said once a frame. The
@@ -17,9 +17,9 @@ FRAME = re.compile(r"\x1b\[\d+;\d+H(?:[^\x00-\x09\x0b-\x1f\x7f-\x9f]+|\x1b\[[\d;
 """Text, styles and cursor positions, beginning with one of these."""
 PIECES = re.compile(r"\x1b\[([\d;]*)([Hm])([^\x1b\n]*)")
 UNKNOWN = "\x00"
-"""In place of a cell of which nothing is known; no frame holds it."""
+"""An unknown cell; no frame holds it."""
 JOINING = "\u200d\ufe0f"
-"""The joiner and the selector of emoji: what they do to the width is Rich's to say."""
+"""The joiner and the selector of emoji: Rich decides their width."""
 
 Run = tuple[str, int, int, str]
 """Cells of one style: the style, their line, their first column, their text."""
@@ -64,7 +64,7 @@ class _Row:
 
 
 class Cells:
-    """The cells of a terminal: those that are wanted, and those that it shows."""
+    """The cells of a terminal: those of the frame, and those that it shows."""
 
     def __init__(self, width: int, height: int) -> None:
         self.size = width, height

@@ -67,7 +67,7 @@ class Input:
         self._fed_at = 0.0
 
     def feed(self, text: str, now: float) -> Iterator[Message]:
-        """Take text in, and yield what it says."""
+        """Parse text and yield its events."""
         self._fed_at = now
         seen = self._tail + text
         if self._room is None:
@@ -91,7 +91,7 @@ class Input:
             assert not list(self._parser.feed(pasted))
 
     def tick(self, now: float) -> Iterator[Message]:
-        """Yield what is clear now that nothing more has come."""
+        """Yield the events that a pause completes."""
         quiet_s = now - self._fed_at
         if self._room is not None and quiet_s >= (QUIET_S if self._ended else LOST_S):
             self._paste(self._tail)
@@ -114,7 +114,7 @@ class Input:
 
 
 class KeyboardDriver(LinuxDriver):
-    """A driver that takes pastes out of what is typed, and ends with its terminal."""
+    """A driver that separates pastes from typed keys, and ends with its terminal."""
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size of the terminal that is drawn to.
@@ -128,7 +128,7 @@ class KeyboardDriver(LinuxDriver):
         return columns or WITHOUT_SIZE[0], lines or WITHOUT_SIZE[1]
 
     def run_input_thread(self) -> None:
-        """Read what the terminal sends until the screen or the terminal ends."""
+        """Read the terminal's input until the screen or the terminal ends."""
         arriving, decoder = Input(), getincrementaldecoder("utf-8")(errors="replace")
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
@@ -145,7 +145,7 @@ class KeyboardDriver(LinuxDriver):
                     self.process_message(message)
 
     def _read(self) -> bytes:
-        """Return what was typed; nothing where the terminal is gone."""
+        """Read typed bytes; b"" if the terminal is gone."""
         try:
             return os.read(self.fileno, READ_BYTES)
         except OSError:
@@ -173,12 +173,12 @@ SHOWS_NOTHING = re.compile(
 
 
 class Sieve:
-    """Lets through what a terminal does not show yet."""
+    """Passes on only the cells that a terminal does not show yet."""
 
     def __init__(self) -> None:
         self._cells = Cells(0, 0)
         self._known = False
-        """Whether the terminal shows what it was sent, as far as can be known."""
+        """Whether the terminal shows the last frame, as far as is known."""
         self._held_back = ""
         """The mark before a frame, until it is known that there is something to show."""
 
@@ -212,7 +212,7 @@ class Sieve:
 
 
 class CellDriver(KeyboardDriver):
-    """A driver that remembers what the terminal shows."""
+    """A driver that remembers the terminal's cells."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
         require()
@@ -236,7 +236,7 @@ class CellDriver(KeyboardDriver):
         signal.signal(signal.SIGWINCH, resized)
 
     def process_message(self, message: Message) -> None:
-        """Take in what the terminal says, its size too where it tells that by itself."""
+        """Process the terminal's input, including size reports."""
         if isinstance(message, Resize):
             self._draw_again()
         super().process_message(message)
@@ -251,7 +251,7 @@ class CellDriver(KeyboardDriver):
         self._loop.call_soon_threadsafe(self._app.refresh)
 
     def write(self, data: str) -> None:
-        """Write what the terminal does not show yet; on an ASCII screen in nothing but ASCII."""
+        """Write the changed cells; on an ASCII screen in ASCII only."""
         if self._app.has_class("-ascii"):
             data = to_ascii(data)
         if sent := self._sieve.let_through(data, self._app.size):

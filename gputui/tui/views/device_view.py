@@ -131,7 +131,7 @@ class DevicePanel(Vertical):
         self._show_log(watched, slot, key)
 
     def _reading_lines(self, watched: Watched, slot: Slot, span: Span, now: float) -> list[Line]:
-        """Return the title, what is wrong, and graphs that leave half of the lines to the rest."""
+        """Return the title, the alarms, and graphs that leave half of the lines."""
         width, height = self.size
         lines = [title_line(slot, span, width, now)]
         if trouble := trouble_line(slot, watched.alarms.by_subject().get(slot.key, ())):

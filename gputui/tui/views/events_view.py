@@ -86,7 +86,7 @@ class EventsView(Listing[EventRow]):
         ]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Show what the chosen event is about."""
+        """Go to the subject of the chosen event."""
         event.stop()
         if (chosen := self.current) is None:
             return

@@ -1,7 +1,6 @@
-"""A view that is one table of values: what hosts on their way, workers, events and runs share.
-
-A subclass says what its values are, their columns, and what is to be said of the one under the
-cursor, which stands below the table or next to it. Order, filter and cursor are here.
+"""A view that is one table: shared by start, workers, events and runs. A subclass gives the values,
+their columns, and the details of the one under the cursor, shown below the table
+or next to it. Order, filter and cursor are here.
 """
 
 from abc import abstractmethod
@@ -34,7 +33,7 @@ from gputui.tui.widgets.table import HEADING, Table
 T = TypeVar("T")
 
 WIDE = 150
-"""Columns from which what is said of a value stands next to the table, not below it."""
+"""Width from which details stand next to the table, not below it."""
 ABOUT_WIDTH = 70
 LEAST_ROWS = 4
 LOW = 12
@@ -42,7 +41,7 @@ LOW = 12
 
 
 class Listing(View, Generic[T]):
-    """A table of values under a filter and an order, and what is known of one of them."""
+    """A table of values with a filter and an order, and the details of one."""
 
     COLUMNS: ClassVar[Sequence[Column[Any]]]
     FILTER: ClassVar[Fields[Any]]
@@ -80,11 +79,11 @@ class Listing(View, Generic[T]):
         return []
 
     def is_old(self, value: T) -> bool:
-        """Return whether what is known of a value are its last good readings."""
+        """Return whether a value's readings are out of date."""
         return False
 
     def compose(self) -> ComposeResult:
-        """Lay out the table, and what is known of the value under its cursor."""
+        """Lay out the table, and the details of the value under the cursor."""
         yield self.table
         with self._about:
             yield self._text
@@ -113,7 +112,7 @@ class Listing(View, Generic[T]):
         return faded(line) if self.is_old(value) else line
 
     def _leave_room(self) -> None:
-        """Let the table take no more lines than it has, so that the rest can be used."""
+        """Limit the table to its lines, so that the rest can be used."""
         width, height = self.size
         if (wide := width >= WIDE) != self.has_class("wide"):
             self.set_class(wide, "wide")
@@ -139,7 +138,7 @@ class Listing(View, Generic[T]):
         self._text.put(lines)
 
     def on_table_moved(self, event: Table.Moved) -> None:
-        """Show what is known of the value that the cursor came to."""
+        """Show the details of the value under the cursor."""
         event.stop()
         self._leave_room()
         self._show_about()
@@ -150,7 +149,7 @@ class Listing(View, Generic[T]):
         return self._values.get(self.table.cursor or next(iter(self._values), ""))
 
     def crumbs(self) -> Line:
-        """Say how many there are, under what filter, in what order."""
+        """Describe the number of rows, the filter and the order."""
         shown = len(self._values)
         count = f"{shown}" if shown == self._total else f"{shown} of {self._total}"
         noun = self.NAME.removesuffix("s") if self._total == 1 else self.NAME

@@ -32,7 +32,7 @@ class LogsView(View):
         self._from_device = False
 
     def compose(self) -> ComposeResult:
-        """Be one pane."""
+        """Lay out one pane."""
         yield self.pane
 
     def show(self, watched: Watched) -> None:
@@ -41,7 +41,7 @@ class LogsView(View):
         self.pane.read(watched.logs)
 
     def cells(self) -> list[list[str]]:
-        """Return every line that matches: when, of which worker, how serious, what."""
+        """Return every matching line: time, worker, level, text."""
         lines = map(self.pane.pager.line, range(self.pane.pager.count))
         rows = [[str(one.at), one.worker, one.level.value, one.text] for one in lines]
         return [["at", "worker", "level", "text"], *rows]
@@ -71,13 +71,13 @@ class LogsView(View):
         self.pane.choose(key or None, self.pane.filter_text)
 
     def narrow(self, text: str) -> None:
-        """Show only lines that match, and mark in them what was typed; raises FilterError."""
+        """Show only matching lines, and highlight the matches; raises FilterError."""
         self.pane.choose(self.pane.worker, text)
         if words := [word for word in text.split() if not MARKED_IN.search(word)]:
             self.pane.search_text = words[0]
 
     def back(self) -> bool:
-        """Let go of the filter, then of the search that it leaves, then of the worker."""
+        """Clear the filter, then the search, then the worker."""
         pane = self.pane
         if pane.filter_text:
             return super().back()
@@ -94,7 +94,7 @@ class LogsView(View):
         return True
 
     def search(self, text: str) -> None:
-        """Look for a text, upwards first: what was just read is the likelier."""
+        """Search for a text, upwards first: recent lines are likelier."""
         self.pane.search_text = text
         if not (self.pane.find(forward=False) or self.pane.find(forward=True)):
             self.screen_app.say(f"no line matches '{text}'")
@@ -108,7 +108,7 @@ class LogsView(View):
             self.screen_app.say("no more matches " + ("below" if forward else "above"))
 
     async def only(self, name: str) -> None:
-        """Show one worker's lines, `all` for everyone's; without a name, let one be picked."""
+        """Show one worker's lines, or everyone's with `all`; without a name, open a list."""
         app = self.screen_app
         names = [worker.name for worker in app.watched.workers]
         if not name:

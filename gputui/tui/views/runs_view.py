@@ -34,9 +34,9 @@ from gputui.tui.widgets.table import Table
 
 BAR_CELLS = 12
 LOOK_BACK_S = 3.0
-"""Between two looks at what is recorded of other clusters' runs."""
+"""Interval of reading other clusters' run records."""
 LEAST_FIGURE = 9
-"""Lines that a figure gets in any case; what is said of a run then scrolls."""
+"""Fewest lines of a figure; the facts of a run then scroll."""
 
 
 def _progress(row: RunRow, width: int) -> Line:
@@ -104,7 +104,7 @@ class RunsView(Listing[RunRow]):
         """Reads the story of a run."""
         self._comparing = False
         self._graphs: dict[tuple[str, int], list[Line]] = {}
-        """What the GPUs did during runs that are over, by id and width."""
+        """Graphs of the GPUs during ended runs, by id and width."""
 
     def values(self, watched: Watched) -> Iterable[RunRow]:
         """Return the runs, the newest first; those of other clusters after this one's."""
@@ -121,7 +121,7 @@ class RunsView(Listing[RunRow]):
 
     @work(group="earlier runs", exclusive=True)
     async def _look_back(self) -> None:
-        """Read what is recorded of runs that this cluster's head does not know."""
+        """Read the records of runs that this cluster's head does not know."""
         found = await asyncio.to_thread(self.screen_app.earlier_runs)
         if found != self._earlier or any(not run.state.ended for run in found):
             self._earlier = found

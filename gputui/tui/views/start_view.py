@@ -18,7 +18,7 @@ from gputui.tui.widgets.table import Table
 
 STAGES = tuple(HostState)[:6]
 LAST_LINES = 4
-"""Of what a host printed."""
+"""Last log lines shown of a host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def evidence(host: HostStatus, width: int) -> list[Line]:
 
 
 def _found(host: HostStatus) -> list[str]:
-    """Describe what a host's agent has found so far."""
+    """Describe the facts of a host so far."""
     kinds = Counter((device.name, device.memory_total_bytes) for device in host.devices)
     gpus = [f"{count} × {name}, {fmt.size(total)} each" for (name, total), count in kinds.items()]
     read = host.reading
@@ -135,7 +135,7 @@ class StartView(Listing[StartRow]):
     def __init__(self) -> None:
         super().__init__()
         self._moved = False
-        """Whether a person moved the cursor away from what is most urgent."""
+        """Whether a person moved the cursor away from the most urgent host."""
 
     def values(self, watched: Watched) -> Iterable[StartRow]:
         """Return the hosts: those that failed first, then those on their way."""
@@ -162,7 +162,7 @@ class StartView(Listing[StartRow]):
         return [line for host in shown for line in (*evidence(host, width), ())][:-1]
 
     def on_table_moved(self, event: Table.Moved) -> None:
-        """Show what is known of the host under the cursor; it stays there from now on."""
+        """Show the details of the host under the cursor, which stays there."""
         super().on_table_moved(event)
         self._moved = event.key != next(iter(self._values), None)
 
@@ -172,7 +172,7 @@ class StartView(Listing[StartRow]):
         self.screen_app.go_to("fleet", event.key)
 
     def crumbs(self) -> Line:
-        """Say how many are up, on their way, failed."""
+        """Describe how many are ready, connecting and failed."""
         hosts = [row.host for row in self._values.values()]
         ready = sum(host.state is HostState.READY for host in hosts)
         parts: list[Part] = [(f"{ready} of {len(hosts)} hosts are up", "good" if ready else "")]

@@ -133,7 +133,7 @@ class TasksView(View):
         self._pane = TaskPane()
 
     def compose(self) -> ComposeResult:
-        """Be one pane."""
+        """Lay out one pane."""
         yield self._pane
 
     def show(self, watched: Watched) -> None:

@@ -40,11 +40,11 @@ class View(Widget):
         return cast("ScreenApp", self.app)
 
     def on_resize(self) -> None:
-        """Draw for the new size, which may let more or less be seen."""
+        """Draw for the new size."""
         self.screen_app.redraw()
 
     def show(self, watched: Watched) -> None:
-        """Draw what is known now; called when it is in sight and something is new."""
+        """Draw the present state; called when the view is visible and something has changed."""
 
     def take(self, message: "ToFrontend") -> None:
         """Take an unasked message (`LogLines`, `EventHappened`, …), in sight or not."""
@@ -54,7 +54,7 @@ class View(Widget):
         return ()
 
     def cells(self) -> list[list[str]]:
-        """Return what it shows as a table, titles first; nothing where it is none."""
+        """Return its content as a table, titles first; empty for other views."""
         return []
 
     def text(self) -> str:
@@ -77,7 +77,7 @@ class View(Widget):
         return ()
 
     def copied(self) -> str:
-        """Return the text that `y` copies: what is under the cursor, or marked."""
+        """Return the text that `y` copies: of the marked rows, or the one under the cursor."""
         return " ".join(self.targets())
 
     @property

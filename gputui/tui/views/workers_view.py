@@ -1,4 +1,4 @@
-"""The workers view: each worker with its device, its process and what it holds."""
+"""The workers view: each worker with its device, process and results."""
 
 from collections.abc import Iterable
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""The lines around the body: status and banner above it; below it what is shown, and the keys.
+"""The lines around the body: status and banner above, breadcrumb and keys below.
 
 The keys are one line of text: Textual's `Footer` mounts a widget for each, 32 ms whenever a key
 begins or ceases to do something, as it does with most moves of the cursor.
@@ -76,7 +76,7 @@ def key_at(line: Line, x: int) -> str:
 
 
 class TopBars(Vertical):
-    """The cluster's state, the fleet's totals, what is broken, and a banner."""
+    """The cluster's state, the fleet's totals, troubles, and a banner."""
 
     DEFAULT_CSS = "TopBars { height: auto; }"
 
@@ -118,7 +118,7 @@ class TopBars(Vertical):
             self.warn(sentence)
 
     def hint(self, text: str) -> None:
-        """Say what to press next, where nothing is wrong; take it back with ""."""
+        """Show the hint for the next key if nothing is wrong; "" removes it."""
         if not text or not self._banner.display:
             self.warn("")
             self._banner.display = bool(text)
@@ -153,9 +153,8 @@ class BottomBars(Vertical):
     def show(
         self, view: View | None, current: str, commands: Iterable[Command], dim: Collection[str]
     ) -> None:
-        """Draw what a view says of itself, and the keys of these commands, some of them dim.
-
-        `view` is None where it is not to be seen.
+        """Draw a view's description and the keys of these commands, some of them dim. `view` is
+        None while it is hidden.
         """
         if time.monotonic() >= self._silence_at:
             self._said = []
@@ -165,7 +164,7 @@ class BottomBars(Vertical):
         self._keys.put_keys(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:
-        """Tell of something for some seconds; what is drawn after that takes its place."""
+        """Show a message for some seconds."""
         role = "warn" if bad else "accent"
         words = safe(text.replace("\n", "; "))
         lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
@@ -174,7 +173,7 @@ class BottomBars(Vertical):
         self._put(self._said or [()])
 
     def hush(self) -> None:
-        """Let what is drawn next take the place of what was said."""
+        """Replace the message at the next drawing."""
         self._silence_at = 0.0
 
     def _put(self, lines: list[Line]) -> None:

@@ -131,7 +131,7 @@ def range_label(blocks: Sequence[HostCells], width: int) -> str:
 
 
 Drawn = tuple[Sequence[HostCells], Callable[[str], Part], Line]
-"""What is drawn: blocks, what each key's cell is, and the legend."""
+"""The drawn blocks, the cell of each key, and the legend."""
 
 
 class HeatPane(Pane):
@@ -221,7 +221,7 @@ class HeatPane(Pane):
         return merged(parts)
 
     def _cell(self, key: str) -> Part:
-        """Return a cell: a mark of what is wrong stands in it once; a colour fills it.
+        """Return a cell: a mark stands in it once, a colour fills it.
 
         Where there is no gap for brackets, the cell under the cursor is a cross.
         """

@@ -34,7 +34,7 @@ class LogPane(Moving, Pane):
     BINDINGS = MOVES
 
     class Moved(Message):
-        """The place in the lines, or what is shown of them, is another."""
+        """The position or the filter has changed."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -47,7 +47,7 @@ class LogPane(Moving, Pane):
         self.timed = True
 
     def read(self, book: LogBook) -> None:
-        """Draw what is new in this book; another one than before is begun again."""
+        """Draw the new lines of this book; restart for another book."""
         if book is not self._book:
             self._book, self.pager = book, Pager(book)
             self.choose(self.worker, self.filter_text)
@@ -71,7 +71,7 @@ class LogPane(Moving, Pane):
         self.post_message(self.Moved())
 
     def draw(self) -> None:
-        """Draw what the pager sees."""
+        """Draw the pager's lines."""
         height = self.size.height
         if not height:
             return
@@ -114,7 +114,7 @@ class LogPane(Moving, Pane):
         return [*head, (shape + " ", role)]
 
     def _marked(self, text: str, role: str) -> list[Part]:
-        """Return a text with what is searched for standing out."""
+        """Return a text with the matches highlighted."""
         wanted = self.search_text.lower()
         place = text.lower().find(wanted) if wanted else -1
         if place < 0:
@@ -123,7 +123,7 @@ class LogPane(Moving, Pane):
         return [(text[:place], role), (text[place:end], "found"), (text[end:], role)]
 
     def find(self, forward: bool) -> bool:
-        """Go to the next line that holds what is searched for; return whether there is one."""
+        """Go to the next match; return whether there is one."""
         wanted = self.search_text.lower()
         found = bool(wanted) and self.pager.seek(lambda one: wanted in one.text.lower(), forward)
         self.move()

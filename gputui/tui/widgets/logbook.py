@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LINES_KEPT = 20_000
 LINES_LET_GO = 1_000
-"""How many old lines are let go at once when there are too many."""
+"""How many old lines are dropped at once."""
 NEWEST = 2_000
 """Lines in which the end of one worker's log is looked for."""
 LONGEST_LINE = 4_000
@@ -206,7 +206,7 @@ class Pager:
         return self._book[self._numbers[index]]
 
     def look(self) -> None:
-        """Take in what was added to the book, and forget what was let go there."""
+        """Add the book's new lines, and forget those it dropped."""
         first = self._book.first
         if self._numbers and self._numbers[0] < first:
             del self._numbers[: bisect_left(self._numbers, first)]
@@ -231,7 +231,7 @@ class Pager:
 
     @property
     def top_number(self) -> int:
-        """The number of the line at the top; what it would be, with no line to show."""
+        """The number of the top line, or of the next one if there is no line."""
         return self._numbers[self.top] if self.top < len(self._numbers) else self._top
 
     @property

@@ -27,7 +27,7 @@ class Moving:
         raise NotImplementedError
 
     def action_page(self, pages: int) -> None:
-        """Move by what is seen at once."""
+        """Move by a page."""
         self.action_move(pages * max(1, self.rows_seen - 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:

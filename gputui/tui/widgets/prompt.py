@@ -1,7 +1,5 @@
-"""The line a person types into: a `/` filter or a `:` command, with what would complete it.
-
-`tab` completes the last word as far as that is clear, then goes through what it can become; up
-and down go through what was typed before.
+"""The prompt: a `/` filter or a `:` command, with completion. `tab` completes the last word as far
+as it is unambiguous, then cycles through the candidates; up and down go through earlier lines.
 """
 
 import asyncio
@@ -38,9 +36,9 @@ class Asking:
     typed: Take | None = None
     cancelled: Callable[[], None] | None = None
     candidates: Candidates = lambda line: ()
-    """What the last word of a line can become."""
+    """Completions of the last word."""
     offered: Callable[[Sequence[str]], None] = lambda candidates: None
-    """Called with what the last word can become where it is not clear."""
+    """Called with the candidates of an ambiguous last word."""
 
 
 class FirstCandidate(Suggester):
@@ -127,7 +125,7 @@ class Prompt(Input):
         self.insert_text_at_cursor(safe(event.text[:room].replace("\n", " ")))
 
     async def on_key(self, event: events.Key) -> None:
-        """Leave with escape; complete with tab; go through what was typed with up and down."""
+        """Handle escape, tab, up and down."""
         asking = self._asking
         if asking is None:
             return
@@ -167,13 +165,13 @@ class Prompt(Input):
         self.cursor_position = len(line)
 
     async def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell what was typed so far."""
+        """Post the present text."""
         event.stop()
         if self._asking is not None and self._asking.typed is not None:
             await _awaited(self._asking.typed(event.value))
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Tell what was typed."""
+        """Post the typed line."""
         event.stop()
         asking, value = self._asking, event.value
         self._close()

@@ -72,7 +72,7 @@ class FleetView(View):
         yield self.rail
 
     def on_mount(self) -> None:
-        """Begin with what was chosen in an earlier session."""
+        """Restore the choices of an earlier session."""
         chosen = self.screen_app.remembered.now
         if chosen.zoom in list(Zoom):
             self.chosen_zoom = Zoom(chosen.zoom)
@@ -176,7 +176,7 @@ class FleetView(View):
         return selection.slots.get(key) or alarmed or next(iter(slots), None)
 
     def crumbs(self) -> Line:
-        """Say how close this is, what is shown, and what is marked."""
+        """Describe the zoom, the filter and the marks."""
         zoom, selection = self.zoom, self.selection
         at = selection.described(self.cursor)
         name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
@@ -219,7 +219,7 @@ class FleetView(View):
         self.table.select(key)
 
     def focus_body(self) -> None:
-        """Put the focus on what is in sight."""
+        """Focus the visible widget."""
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
     def on_table_moved(self, event: Table.Moved) -> None:
@@ -229,7 +229,7 @@ class FleetView(View):
         self.screen_app.draw_crumbs()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Look closer at a host; at a GPU, at what is on it."""
+        """Zoom into a host, or open a GPU's page."""
         event.stop()
         if event.key in self.selection.slots:
             self.screen_app.go_to("device", event.key)
@@ -280,7 +280,7 @@ class FleetView(View):
         self.selection.filter(text)
 
     def back(self) -> bool:
-        """Let go of the marks, then of the filter, then of the zoom."""
+        """Clear the marks, then the filter, then the zoom."""
         if self.selection.marked:
             self.selection.marked.clear()
         elif super().back():

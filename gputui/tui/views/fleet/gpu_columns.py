@@ -194,7 +194,7 @@ def columns_named(names: Iterable[str]) -> tuple[Column[Slot], ...]:
 OF_GPUS = frozenset(("power", "temp", "clock", "ecc"))
 """Columns that CPU workers do not have."""
 SAME = {"cpu": "util", "rss": "mem"}
-"""Columns of a CPU worker that say what another says."""
+"""Columns of a CPU worker that repeat another column."""
 
 
 def of_cpu_workers(columns: Sequence[Column[Slot]]) -> list[Column[Slot]]:

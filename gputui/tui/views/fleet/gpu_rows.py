@@ -1,4 +1,4 @@
-"""A row per GPU under its host: what is wrong, its name, the columns that fit.
+"""A row per GPU under its host: alarm, name, and the columns that fit.
 
 Pure but for the histories, which the watched cluster keeps.
 """

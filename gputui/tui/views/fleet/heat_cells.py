@@ -1,4 +1,4 @@
-"""A slot as one cell: on the ramp by what is looked at, or the mark of what is wrong. Pure."""
+"""A slot as one cell: the metric's colour, or the mark of an alarm. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from gputui.tui.views.fleet.gpu_columns import (
 )
 
 LEAST = 0.01
-"""Below which a cell is an outline, except where a task runs."""
+"""Shares below this are an outline, unless a task runs."""
 CELL, IDLE, ABSENT = "▇", "□", "·"
 COOL_C, HOT_C = 30.0, 90.0
 OLDEST_S = 60.0

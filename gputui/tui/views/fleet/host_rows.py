@@ -41,7 +41,7 @@ _COMING_UP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """A host and its slots, and what they are drawn from."""
+    """A host and its slots, with their readings and history."""
 
     host: HostStatus
     slots: Sequence[Slot]
@@ -249,7 +249,7 @@ def group_row(
     marked: bool = False,
     alarm: str = "",
 ) -> Line:
-    """Return the line over a host's GPUs: its name, what they are, its readings that fit."""
+    """Return the line above a host's GPUs: name, models, and the readings that fit."""
     arrow = "▸" if folded else "▾"
     gutter: Part = (MARK, "accent") if marked else ("!", alarm) if alarm else (" ", "")
     name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))

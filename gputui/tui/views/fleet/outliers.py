@@ -1,4 +1,4 @@
-"""GPUs unlike the rest: what has an alarm, then what strays farthest from its own kind. Pure.
+"""Outliers: GPUs with an alarm, then those farthest from others of their model. Pure.
 
 Compared are busy GPUs of one model and one power limit, by their means over a minute: a robust
 z-score, the distance from the median in median distances. One that is in the list stays there
@@ -81,7 +81,7 @@ def outliers(
 
 
 def _strayed(slots: Iterable[Slot], history: "History") -> list[tuple[float, Slot, str]]:
-    """Return for each slot its largest z-score and what it is of."""
+    """Return each slot's largest z-score and its metric."""
     kinds: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
     for slot in slots:
         if slot.device is not None:
@@ -131,7 +131,7 @@ class Outliers:
             self.found = outliers(slots, selection.alarms, history, before)
 
     def lines(self, selection: Selection) -> list[Line]:
-        """Return the list, of what is shown only."""
+        """Return the list of visible outliers."""
         lines: list[Line] = [
             (
                 (f"{fmt.safe(each.key)} ", "dim" if not each.role else ""),

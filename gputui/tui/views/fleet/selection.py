@@ -1,6 +1,6 @@
 """The slots in sight, and their order: filter, order, folded hosts, marks.
 
-Pure: it takes in what was watched and answers the fleet's view.
+Pure: it is computed from the watched state, for the fleet's view.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -97,7 +97,7 @@ PAGES = 2
 
 
 class Selection:
-    """The slots that are shown now, and what a person chose of them."""
+    """The visible slots, and the marked ones."""
 
     def __init__(self) -> None:
         self.slots: dict[str, Slot] = {}
@@ -146,7 +146,7 @@ class Selection:
             }
 
     def filter(self, text: str) -> None:
-        """Show only what matches from the next look on; raises FilterError."""
+        """Set the filter; raises FilterError."""
         wanted = text.strip()
         slots = self._and_alarms(SLOT_FIELDS, lambda slot: (slot.key, slot.host.name))
         hosts = self._and_alarms(HOST_FIELDS, lambda host: (host.name,))
@@ -232,7 +232,7 @@ class Selection:
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
     def crumbs(self) -> Line:
-        """Say what is filtered, and what is marked."""
+        """Describe the filter and the marks."""
         parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
@@ -242,7 +242,7 @@ class Selection:
 
 
 def alarm_role(kinds: Sequence[AlarmKind]) -> str:
-    """Return the role of what has these alarms, the serious first.
+    """Return the colour role for these alarms, serious ones first.
 
     >>> alarm_role([]), alarm_role([AlarmKind.IDLE]), alarm_role([AlarmKind.ECC, AlarmKind.IDLE])
     ('', 'warn', 'bad')
