@@ -3,13 +3,22 @@
 The state machine of a host takes the first; `doctor` shows all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
+from gputui.model.plan import HostCapacity, PlannedDevice
 from gputui.model.readings import DeviceReading, Owner
-from gputui.protocol.agent import Facts
+from gputui.protocol.agent import (
+    Facts,
+    FromAgent,
+    Telemetry,
+    WorkerExited,
+    WorkerReady,
+    WorkerStarted,
+)
+from gputui.protocol.shared import LogLines
 
 PORT_HINT = (
     "let that port through this machine's firewall (DASK_GPUTUI__SCHEDULER__PORT fixes it), or "
@@ -226,3 +235,52 @@ def _occupied(device: DeviceReading) -> str:
         if process.owner is Owner.OTHER
     )
     return f"GPU {device.label} is used by {users}"
+
+
+def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
+    """Return the host's capacity: the chosen devices, and with `busy: skip` only free ones."""
+    return HostCapacity(
+        devices=tuple(
+            PlannedDevice(device.uuid, device.label)
+            for device in chosen_devices(host, facts)
+            if settings.busy != "skip" or not used_by_others(device)
+        ),
+        cpus=facts.cpus,
+        memory_bytes=facts.memory_total_bytes,
+    )
+
+
+def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the host that has a GPU of this one, and a message; None where none has."""
+    for device in chosen_devices(host, facts):
+        owner = owners.get(device.uuid, host.name)
+        if owner != host.name:
+            gpu = f"GPU {device.label} ({device.uuid})"
+            return owner, f"it is the same machine as {owner}: both have {gpu}"
+    return None
+
+
+def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mapping[str, str]) -> str:
+    """Return why a message is refused, such as for another host's worker; "" if it is not."""
+    names: Iterable[str] = ()
+    devices: tuple[DeviceReading, ...] = ()
+    match message:
+        case Telemetry(devices=devices, workers=workers):
+            names = [worker.name for worker in workers]
+            others = [each for each in devices if owners.get(each.uuid, host) != host]
+            own = {device.uuid for device in facts.devices} if facts and others else set()
+            for device in others:
+                if device.uuid not in own:
+                    return f"its agent reports {device.uuid}, a GPU of {owners[device.uuid]}"
+        case WorkerStarted(name=name) | WorkerReady(name=name) | WorkerExited(name=name):
+            names = (name,)
+        case LogLines(worker=name):
+            names = (name,)
+        case Facts(running=running, devices=devices):
+            names = (worker.name for worker in running)
+    if len({device.uuid for device in devices}) < len(devices):
+        return "its agent reports one GPU twice"
+    for name in names:
+        if name.rpartition(":")[0] != host:
+            return f"its agent reports {name!r}, which is no worker of this host"
+    return ""

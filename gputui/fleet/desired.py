@@ -1,12 +1,16 @@
 """The desired workers, by number and place: each request makes a new `Desired` of the last.
 
-`AdaptiveBounds` makes such requests by itself, as the work asks for them. `reconcile.decide` says
-what a `Desired` starts and stops.
+`AdaptiveBounds` makes such requests by itself, as the work asks for them. `decide` returns what a
+`Desired` starts and stops: a preview on the screen and the change itself come from it, and deciding
+again after its changes came about changes nothing. Pure.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from gputui.model.hosts import Host
+from gputui.model.plan import Changes, HostCapacity, WorkerSpec, usual_workers, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +131,115 @@ class AdaptiveBounds:
             return now
         most, self._lower = max(self._lower), []
         return most
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """The actual state that a decision is made from."""
+
+    hosts: tuple[Host, ...]
+    capacities: Mapping[str, HostCapacity]
+    """Of the hosts that can run workers now."""
+    running: Mapping[str, str]
+    """Worker → its host, of those that run or are being started."""
+    ranked: tuple[str, ...] = ()
+    """The running ones, first the one that is cheapest to give up."""
+    leaving: frozenset[str] = frozenset()
+    """Those on their way out, whose names are not free before they are gone."""
+
+    def able(self) -> Iterator[tuple[Host, HostCapacity]]:
+        """Yield the hosts that can run workers now, in the order of their lines."""
+        for host in self.hosts:
+            if (capacity := self.capacities.get(host.name)) is not None:
+                yield host, capacity
+
+
+def decide(actual: Actual, desired: Desired) -> Changes:
+    """Decide which workers start and stop: those that hold least stop, the rest stay.
+
+    Workers of hosts that can run none now are left alone: they may come back with their host.
+    """
+    quotas = host_quotas(actual, desired)
+    slots = _slots(actual, quotas)
+    chosen = _chosen(slots, quotas, actual, desired)
+    starts = [spec for spec in slots if spec.name in chosen and spec.name not in actual.running]
+    rank = {name: place for place, name in enumerate(actual.ranked)}
+    stops = [
+        name
+        for name, host in actual.running.items()
+        if host in actual.capacities and name not in chosen and name not in desired.kept
+    ]
+    return Changes(tuple(starts), tuple(sorted(stops, key=lambda name: rank.get(name, -1))))
+
+
+def free_slots(actual: Actual) -> tuple[WorkerSpec, ...]:
+    """Return every worker that could run now, desired or not."""
+    return tuple(_slots(actual, host_quotas(actual, Desired())))
+
+
+def host_quotas(actual: Actual, desired: Desired) -> dict[str, int]:
+    """Return host → how many workers it may run, of those that can run any.
+
+    That is what it gives, or its own limit. Where more are desired than all hosts give, those for
+    CPU workers that have no number of their own share the rest.
+    """
+    limits, quotas, elastic = dict(desired.limits), dict[str, int](), list[str]()
+    for host, capacity in actual.able():
+        usual, limit = usual_workers(host, capacity), limits.get(host.name)
+        if capacity.devices:
+            quotas[host.name] = usual if limit is None else min(usual, limit)
+        else:
+            quotas[host.name] = usual if limit is None else limit
+            if limit is None and host.workers is None:
+                elastic.append(host.name)
+    held_back = sum(name.rpartition(":")[0] in quotas for name in desired.held_back)
+    short = (desired.workers or 0) + held_back - sum(quotas.values())
+    for left, name in zip(range(len(elastic), 0, -1), elastic, strict=True):
+        extra = max(0, -(-short // left))
+        quotas[name] += extra
+        short -= extra
+    return quotas
+
+
+def _slots(actual: Actual, quotas: Mapping[str, int]) -> list[WorkerSpec]:
+    """Return every worker that could run, each running one among them."""
+    highest: dict[str, int] = {}
+    for name, host in actual.running.items():
+        number = name.rpartition(":cpu")[2]
+        if number.isdecimal() and name == f"{host}:cpu{number}":
+            highest[host] = max(highest.get(host, 0), int(number) + 1)
+    return [
+        spec
+        for host, capacity in actual.able()
+        for spec in workers_of(
+            host,
+            capacity,
+            share=usual_workers(host, capacity) if capacity.devices else quotas[host.name],
+            listed=max(quotas[host.name], highest.get(host.name, 0)),
+        )
+    ]
+
+
+def _chosen(
+    slots: Sequence[WorkerSpec], quotas: Mapping[str, int], actual: Actual, desired: Desired
+) -> set[str]:
+    """Return the names to run: running ones of most worth, then asked ones, then spread out."""
+    unavailable = desired.held_back | actual.leaving
+    worth = {name: place for place, name in enumerate(actual.ranked, 1)}
+    turns: Counter[str] = Counter(actual.running.values())
+
+    def precedence(spec: WorkerSpec) -> tuple[bool, bool, int]:
+        if spec.name in actual.running:
+            return (False, False, -worth.get(spec.name, 0))
+        turns[spec.host] += 1
+        return (True, spec.name not in desired.asked, turns[spec.host])
+
+    eligible = [spec for spec in slots if spec.name not in unavailable]
+    left = len(eligible) if desired.workers is None else desired.workers
+    quota, chosen = dict(quotas), set[str]()
+    for spec in sorted(eligible, key=precedence):
+        if left > 0 and quota[spec.host] > 0:
+            chosen.add(spec.name)
+            quota[spec.host] -= 1
+            left -= 1
+    return chosen

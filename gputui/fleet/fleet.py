@@ -8,20 +8,19 @@ only; nothing here knows of frontends.
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Iterator
+from dataclasses import replace
 
 from gputui.fleet import reachability
-from gputui.fleet.addresses import Listening, is_loopback
+from gputui.fleet.addresses import HostAddress, Listening, is_loopback
+from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.opening import AgentOpener, Opener
-from gputui.fleet.desired import Desired, keep
+from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
-from gputui.fleet.host_table import HostTable
 from gputui.fleet.reachability import End
-from gputui.fleet.reconcile import Actual, decide, free_slots
 from gputui.fleet.stages import Question
-from gputui.fleet.worker_actions import GRACE_S, FleetListener, WorkerActions
-from gputui.fleet.worker_table import WorkerTable
+from gputui.fleet.worker_table import GRACE_S, FleetListener, WorkerTable
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
 from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerStatus
@@ -36,19 +35,33 @@ from gputui.protocol.agent import (
     Telemetry,
     Trouble,
     WorkerExited,
+    WorkerReading,
     WorkerReady,
     WorkerStarted,
 )
-from gputui.protocol.scheduler import Counts
 from gputui.protocol.shared import LogLines
 
 START_WATCH_S = 1.0
 REST = 4
 """A comparison of thousands of workers takes some 50 ms: the next one waits four times as long."""
+ON_THE_WAY = (
+    HostState.RESOLVING,
+    HostState.CONNECTING,
+    HostState.AUTHENTICATING,
+    HostState.PROBING,
+    HostState.CHECKING,
+)
+SEVERITIES = {
+    HostState.READY: Severity.INFO,
+    HostState.SILENT: Severity.WARNING,
+    HostState.RECONNECTING: Severity.WARNING,
+    HostState.FAILED: Severity.ERROR,
+}
+"""The states of a host that are worth an event."""
 
 
 class Fleet:
-    """All hosts of one cluster."""
+    """All hosts of one cluster, in the order of their lines, and all their workers."""
 
     def __init__(
         self,
@@ -59,18 +72,22 @@ class Fleet:
     ) -> None:
         """Reach hosts through `opener`, by default over SSH."""
         self.desired = wanted
-        self.worker_table = WorkerTable()
+        self._hosts: dict[str, FleetHost] = {}
+        self.worker_table = WorkerTable(self._hosts, listener)
         self._settings = settings
         self._opener = opener or AgentOpener(settings)
         self._listener = listener
-        self._hosts = HostTable()
+        self._owners: dict[str, str] = {}
+        """GPU → the host that it is chosen on."""
+        self._first: dict[str, str] = {}
+        """GPU → the host that reported it first."""
+        self._shared = False
+        """Whether two hosts report one GPU: containers of one machine, say, which share it out."""
         self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
         self._checked: dict[FleetHost, str] = {}
         """The hosts in the order in which they were checked, and where their workers listen."""
         self._credentials: Credentials | None = None
-        self._logs_followed = False
-        self._worker_actions = WorkerActions(self._hosts, self.worker_table, listener)
         self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
         self._reconciled_in_s = 0.0
@@ -78,11 +95,10 @@ class Fleet:
         """Whether something is to be started that could not be yet."""
         self._stopping = False
         self._last_states: dict[str, HostState] = {}
+        self._logs_followed = False
         self._followed: set[str] = set()
         """The hosts that have sent what their workers printed before."""
         self._watching_starts = False
-        self._start_timeout_s = settings.start_timeout_s
-        self._frontends = settings.frontends
         self._tasks = Background(self._task_failed)
 
     @property
@@ -92,25 +108,48 @@ class Fleet:
 
     @property
     def host_statuses(self) -> tuple[HostStatus, ...]:
-        """Every host as it is now."""
-        return self._hosts.statuses
+        """Every host as it is now, each GPU on one of them."""
+        statuses = tuple(each.status for each in self._hosts.values())
+        return tuple(self._each_gpu_once(statuses)) if self._shared else statuses
+
+    def _each_gpu_once(self, statuses: Iterable[HostStatus]) -> Iterator[HostStatus]:
+        """Leave a GPU to the host that it is chosen on, else to the first that reports it."""
+        seen: set[str] = set()
+        for status in statuses:
+            own = tuple(
+                device
+                for device in status.devices
+                if self._owners.get(device.uuid, status.name) == status.name
+                and device.uuid not in seen
+            )
+            seen |= {device.uuid for device in own}
+            yield status if len(own) == len(status.devices) else replace(status, devices=own)
 
     @property
     def worker_statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as it is now."""
-        return self.worker_table.statuses(self._hosts.readings)
+        return self.worker_table.statuses(self._readings())
 
     @property
     def cpu_workers(self) -> list[WorkerStatus]:
         """Every worker without a GPU as it is now."""
-        return self.worker_table.on_cpus(lambda: self._hosts.readings)
+        return self.worker_table.on_cpus(self._readings)
+
+    def _readings(self) -> dict[str, WorkerReading]:
+        """Return the last reading of each worker."""
+        return {
+            reading.name: reading
+            for fleet_host in self._hosts.values()
+            if fleet_host.telemetry is not None
+            for reading in fleet_host.telemetry.workers
+        }
 
     @property
     def settled(self) -> bool:
         """Whether every host and every worker has come to an end of its start."""
-        if self.worker_table.coming or self.worker_table.leaving:
+        if self.worker_table.coming or self.worker_table.leaving or self._reconciling:
             return False
-        if self._reconciling or self._hosts.coming:
+        if any(fleet_host.state in ON_THE_WAY for fleet_host in self._hosts.values()):
             return False
         return not self._starts_due
 
@@ -130,10 +169,11 @@ class Fleet:
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         """Begin to reach these, and start workers on them once they are ready."""
         for host in hosts:
-            fleet_host = FleetHost(host, self._settings, self._opener, self)
+            fleet_host = FleetHost(host, self._settings, self._opener, self, self._owners)
             if self._scheduler_port is not None:
                 fleet_host.scheduler_listens(self._scheduler_port)
-            self._hosts.add(fleet_host)
+            self._disown(host.name)
+            self._hosts[host.name] = fleet_host
             fleet_host.start()
 
     def remove_hosts(self, names: Iterable[str]) -> None:
@@ -143,7 +183,7 @@ class Fleet:
 
     def restart(self, names: Collection[str]) -> None:
         """End workers and start them again."""
-        self._worker_actions.restart(names, self._addresses())
+        self.worker_table.restart(names, self._addresses())
         self._watch_starts()
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -151,7 +191,7 @@ class Fleet:
         tried = []
         for name in names:
             fleet_host = self._hosts[name]
-            if self._hosts.is_double(name):
+            if fleet_host.double:
                 self.add_hosts([fleet_host.host])
             elif fleet_host.state in (HostState.FAILED, HostState.RECONNECTING):
                 fleet_host.retry()
@@ -172,7 +212,7 @@ class Fleet:
         """Have this machine's agent know whose processes are the cluster's own."""
         for fleet_host in self._hosts.values():
             if fleet_host.host.is_local:
-                fleet_host.send(KnowFrontends(self._frontends()))
+                fleet_host.send(KnowFrontends(self._settings.frontends()))
 
     def give_credentials(self, credentials: Credentials) -> None:
         """Give agents of hosts that are ready what their workers join with; others get it then."""
@@ -187,95 +227,94 @@ class Fleet:
         for fleet_host in self._hosts.values():
             fleet_host.scheduler_listens(port)
 
-    def count(self, counts: Counts) -> None:
-        """Take the scheduler's counts."""
-        self.worker_table.count(counts)
-
     async def stop(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
         self._stopping = True
         await self._tasks.close()
-        left = await self._hosts.stop(grace_s)
+        hosts = tuple(self._hosts.values())
+        ended = await asyncio.gather(*(each.stop(grace_s) for each in hosts))
         await self._opener.close()
-        return left
+        pairs = zip(hosts, ended, strict=True)
+        return tuple(each.name for each, gone in pairs if not (gone or each.double))
 
     def host_changed(self, host: FleetHost) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
-        if not self._hosts.belongs(host):
+        if self._hosts.get(host.name) is not host or host.double:
             return
         if self._last_states.get(host.name) is not host.state:
             self._last_states[host.name] = host.state
-            self._tell_state(host)
+            if severity := SEVERITIES.get(host.state):
+                text = host.status.reason or "; ".join(host.status.warnings) or host.far_address
+                self._listener.tell(severity, host.name, host.state, text)
             if host.state is HostState.READY:
                 if self._credentials is not None:
                     host.send(self._credentials)
                 if self.worker_table.of_host(host.name):
-                    self._worker_actions.catch_up(host, self._addresses().get(host.name, ""))
+                    self.worker_table.catch_up(host, self._addresses().get(host.name, ""))
                 if self._logs_followed:
                     self._follow_logs(host)
-        if host.lease_over and (lost := self.worker_table.of_host(host.name)):
-            self._worker_actions.lose(
-                lost, "its host has not been reached for longer than the lease"
-            )
+        if host.lease_over:
+            why = "its host has not been reached for longer than the lease"
+            self.worker_table.lose(self.worker_table.of_host(host.name), why)
         self._reconcile_soon()
         self._listener.fleet_changed()
 
     def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
         """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
-        if is_loopback(host.record.far_address) or not any(each.is_local for each in self.hosts):
-            return self._hosts.workers_elsewhere(host)
-        return "this machine's workers", self._listening.own_address(host.record.local_address)
+        if not is_loopback(host.far_address) and any(each.is_local for each in self.hosts):
+            return "this machine's workers", self._listening.own_address(host.local_address)
+        for name, other in self._hosts.items():
+            address = other.listen_address
+            used = other is not host and other.state is not HostState.FAILED
+            if used and address and not is_loopback(address):
+                return f"the workers of {name}", address
+        return "", ""
 
     async def blocked(self, host: FleetHost, address: str, port: int) -> str:
         """Return which way to or from a host's workers is closed; "" where all are open.
 
         It is tried with the hosts that were checked before it, this machine included.
         """
-        there = {each: at for each, at in self._checked.items() if self._hosts.belongs(each)}
-        there.pop(host, None)
+        there = {
+            each: at
+            for each, at in self._checked.items()
+            if self._hosts.get(each.name) is each and each is not host
+            if each.state is not HostState.FAILED
+        }
         self._checked = {**there, host: address}
         ways = [host, *there][: reachability.MOST_OTHERS]
         remote = next((each for each in ways if not is_loopback(self._checked[each])), None)
         if remote is None:
             return ""
-        here = self._listening.own_address(remote.record.local_address)
-        ends = [
-            End(
-                each.name,
-                here if is_loopback(self._checked[each]) else self._checked[each],
-                each.ask_agent,
-            )
-            for each in ways
-            if each.state is not HostState.FAILED
-        ]
+        here = self._listening.own_address(remote.local_address)
+        ends = []
+        for each in ways:
+            at = self._checked[each]
+            ends.append(End(each.name, here if is_loopback(at) else at, each.ask_agent))
         if is_loopback(address):
             port = (await host.ask_agent(Listen(here))).port
-        return await reachability.blocked(port, ends[0], ends[1:], host.record.local_address)
-
-    def overreach(self, host: FleetHost, message: FromAgent) -> str:
-        """Return why a message is refused, such as for another host's worker; "" if it is not."""
-        return self._hosts.overreach(host, message)
+        return await reachability.blocked(port, ends[0], ends[1:], host.local_address)
 
     def message_received(self, host: FleetHost, message: FromAgent) -> None:
         """Handle a message of an agent."""
         match message:
             case Telemetry():
-                self._worker_actions.read(host, message)
+                self.worker_table.stop_unknown([worker.name for worker in message.workers])
                 return
             case LogLines():
                 self._listener.logs_printed(message)
                 return
             case Facts():
-                self._worker_actions.meet(host, message)
-                self._take_gpus(host)
+                self.worker_table.met(host, message)
+                self._take_gpus(host, message)
             case Trouble(text):
                 self._listener.tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
-                self._worker_actions.started(host, message)
+                self.worker_table.started(message)
             case WorkerReady():
-                self._worker_actions.ready(host, message)
+                self.worker_table.ready(message)
             case WorkerExited():
-                self._worker_actions.exited(host, message)
+                self.worker_table.exited(message)
                 self._reconcile_soon()
         self._listener.fleet_changed()
 
@@ -291,12 +330,12 @@ class Fleet:
         began = time.monotonic()
         changes = decide(self._actual(), self.desired)
         if changes.starts:
-            self._worker_actions.start(changes.starts, self._addresses())
+            self.worker_table.start(changes.starts, self._addresses())
             self._watch_starts()
         self._starts_due = any(spec.name not in self.worker_table for spec in changes.starts)
         if changes.stops:
-            self.worker_table.retiring(changes.stops)
-            self._tasks.start(self._retire(changes.stops), "retiring workers")
+            retiring = self.worker_table.retire(changes.stops)
+            self._tasks.start(self._retired(retiring), "retiring workers")
         self._reconciled_in_s = time.monotonic() - began
         self._listener.fleet_changed()
         return changes
@@ -309,58 +348,77 @@ class Fleet:
             loop.call_later(REST * self._reconciled_in_s, self.reconcile)
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
+        """Return what there is; hosts lost for less than their lease can run workers, too."""
         hosts = self.hosts if hosts is None else hosts
-        return Actual(
-            hosts=hosts,
-            capacities=self._hosts.capacities({host.name for host in hosts} - self._leaving),
-            running=self.worker_table.staying,
-            ranked=self.worker_table.ranked,
-            leaving=self.worker_table.leaving,
-        )
+        capacities = {}
+        for name in {host.name for host in hosts} - self._leaving:
+            each = self._hosts.get(name)
+            if each is None or each.state in (*ON_THE_WAY, HostState.FAILED) or each.lease_over:
+                continue
+            if each.capacity is not None:
+                capacities[name] = each.capacity
+        table = self.worker_table
+        return Actual(hosts, capacities, table.staying, table.ranked, table.leaving)
 
     def _addresses(self) -> dict[str, str]:
         """Return host → where its workers listen, of those that can start any now."""
-        return self._listening.addresses(self._hosts.host_addresses())
+        return self._listening.addresses(
+            HostAddress(
+                each.name,
+                each.local_address,
+                each.listen_address or each.far_address,
+                given_up=each.state is HostState.FAILED,
+            )
+            for each in self._hosts.values()
+        )
 
-    async def _retire(self, names: tuple[str, ...]) -> None:
-        kept = await self._worker_actions.retire(names)
-        self.desired = keep(self.desired, kept)
+    async def _retired(self, retiring: Awaitable[tuple[str, ...]]) -> None:
+        self.desired = keep(self.desired, await retiring)
         self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
         self._leaving.add(name)
         there = self.worker_table.of_host(name)
-        stayed = await self._worker_actions.retire(there)
-        fleet_host = self._hosts.remove(name)
+        stayed = await self.worker_table.retire(there)
+        fleet_host = self._hosts.pop(name)
+        self._disown(name)
+        self._first = {uuid: first for uuid, first in self._first.items() if first != name}
         self._leaving.discard(name)
         self.worker_table.forget(set(there) - set(stayed))
-        self._worker_actions.lose(stayed, f"{name} was removed")
+        self.worker_table.lose(stayed, f"{name} was removed")
         await fleet_host.stop(GRACE_S)
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
         self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
         self._listener.fleet_changed()
 
-    def _take_gpus(self, host: FleetHost) -> None:
-        """Assign a host's GPUs; a second line for the same machine is refused."""
-        if (failed := self._hosts.take_gpus(host)) is not None:
-            double, reason = failed
-            self._worker_actions.lose(self.worker_table.of_host(double.name), reason)
-            self._listener.tell(Severity.ERROR, double.name, "failed", reason)
-            self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
+    def _take_gpus(self, host: FleetHost, facts: Facts) -> None:
+        """Let a host have its GPUs; a second line for one machine has no part in the cluster.
 
-    def _tell_state(self, host: FleetHost) -> None:
-        """Record a host's state where it is worth knowing."""
-        status = host.status
-        severity = {
-            HostState.READY: Severity.INFO,
-            HostState.SILENT: Severity.WARNING,
-            HostState.RECONNECTING: Severity.WARNING,
-            HostState.FAILED: Severity.ERROR,
-        }.get(host.state)
-        if severity is not None:
-            text = status.reason or "; ".join(status.warnings) or host.record.far_address
-            self._listener.tell(severity, host.name, host.state, text)
+        That is the later line of two, unless it has been ready: what a host has stays its own.
+        """
+        if (found := same_machine(host.host, facts, self._owners)) is not None:
+            owner, reason = self._hosts[found[0]], found[1]
+            lines = list(self._hosts)
+            if owner.was_ready or lines.index(owner.name) < lines.index(host.name):
+                self._fail_double(host, reason)
+                return
+            self._fail_double(owner, reason.replace(owner.name, host.name, 1))
+        self._disown(host.name)
+        self._owners |= {device.uuid: host.name for device in chosen_devices(host.host, facts)}
+        for device in facts.devices:
+            first = self._first.setdefault(device.uuid, host.name)
+            self._shared = self._shared or first != host.name
+
+    def _fail_double(self, double: FleetHost, reason: str) -> None:
+        self._disown(double.name)
+        double.fail_as_double(reason)
+        self.worker_table.lose(self.worker_table.of_host(double.name), reason)
+        self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
+
+    def _disown(self, name: str) -> None:
+        for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
+            del self._owners[uuid]
 
     def _follow_logs(self, host: FleetHost) -> None:
         """Subscribe to the output of a host's workers; earlier lines are sent once."""
@@ -381,9 +439,8 @@ class Fleet:
         self._watching_starts = False
         if self._stopping:
             return
-        if late := self.worker_table.late(self._start_timeout_s):
-            self._worker_actions.give_up(late, self._start_timeout_s)
-            self._listener.fleet_changed()
+        self.worker_table.give_up_late(self._settings.start_timeout_s)
+        self._listener.fleet_changed()
         if self.worker_table.coming:
             self._watch_starts()
 

@@ -10,20 +10,35 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet.addresses import bracketed
+from gputui.fleet import checks, reachability
+from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import Opener
+from gputui.fleet.deploy.opening import OpenedAgent, Opener
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.host_record import HostRecord
 from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
+from gputui.model.plain_text import safe
+from gputui.model.plan import HostCapacity
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.background import Background, words
-from gputui.protocol.agent import Facts, FromAgent, Listen, Reach, Shutdown, Telemetry, ToAgent
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
+    Configure,
+    Facts,
+    FromAgent,
+    Listen,
+    Reach,
+    Reached,
+    Shutdown,
+    Telemetry,
+    ToAgent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,10 +49,13 @@ END_S = 5.0
 
 
 class HostListener(Protocol):
-    """Called when something happens on a host: implemented by the fleet."""
+    """Called when something happens on a host."""
 
     def host_changed(self, host: "FleetHost") -> None:
         """Note another state, reason or warning, or that the lease is over."""
+
+    def message_received(self, host: "FleetHost", message: FromAgent) -> None:
+        """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
 
     def workers_elsewhere(self, host: "FleetHost") -> tuple[str, str]:
         """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
@@ -45,27 +63,47 @@ class HostListener(Protocol):
     async def blocked(self, host: "FleetHost", address: str, port: int) -> str:
         """Return which way to or from a host's workers is closed; "" where all are open."""
 
-    def overreach(self, host: "FleetHost", message: FromAgent) -> str:
-        """Return why a message is refused, such as for another host's worker; "" if it is not."""
-
-    def message_received(self, host: "FleetHost", message: FromAgent) -> None:
-        """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
-
     async def ask(self, host: "FleetHost", question: Question) -> str | None:
         """Ask a user; None for no, or without a user to ask."""
 
 
 class FleetHost:
-    """A host and the connection to its agent."""
+    """A host, all that is known of it, and the connection to its agent."""
 
     def __init__(
-        self, host: Host, settings: FleetSettings, opener: Opener, listener: HostListener
+        self,
+        host: Host,
+        settings: FleetSettings,
+        opener: Opener,
+        listener: HostListener,
+        owners: Mapping[str, str],
     ) -> None:
+        """Refuse what its agent says of GPUs that `owners`, GPU → host, gives to others."""
         self.host = host
+        self.facts: Facts | None = None
+        """None before its agent has answered."""
+        self.telemetry: Telemetry | None = None
+        self.capacity: HostCapacity | None = None
+        """What this cluster may use of it; None before its agent has answered."""
+        self.local_address = ""
+        """Where the host reaches this machine: this end of the SSH connection."""
+        self.far_address = ""
+        """Where others reach the host: the far end of it. 127.0.0.1 for this machine."""
+        self.listen_address = ""
+        """Where its workers listen: there, at an address of its own, or as its line says."""
+        self.was_ready = False
+        """Whether it has been ready, and not failed since."""
+        self.lease_over = False
+        """Whether it has been lost for so long that its workers are gone."""
+        self.double = False
+        """Whether it is a second line for a machine, which has no part in the cluster."""
         self._settings = settings
         self._opener = opener
         self._listener = listener
-        self.record = HostRecord(host, settings, lambda: listener.host_changed(self))
+        self._owners = owners
+        self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
+        self._shown: HostStatus | None = None
+        self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
         self._tasks = Background(self._failed)
         self._life: asyncio.Task[None] | None = None
@@ -73,7 +111,7 @@ class FleetHost:
         self._losses = 0
         self._heard_at = 0.0
         self._retry_asked = asyncio.Event()
-        self._scheduler: tuple[str | None, int] | None = None
+        self._scheduler_port = 0
         self._scheduler_known = asyncio.Event()
 
     @property
@@ -84,51 +122,42 @@ class FleetHost:
     @property
     def state(self) -> HostState:
         """Its state."""
-        return self.record.state
+        return self._status.state
 
     @property
     def status(self) -> HostStatus:
         """All that a snapshot says of this host; its devices as the agent reports them."""
-        return self.record.status
+        if self._shown is None:
+            self._shown = self._status_now()
+        return self._shown
 
-    @property
-    def facts(self) -> Facts | None:
-        """The host's facts; None before its agent has answered."""
-        return self.record.facts
-
-    @property
-    def telemetry(self) -> Telemetry | None:
-        """The last telemetry of its agent."""
-        return self.record.telemetry
-
-    @property
-    def was_ready(self) -> bool:
-        """Whether it has been ready, and not failed since."""
-        return self.record.was_ready
-
-    @property
-    def lease_over(self) -> bool:
-        """Whether it has been lost for so long that its workers are gone."""
-        return self.record.lease_over
+    def _status_now(self) -> HostStatus:
+        telemetry, status = self.telemetry, replace(self._status, address=self.far_address)
+        if self.double:
+            return status
+        if telemetry is None:
+            return replace(status, devices=self.facts.devices if self.facts else ())
+        reading, read_at, devices = telemetry.host, telemetry.at, telemetry.devices
+        return replace(status, reading=reading, read_at=read_at, devices=devices)
 
     @property
     def scheduler_address(self) -> str:
         """`tls://host:port` of the scheduler, as this host reaches it; "" before it is known."""
-        if self._scheduler is None:
+        if not self._scheduler_port:
             return ""
-        address, port = self._scheduler_end()
-        return f"tls://{bracketed(address)}:{port}"
+        return f"tls://{bracketed(self._scheduler_host)}:{self._scheduler_port}"
+
+    @property
+    def _scheduler_host(self) -> str:
+        return self._settings.scheduler_host or self.local_address
 
     def start(self) -> None:
         """Begin to reach the host."""
         self._life = self._tasks.keep(self._live, f"host {self.name}")
 
-    def scheduler_listens(self, port: int, address: str | None = None) -> None:
-        """Set the scheduler's address; a host waits for that in `checking`.
-
-        `address` is where every host reaches it; None is each host's own way to this machine.
-        """
-        self._scheduler = (address, port)
+    def scheduler_listens(self, port: int) -> None:
+        """Set the scheduler's port; a host waits for that in `checking`."""
+        self._scheduler_port = port
         self._scheduler_known.set()
 
     def send(self, message: ToAgent) -> bool:
@@ -136,12 +165,24 @@ class FleetHost:
         state)."""
         if self._session is None or not self._session.configured:
             return False
-        self._session.opened.channel.send(message)
+        self._session.channel.send(message)
         return True
+
+    async def ask_agent(self, order: Listen | Reach) -> Any:
+        """Have the agent try or open a port, and return its answer; TimeoutError without one."""
+        if self._session is None:
+            raise TimeoutError
+        return await self._session.ask(order)
 
     def retry(self) -> None:
         """Try a failed host again, or one that is reconnecting at once."""
         self._retry_asked.set()
+
+    def fail_as_double(self, reason: str) -> None:
+        """Fail for good: another line is the same machine."""
+        hint = "remove one of the two lines"
+        self._become(HostState.FAILED, reason, hint, failed_stage=HostState.PROBING)
+        self.double, self._shown = True, None
 
     async def stop(self, grace_s: float = 5.0) -> bool:
         """End the agent and its workers; return whether all have ended.
@@ -151,40 +192,11 @@ class FleetHost:
         self._stopping = True
         if self._life is None:
             return True
-        sent = self.send(Shutdown(grace_s))
+        sent, was_ready = self.send(Shutdown(grace_s)), self.was_ready
         done, _ = await asyncio.wait({self._life}, timeout=grace_s + END_S if sent else 0)
         await self._tasks.close()
-        self.record.forget_lease()
-        return bool(done) if sent else not self.was_ready
-
-    def workers_elsewhere(self) -> tuple[str, str]:
-        """Return (whose, address) of workers that this host is to reach, ("", "") for none."""
-        return self._listener.workers_elsewhere(self)
-
-    async def blocked(self, address: str, port: int) -> str:
-        """Return which way to or from this host's workers is closed; "" where all are open."""
-        return await self._listener.blocked(self, address, port)
-
-    async def ask_agent(self, order: Listen | Reach) -> Any:
-        """Have the agent try or open a port, and return its answer; TimeoutError without one."""
-        if self._session is None:
-            raise TimeoutError
-        return await self._session.ask(order)
-
-    def overreach(self, message: FromAgent) -> str:
-        """Return why a message is refused, such as for another host's worker; "" if it is not."""
-        return self._listener.overreach(self, message)
-
-    def received(self, message: FromAgent) -> None:
-        """Pass a message of its agent to the fleet."""
-        self._listener.message_received(self, message)
-
-    async def scheduler_end(self) -> tuple[str, int]:
-        """Return (address, port) of the scheduler as this host reaches it, once it is known."""
-        if not self._scheduler_known.is_set():
-            self._entered(HostState.CHECKING, "waiting for the scheduler")
-            await self._scheduler_known.wait()
-        return self._scheduler_end()
+        self._forget_lease()
+        return bool(done) if sent else not was_ready
 
     async def _live(self) -> None:
         """Reach the host, keep it, and reach it again, until it is stopped."""
@@ -197,6 +209,150 @@ class FleetHost:
                 logger.exception("%s: reaching it failed unexpectedly", self.name)
                 await self._after(HostError(self.name, self.state, words(error)))
 
+    async def _attempt(self) -> None:
+        """Connect to the host and serve its agent; ends with a HostError."""
+        stages = Stages(
+            self.name,
+            self._settings.stage_timeout_s,
+            entered=self._entered,
+            ask=lambda question: self._listener.ask(self, question),
+            connect_s=RECONNECT_S if self.was_ready and not self.lease_over else None,
+        )
+        opened = await self._opener.open(self.host, stages)
+        if opened.far_address != self.far_address:
+            self.listen_address = ""
+        self.local_address, self.far_address = opened.local_address, opened.far_address
+        self._shown = None
+        session = AgentSession(opened, stages, self._settings, self._received, self._quiet)
+        self._session = session
+        try:
+            await session.attend(self._make_ready(session, opened))
+        except HostError as error:
+            if not error.transient:
+                await _end(opened.channel)
+            elif not self.was_ready:
+                session.channel.send(Shutdown(0.0))
+            raise
+        finally:
+            self._heard_at = session.heard_at
+            if session.ready:
+                self._losses = 0
+            self._session = None
+            await asyncio.shield(opened.channel.close())
+
+    async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
+        """Configure the agent, check its facts, and have it try the ways that workers need."""
+        stages, ahead_s = session.stages, opened.clock_ahead_s or 0.0
+        if wrong := checks.clock_problem(ahead_s):
+            raise stages.error(wrong.reason, wrong.hint)
+        late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
+        async with stages.enter(HostState.PROBING, late):
+            facts = await session.configure(self._configuration(opened))
+        clock = checks.clock_warning(ahead_s)
+        found = checks.warnings(self.host, facts, self._settings)
+        warnings = tuple(map(safe, (*([clock] if clock else []), *found)))
+        self._status, self._shown = replace(self._status, warnings=warnings), None
+        self._forget_lease()
+        self.lease_over = False
+        if not self._scheduler_known.is_set():
+            self._entered(HostState.CHECKING, "waiting for the scheduler")
+            await self._scheduler_known.wait()
+        there = f"{bracketed(self._scheduler_host)}:{self._scheduler_port}"
+        why = f"{self.far_address or self.name} cannot reach the scheduler at {there}"
+        way = (self._scheduler_host, why, checks.PORT_HINT)
+        reached = await self._reach(session, *way)
+        if reached.error:
+            raise stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
+        if not self.listen_address:
+            self.listen_address = await self._find_listen_address(session, reached.local_address)
+        session.ready = True
+        self._become(HostState.READY)
+
+    def _configuration(self, opened: OpenedAgent) -> Configure:
+        settings = self._settings
+        return Configure(
+            version=VERSION,
+            cluster_id=settings.cluster_id,
+            host=self.name,
+            lease_s=settings.lease_s,
+            telemetry_interval_s=settings.telemetry_interval_s,
+            env=settings.environ + self.host.env,
+            temporary_directory=settings.temporary_directory,
+            cluster=settings.cluster,
+            frontends=settings.frontends() if self.host.is_local else (),
+            compressed=opened.compressed,
+        )
+
+    async def _find_listen_address(self, session: AgentSession, own_end: str) -> str:
+        """Return where its workers listen, once all who are to reach them do; raises HostError.
+
+        `own_end` is this host's end of the way to the scheduler: where it was reached may be the
+        address of a machine before it, which forwards a port.
+        """
+        stages, given = session.stages, self.host.listen
+        address = given or await self._address_for_others(session)
+        late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
+        async with stages.enter(HostState.CHECKING, late):
+            opened = await session.ask(Listen(address))
+            if opened.error and not given and is_of_a_host(own_end):
+                address = own_end
+                opened = await session.ask(Listen(address))
+        if opened.error:
+            reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
+            raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
+        async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
+            blocked = await self._listener.blocked(self, address, opened.port)
+        if blocked:
+            raise stages.error(blocked, reachability.HINT)
+        return address
+
+    async def _address_for_others(self, session: AgentSession) -> str:
+        """Return where other hosts reach this one's workers; raises HostError.
+
+        That is where it was reached. Where workers elsewhere listen on the other version of IP, it
+        is this host's end of the way to them; any port there will do, also one that is closed.
+        """
+        whose, workers = self._listener.workers_elsewhere(self)
+        there = self.far_address
+        if not workers or is_loopback(there) or same_family(workers, there):
+            return there
+        why = f"{there} cannot reach {whose} at {workers}"
+        reached = await self._reach(session, workers.strip("[]"), why, checks.FAMILY_HINT)
+        if not is_of_a_host(reached.local_address):
+            raise session.stages.error(f"{why}: {reached.error}", checks.FAMILY_HINT)
+        return reached.local_address
+
+    async def _reach(self, session: AgentSession, address: str, why: str, hint: str) -> Reached:
+        """Have it connect to the scheduler's port at an address; HostError without an answer."""
+        stages = session.stages
+        async with stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
+            order = Reach(address, self._scheduler_port, stages.timeout_s * 0.8)
+            reached: Reached = await session.ask(order)
+            return reached
+
+    def _received(self, message: FromAgent) -> None:
+        """Keep what an agent says of its host, and pass it on; raises HostError for a lie."""
+        assert self._session
+        if wrong := checks.overreach(self.name, message, self.facts, self._owners):
+            raise self._session.stages.error(wrong)
+        match message:
+            case Telemetry():
+                self.telemetry, self._shown = message, None
+            case Facts():
+                self.facts, self._shown = message, None
+                self.capacity = checks.capacity(self.host, message, self._settings)
+                if problem := next(checks.problems(self.host, message, self._settings), None):
+                    raise self._session.stages.error(problem.reason, problem.hint)
+        self._listener.message_received(self, message)
+
+    def _quiet(self, quiet_s: float) -> None:
+        """Be silent while nothing comes, and ready again."""
+        silent = quiet_s >= self._settings.silence_s
+        if silent and self.state is HostState.READY:
+            self._become(HostState.SILENT, f"no message for {quiet_s:.0f} s")
+        elif not silent and self.state is HostState.SILENT:
+            self._become(HostState.READY)
+
     async def _after(self, error: HostError) -> None:
         """Wait until another attempt is due, in the state that fits."""
         if self._stopping:
@@ -207,63 +363,21 @@ class FleetHost:
             await self._retry_asked.wait()
             return
         lease_s = self._settings.lease_s + self._settings.ping_interval_s
-        self.record.lost(self._heard_at + lease_s - time.monotonic())
-        self.record.become(
-            HostState.RECONNECTING, error.reason, error.hint, stderr_tail=error.stderr_tail
-        )
+        self._lose(self._heard_at + lease_s - time.monotonic())
+        tail = error.stderr_tail
+        self._become(HostState.RECONNECTING, error.reason, error.hint, stderr_tail=tail)
         waits = self._settings.reconnect_s
         wait_s = waits[min(self._losses, len(waits) - 1)]
-        if not self.record.lease_over:
+        if not self.lease_over:
             wait_s = min(wait_s, self._settings.ping_interval_s / 2)
         self._losses += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._retry_asked.wait(), wait_s)
 
-    async def _attempt(self) -> None:
-        """Connect to the host and serve its agent; ends with a HostError."""
-        leased = self.was_ready and not self.lease_over
-        stages = Stages(
-            self.name,
-            self._settings.stage_timeout_s,
-            entered=self._entered,
-            ask=self._ask,
-            connect_s=RECONNECT_S if leased else None,
-        )
-        opened = await self._opener.open(self.host, stages)
-        self.record.reached(opened.local_address, opened.far_address)
-        session = AgentSession(self.host, self._settings, opened, stages, self.record, self)
-        self._session = session
-        try:
-            await session.attend()
-        except HostError as error:
-            await self._part(opened.channel, error)
-            raise
-        finally:
-            self._heard_at = session.heard_at
-            if session.ready:
-                self._losses = 0
-            self._session = None
-            await asyncio.shield(opened.channel.close())
-
-    async def _part(self, channel: AgentChannel, error: HostError) -> None:
-        """Leave no agent behind on a host that will not be used, or has not been ready yet."""
-        if not error.transient:
-            await _end(channel)
-        elif not self.was_ready:
-            channel.send(Shutdown(0.0))
-
-    def _scheduler_end(self) -> tuple[str, int]:
-        assert self._scheduler
-        address, port = self._scheduler
-        return address or self._settings.scheduler_host or self.record.local_address, port
-
-    async def _ask(self, question: Question) -> str | None:
-        return await self._listener.ask(self, question)
-
     def _entered(self, state: HostState, reason: str = "") -> None:
         """Show a stage of the first connection; a later one is all `reconnecting`."""
         if not self.was_ready:
-            self.record.become(state, reason)
+            self._become(state, reason)
 
     def _failed(self, what: str, error: Exception) -> None:
         """Show the host as failed: nothing reaches for it any more."""
@@ -271,14 +385,36 @@ class FleetHost:
 
     def _fail(self, error: HostError) -> None:
         if self.was_ready:
-            self.record.lost(0.0)
-        self.record.become(
-            HostState.FAILED,
-            error.reason,
-            error.hint,
-            stderr_tail=error.stderr_tail,
-            failed_stage=str(error.stage),
-        )
+            self._lose(0.0)
+        how = {"stderr_tail": error.stderr_tail, "failed_stage": str(error.stage)}
+        self._become(HostState.FAILED, error.reason, error.hint, **how)
+
+    def _become(self, state: HostState, reason: str = "", hint: str = "", **how: Any) -> None:
+        """Change the state, or what is said of it; `how` are more fields of a `HostStatus`."""
+        if self.double:
+            return
+        if state in (HostState.READY, HostState.FAILED):
+            self.was_ready = state is HostState.READY
+        since = self._status.state_since if state is self.state else time.time()
+        said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}
+        self._status = replace(self._status, state=state, state_since=since, **said)
+        self._shown = None
+        self._listener.host_changed(self)
+
+    def _lose(self, lease_left_s: float) -> None:
+        """Note that nothing reaches the agent, which ends its workers when its lease is over."""
+        if self._lease_timer is None and not self.lease_over:
+            loop = asyncio.get_running_loop()
+            self._lease_timer = loop.call_later(max(lease_left_s, 0.0), self._end_lease)
+
+    def _forget_lease(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+            self._lease_timer = None
+
+    def _end_lease(self) -> None:
+        self.lease_over = True
+        self._listener.host_changed(self)
 
 
 async def _end(channel: AgentChannel) -> None:

@@ -1,23 +1,67 @@
 """The workers of a cluster: what agents and the scheduler report of each, joined by its name.
 
-The one owner of that truth. Agents' messages change a worker's state; the scheduler's counts and
-the agents' telemetry are looked up when a status is asked for.
+The one owner of that truth, and what is done about it: workers are started through the agents of
+their hosts, and retired without losing a result. The fleet decides which.
 """
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from gputui.errors import GputuiError
+from gputui.fleet.host import FleetHost
+from gputui.fleet.stages import Question
 from gputui.model.plan import WorkerSpec
-from gputui.model.snapshot import UP, WorkerState, WorkerStatus
-from gputui.protocol.agent import Facts, WorkerExited, WorkerReading, WorkerReady, WorkerStarted
+from gputui.model.snapshot import UP, HostState, Severity, WorkerState, WorkerStatus
+from gputui.protocol.agent import (
+    Facts,
+    RestartWorkers,
+    StartWorkers,
+    StopWorkers,
+    WorkerExited,
+    WorkerReading,
+    WorkerReady,
+    WorkerStarted,
+)
 from gputui.protocol.scheduler import Counts, WorkerCounts
+from gputui.protocol.shared import LogLines
 
-BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 NOT_READ = WorkerReading("", None, None, None)
 """In place of a reading that has not come yet."""
+BUSY, IDLE, PAUSED = WorkerState.BUSY, WorkerState.IDLE, WorkerState.PAUSED
 COMING = (WorkerState.WANTED, WorkerState.STARTING, WorkerState.CRASHED)
+GRACE_S = 3.0
+"""How long a stopping worker may take to leave the scheduler."""
+
+
+class FleetListener(Protocol):
+    """Called for what happens in the fleet; reaches the scheduler and the user for it."""
+
+    def fleet_changed(self) -> None:
+        """A state has changed."""
+
+    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+        """Record an event."""
+
+    def worker_restarted(self, name: str) -> None:
+        """A worker that had ended was started again."""
+
+    def logs_printed(self, lines: LogLines) -> None:
+        """Workers printed something."""
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask a user; None for no."""
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have the scheduler move what workers hold; returns those that could leave.
+
+        Raises HeadError when there is no scheduler.
+        """
+
+    def remove(self, names: tuple[str, ...], reason: str) -> None:
+        """Have the scheduler forget workers at once."""
 
 
 @dataclass(slots=True)
@@ -40,9 +84,11 @@ class WorkerRecord:
 
 
 class WorkerTable:
-    """Every worker that runs, or should."""
+    """Every worker that runs, or should, on these hosts."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Mapping[str, FleetHost], listener: FleetListener) -> None:
+        self._hosts = hosts
+        self._listener = listener
         self._workers: dict[str, WorkerRecord] = {}
         self._by_host: dict[str, dict[str, WorkerRecord]] = {}
         self._cpu_workers: dict[str, WorkerRecord] = {}
@@ -51,21 +97,6 @@ class WorkerTable:
 
     def __contains__(self, name: object) -> bool:
         return name in self._workers
-
-    def unknown(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those that are none of these."""
-        workers = self._workers
-        return tuple([name for name in names if name not in workers])
-
-    def unwanted(self, name: str) -> bool:
-        """Return whether an agent that has a worker of this name is to stop it."""
-        worker = self._workers.get(name)
-        return worker is None or worker.stopped
-
-    def stays(self, name: str) -> bool:
-        """Return whether a worker is one of these, and not being stopped."""
-        worker = self._workers.get(name)
-        return worker is not None and worker.state is not WorkerState.RETIRING
 
     @property
     def staying(self) -> dict[str, str]:
@@ -101,37 +132,29 @@ class WorkerTable:
         """The workers that stay, the cheapest to stop first."""
         return tuple(sorted(self.staying, key=self._worth))
 
-    def late(self, bound_s: float) -> tuple[str, ...]:
-        """Return those that have been starting for longer than they may."""
-        since = time.monotonic() - bound_s
-        return tuple(
-            name
-            for name in self._in(WorkerState.STARTING)
-            if self._workers[name].starting_since < since
-        )
-
     def of_host(self, host: str) -> tuple[str, ...]:
         """The workers of a host."""
         return tuple(self._by_host.get(host, ()))
-
-    def spec(self, name: str) -> WorkerSpec:
-        """Return the spec of the worker of this name."""
-        return self._workers[name].spec
-
-    def given_up(self, name: str) -> bool:
-        """Return whether a worker is not started again by itself."""
-        return self._workers[name].state is WorkerState.CRASH_LOOP
-
-    def registered(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those that the scheduler knows."""
-        return tuple(n for n in names if n in self._workers and self._workers[n].address)
 
     def held(self, names: Iterable[str]) -> tuple[int, int]:
         """Return (results, bytes) that these workers hold, as last counted."""
         counts = [self._counts[name] for name in names if name in self._counts]
         return sum(c.in_memory for c in counts), sum(c.managed_bytes for c in counts)
 
-    def start(self, spec: WorkerSpec, *, sent: bool) -> None:
+    def start(self, specs: Iterable[WorkerSpec], addresses: Mapping[str, str]) -> None:
+        """Start these on the hosts that are ready; `addresses` is where each host's listen."""
+        by_host: dict[str, list[WorkerSpec]] = {}
+        for spec in specs:
+            if spec.host in addresses and self._hosts[spec.host].state is HostState.READY:
+                by_host.setdefault(spec.host, []).append(spec)
+        for name, there in by_host.items():
+            host = self._hosts[name]
+            order = StartWorkers(tuple(there), host.scheduler_address, addresses[name])
+            sent = host.send(order)
+            for spec in there:
+                self.expect(spec, sent=sent)
+
+    def expect(self, spec: WorkerSpec, *, sent: bool) -> None:
         """Note that a worker is to run; `sent` when its agent has the order."""
         worker = self._workers.get(spec.name)
         if worker is None:
@@ -144,22 +167,75 @@ class WorkerTable:
         worker.stopped = False
         self._become(worker, WorkerState.STARTING if sent else WorkerState.WANTED)
 
-    def give_up(self, name: str, reason: str) -> None:
-        """Note that a worker did not come up, and is not to be started again by itself."""
-        worker = self._workers[name]
-        worker.reason = reason
-        self._become(worker, WorkerState.CRASH_LOOP)
+    def catch_up(self, host: FleetHost, address: str) -> None:
+        """Have an agent that connected again report its workers."""
+        there = tuple(
+            worker.spec
+            for worker in self._by_host.get(host.name, {}).values()
+            if not worker.stopped and worker.state is not WorkerState.CRASH_LOOP
+        )
+        if there:
+            host.send(StartWorkers(there, host.scheduler_address, address))
 
-    def stop(self, names: Iterable[str]) -> None:
-        """Note that the agent was asked to stop workers."""
-        for name in names:
-            self._workers[name].stopped = True
+    def restart(self, names: Collection[str], addresses: Mapping[str, str]) -> None:
+        """Restart workers; those that were given up are only started."""
+        given_up = set(self._in(WorkerState.CRASH_LOOP)) & set(names)
+        for host, there in self._by_hosts(set(names) - given_up).items():
+            self._hosts[host].send(RestartWorkers(there))
+        self.start([self._workers[name].spec for name in given_up], addresses)
 
-    def retiring(self, names: Iterable[str], *, on: bool = True) -> None:
-        """Note that workers are being stopped, or stay after all."""
+    def retire(self, names: tuple[str, ...]) -> Coroutine[Any, Any, tuple[str, ...]]:
+        """Begin to retire workers; what is returned stops them once their results have moved.
+
+        Its result is those that could not be stopped.
+        """
         for name in names:
             if (worker := self._workers.get(name)) is not None:
-                self._become(worker, WorkerState.RETIRING if on else WorkerState.REGISTERED)
+                self._become(worker, WorkerState.RETIRING)
+        return self._retire(names)
+
+    async def _retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        registered = tuple(n for n in names if n in self._workers and self._workers[n].address)
+        left = set(names) - set(registered)
+        try:
+            if registered:
+                left |= set(await self._listener.retire(registered))
+        except GputuiError as error:
+            text = f"{', '.join(registered)}: {error}"
+            self._listener.tell(Severity.ERROR, "cluster", "kept", text)
+        kept = tuple(name for name in registered if name not in left)
+        for name in kept:
+            if (worker := self._workers.get(name)) is not None:
+                self._become(worker, WorkerState.REGISTERED)
+            text = "it holds results that fit on no other worker"
+            self._listener.tell(Severity.WARNING, name, "kept", text)
+        for host, there in self._by_hosts(name for name in names if name in left).items():
+            if not self._stop(host, there):
+                self.forget(there)
+            for name in there:
+                self._listener.tell(Severity.INFO, name, "retired", "")
+        self._listener.fleet_changed()
+        return kept
+
+    def give_up_late(self, bound_s: float) -> None:
+        """Stop workers that have been starting for longer than they may."""
+        since, reason = time.monotonic() - bound_s, "it did not register with the scheduler within"
+        starting = [self._workers[name] for name in self._in(WorkerState.STARTING)]
+        late = [worker for worker in starting if worker.starting_since < since]
+        for worker in late:
+            worker.reason = f"{reason} {bound_s:g} s"
+            self._listener.tell(Severity.ERROR, worker.spec.name, "given up", worker.reason)
+            self._become(worker, WorkerState.CRASH_LOOP)
+        for host, there in self._by_hosts(worker.spec.name for worker in late).items():
+            self._stop(host, there)
+
+    def lose(self, names: tuple[str, ...], why: str) -> None:
+        """Forget workers that are gone with their host."""
+        self.forget(names)
+        if names:
+            self._listener.remove(names, why)
+            for name in names:
+                self._listener.tell(Severity.ERROR, name, "lost", why)
 
     def forget(self, names: Iterable[str]) -> None:
         """Note that workers are gone for good."""
@@ -176,61 +252,76 @@ class WorkerTable:
         """Take the scheduler's counts."""
         self._counts = {worker.name: worker for worker in counts.workers}
 
-    def restarted(self, facts: Facts) -> tuple[str, ...]:
-        """Return the workers that were started again while the agent was out of reach."""
-        return tuple(
-            found.name
-            for found in facts.running
-            if (worker := self._workers.get(found.name)) is not None
-            and found.restarts > worker.restarts
-        )
-
-    def facts(self, host: str, facts: Facts) -> tuple[str, ...]:
-        """Set the workers of an agent that connects; returns those that it no longer has."""
-        running = {worker.name: worker for worker in facts.running}
+    def met(self, host: FleetHost, facts: Facts) -> None:
+        """Compare the workers that an agent has with those it should have."""
+        workers, running = self._workers, {worker.name: worker for worker in facts.running}
+        stop = [name for name in running if name not in workers or workers[name].stopped]
+        if stop:
+            host.send(StopWorkers(tuple(stop), GRACE_S))
         for name, found in running.items():
-            if (worker := self._workers.get(name)) is not None:
+            if (worker := workers.get(name)) is not None:
+                if found.restarts > worker.restarts:
+                    self._listener.worker_restarted(name)
                 worker.pid, worker.restarts = found.pid, found.restarts
                 worker.deaths = max(worker.deaths, found.restarts)
                 if worker.pid is None and worker.state.up:
                     worker.address = None
                     self._become(worker, WorkerState.CRASHED)
-        missing = tuple(
-            name for name in self.of_host(host) if name not in running and not self.given_up(name)
+        gone = tuple(
+            name
+            for name, worker in self._by_host.get(host.name, {}).items()
+            if name not in running and worker.state is not WorkerState.CRASH_LOOP
         )
-        self.forget(missing)
-        return missing
+        self.forget(gone)
+        if gone:
+            self._listener.remove(gone, f"their agent on {host.name} has them no more")
 
-    def started(self, message: WorkerStarted) -> bool:
-        """Note that a process was forked; returns whether it is one that was started again."""
+    def stop_unknown(self, names: Iterable[str]) -> None:
+        """Have an agent stop what it reports and should not have, however it came to have it."""
+        workers = self._workers
+        unknown = tuple([name for name in names if name not in workers])
+        if unknown and (host := self._hosts.get(unknown[0].rpartition(":")[0])) is not None:
+            host.send(StopWorkers(unknown, GRACE_S))
+
+    def started(self, message: WorkerStarted) -> None:
+        """Handle a process that was forked."""
         worker = self._workers.get(message.name)
         if worker is None:
-            return False
+            self.stop_unknown([message.name])
+            return
         again = message.restarts > worker.restarts
         worker.pid, worker.restarts = message.pid, message.restarts
+        worker.deaths = max(worker.deaths, message.restarts)
         if worker.state not in (WorkerState.RETIRING, WorkerState.CRASH_LOOP):
             worker.starting_since = time.monotonic()
             self._become(worker, WorkerState.STARTING)
-        return again
+        if again:
+            self._listener.worker_restarted(message.name)
 
-    def ready(self, message: WorkerReady) -> bool:
-        """Note that a worker registered, or its GPU; returns whether it just came up."""
+    def ready(self, message: WorkerReady) -> None:
+        """Handle a worker that registered, or its GPU."""
         worker = self._workers.get(message.name)
         if worker is None:
-            return False
+            self.stop_unknown([message.name])
+            return
         worker.address = message.address
         worker.seen_device_uuid = message.device_uuid or worker.seen_device_uuid
-        if worker.state.up or worker.state is WorkerState.RETIRING:
-            return False
-        worker.reason = ""
-        self._become(worker, WorkerState.REGISTERED)
-        return True
+        if not (worker.state.up or worker.state is WorkerState.RETIRING):
+            worker.reason = ""
+            self._become(worker, WorkerState.REGISTERED)
+            self._listener.tell(Severity.INFO, message.name, "registered", message.address)
 
     def exited(self, message: WorkerExited) -> None:
-        """Note that a worker's process ended; it is forgotten unless it crashed."""
+        """Handle the end of a worker's process; it is forgotten unless it crashed."""
         worker = self._workers.get(message.name)
         if worker is None:
+            if message.restart_in_s is not None:
+                self.stop_unknown([message.name])
             return
+        if worker.state is not WorkerState.RETIRING and message.kind != "stopped":
+            kind = "crash loop" if message.crash_loop else "crashed"
+            severity = Severity.ERROR if message.crash_loop else Severity.WARNING
+            self._listener.tell(severity, message.name, kind, message.reason)
         self._counts.pop(message.name, None)
         worker.pid, worker.address = None, None
         if worker.state is WorkerState.CRASH_LOOP and message.kind == "stopped":
@@ -261,6 +352,21 @@ class WorkerTable:
             _status(worker, self._counts.get(name), read.get(name))
             for name, worker in self._cpu_workers.items()
         ]
+
+    def _stop(self, host: str, names: tuple[str, ...]) -> bool:
+        """Have an agent stop workers; returns whether it has the order."""
+        for name in names:
+            self._workers[name].stopped = True
+        return self._hosts[host].send(StopWorkers(names, GRACE_S))
+
+    def _by_hosts(self, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Return host → those of its workers, of hosts that are there."""
+        found: dict[str, tuple[str, ...]] = {}
+        for name in names:
+            worker = self._workers.get(name)
+            if worker is not None and worker.spec.host in self._hosts:
+                found[worker.spec.host] = (*found.get(worker.spec.host, ()), name)
+        return found
 
     def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1

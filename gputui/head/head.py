@@ -267,7 +267,7 @@ class Head:
 
     def counts_taken(self, counts: Counts) -> None:
         """Pass the counts to the fleet, and adapt the number of workers if enabled."""
-        self.fleet.count(counts)
+        self.fleet.worker_table.count(counts)
         if self.adaptive is not None:
             wanted = self.fleet.desired.workers
             now = len(self.fleet.worker_table.staying) if wanted is None else wanted

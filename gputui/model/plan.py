@@ -1,6 +1,6 @@
 """Hosts and what they have → the workers that they can run, as `WorkerSpec`s.
 
-Pure, as is what decides on top of it (`fleet/reconcile.py`), so that a preview on the screen and
+Pure, as is what decides on top of it (`fleet/desired.py`), so that a preview on the screen and
 the change itself come from the same functions.
 """
 

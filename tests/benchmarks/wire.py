@@ -32,6 +32,7 @@ from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
 from gputui.protocol.compression import Deflated, Inflated
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
+from tests.fleet.simulated import Head
 
 Result = TypeVar("Result")
 GPUS = 8
@@ -98,10 +99,10 @@ def specs(host: str) -> list[WorkerSpec]:
 def snapshots(readings: Sequence[Sequence[Telemetry]]) -> Iterator[Snapshot]:
     """Yield a snapshot for each of the agents' turns, as a head takes it."""
     names, rng = host_names(len(readings)), random.Random(0)
-    table = WorkerTable()
+    table = WorkerTable({}, Head())
     for host in names:
         for spec in specs(host):
-            table.start(spec, sent=True)
+            table.expect(spec, sent=True)
             table.ready(WorkerReady(spec.name, "tls://10.1.0.1:40000", spec.device_uuid))
     counts = [counts_of(table.up, rng) for _ in range(VARIANTS)]
     began = time.time()

@@ -43,9 +43,6 @@ class Listener:
     async def blocked(self, host: FleetHost, address: str, port: int) -> str:
         return ""
 
-    def overreach(self, host: FleetHost, message: object) -> str:
-        return ""
-
     def message_received(self, host: FleetHost, message: object) -> None:
         self.messages.append(message)
         self.changed.set()
@@ -96,7 +93,7 @@ class Reaching:
         self.shared = self.shared or AgentOpener(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
-        fleet_host = FleetHost(replace(host, env=env), self.settings, self.shared, listener)
+        fleet_host = FleetHost(replace(host, env=env), self.settings, self.shared, listener, {})
         if scheduler:
             fleet_host.scheduler_listens(self.port)
         fleet_host.start()

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from gputui.fleet import checks
+from gputui.fleet.checks import capacity
 from gputui.fleet.findings import Verdict, judged
 from gputui.fleet.fleet_settings import FleetSettings, Versions
-from gputui.fleet.host_record import capacity
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
 from gputui.protocol.agent import Facts

@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gputui.fleet import desired
-from gputui.fleet.desired import Desired
-from gputui.fleet.reconcile import Actual, decide, host_quotas
+from gputui.fleet.desired import Actual, Desired, decide, host_quotas
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, HostCapacity, PlannedDevice
 

@@ -9,6 +9,7 @@ from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import WorkerState
 from gputui.protocol.agent import WorkerExited, WorkerReading, WorkerReady, WorkerStarted
 from gputui.protocol.scheduler import Counts, WorkerCounts
+from tests.fleet.simulated import Head
 
 
 def spec(name: str = "a:gpu0") -> WorkerSpec:
@@ -28,10 +29,15 @@ def exited(name: str = "a:gpu0", **told: object) -> WorkerExited:
 
 
 @pytest.fixture
-def worker_table() -> WorkerTable:
+def head() -> Head:
+    return Head()
+
+
+@pytest.fixture
+def worker_table(head: Head) -> WorkerTable:
     """One worker that is up."""
-    worker_table = WorkerTable()
-    worker_table.start(spec(), sent=True)
+    worker_table = WorkerTable({}, head)
+    worker_table.expect(spec(), sent=True)
     worker_table.started(WorkerStarted("a:gpu0", 7, 0))
     worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
     return worker_table
@@ -42,10 +48,10 @@ def state(worker_table: WorkerTable) -> WorkerState:
 
 
 def test_a_worker_comes_up_by_what_its_agent_tells() -> None:
-    worker_table = WorkerTable()
-    worker_table.start(spec(), sent=True)
+    worker_table = WorkerTable({}, Head())
+    worker_table.expect(spec(), sent=True)
     assert state(worker_table) is WorkerState.STARTING
-    assert worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
+    worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", None))
     assert worker_table.up == ("a:gpu0",)
 
 
@@ -64,8 +70,11 @@ def test_a_status_joins_the_agents_reading(worker_table: WorkerTable) -> None:
     assert (status.cpu_percent, status.rss_bytes, status.pid) == (50.0, 1000, 7)
 
 
-def test_a_second_report_with_the_device_is_not_another_start(worker_table: WorkerTable) -> None:
-    assert not worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", "GPU-0"))
+def test_a_second_report_with_the_device_is_not_another_start(
+    worker_table: WorkerTable, head: Head
+) -> None:
+    worker_table.ready(WorkerReady("a:gpu0", "tls://a:1", "GPU-0"))
+    assert [kind for _, _, kind, _ in head.events] == ["registered"]
     assert worker_table.statuses({})[0].seen_device_uuid == "GPU-0"
 
 
@@ -81,23 +90,24 @@ def test_a_death_is_counted_before_the_next_process_is_started(worker_table: Wor
     assert worker_table.statuses({})[0].restarts == 1
 
 
-def test_a_restart_is_noticed(worker_table: WorkerTable) -> None:
+def test_a_restart_is_noticed(worker_table: WorkerTable, head: Head) -> None:
     worker_table.exited(exited(restart_in_s=0.5))
-    assert worker_table.started(WorkerStarted("a:gpu0", 8, 1))
+    worker_table.started(WorkerStarted("a:gpu0", 8, 1))
+    assert head.restarted == ["a:gpu0"]
 
 
 def test_a_stopped_worker_is_forgotten(worker_table: WorkerTable) -> None:
-    worker_table.retiring(["a:gpu0"])
+    worker_table.retire(("a:gpu0",)).close()
     assert worker_table.staying == {}
     worker_table.exited(exited(kind="stopped"))
     assert "a:gpu0" not in worker_table
 
 
 def test_the_cheapest_to_give_up_is_the_idle_one_that_holds_least() -> None:
-    worker_table = WorkerTable()
+    worker_table = WorkerTable({}, Head())
     names = ("a:gpu0", "a:gpu1", "a:gpu2", "a:gpu3")
     for name in names:
-        worker_table.start(spec(name), sent=True)
+        worker_table.expect(spec(name), sent=True)
         worker_table.ready(WorkerReady(name, "tls://a:1", None))
     busy, full, light = (
         counts("a:gpu0", executing=1),
@@ -129,7 +139,7 @@ def test_a_stopped_process_is_silent_at_once_and_says_what_lets_it_go_on(
 
 
 def test_a_worker_that_has_not_registered_is_not_silent_but_starting() -> None:
-    worker_table = WorkerTable()
-    worker_table.start(spec(), sent=True)
+    worker_table = WorkerTable({}, Head())
+    worker_table.expect(spec(), sent=True)
     reading = WorkerReading("a:gpu0", 0.0, 1000, 12, stopped=True)
     assert worker_table.statuses({"a:gpu0": reading})[0].state is WorkerState.STARTING
