@@ -7,7 +7,8 @@ from gputui.demo import Shape
 from gputui.errors import PresetError
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.tui.dialogs.form import Fit, Form, headless_command, machine_of
+from gputui.tui.dialogs.form import Form, headless_command, machine_of
+from gputui.tui.dialogs.run import fits, memory_text
 from tests.timelapse import Timelapse
 
 MACHINE = Machine("cupy", workers=8, threads=8, smallest_bytes=10 * 2**30)
@@ -67,15 +68,16 @@ def test_parameters_that_do_not_go_together_are_a_mistake_of_the_whole() -> None
 
 
 def test_an_estimate_says_whether_it_fits_and_what_to_change() -> None:
-    fits = Form(PRESET, MACHINE).typed("rows", "1e6").estimate()
-    assert (fits.fit, fits.peak_bytes) == (Fit.FITS, 100_000_000)
-    large = Form(PRESET, MACHINE).typed("rows", "1e9").estimate()
-    assert (large.fit, large.change) == (Fit.TOO_LARGE, "use fewer rows")
+    small = Form(PRESET, MACHINE).typed("rows", "1e6").memory()
+    assert small and small.peak_bytes == 100_000_000 and fits(small, MACHINE)
+    large = Form(PRESET, MACHINE).typed("rows", "1e9").memory()
+    assert not fits(large, MACHINE)
+    assert memory_text(large, MACHINE).endswith("too large; use fewer rows")
 
 
 def test_without_workers_or_with_mistakes_nothing_is_estimated() -> None:
-    assert Form(PRESET, None).estimate().fit is Fit.UNKNOWN
-    assert Form(PRESET, MACHINE).typed("rows", "-1").estimate().fit is Fit.UNKNOWN
+    assert Form(PRESET, None).memory() is None
+    assert Form(PRESET, MACHINE).typed("rows", "-1").memory() is None
 
 
 def test_defaults_are_those_of_the_backend_it_would_run_on() -> None:

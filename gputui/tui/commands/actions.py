@@ -80,7 +80,7 @@ def _type_command(app: "ScreenApp", begun: str = "") -> None:
     asking = Asking(
         ": command   tab completes", submitted, candidates=of_line(app), offered=_offer(app)
     )
-    app.prompt.ask(asking, begun, app.remembered.now.lines, app.focus_view)
+    app.prompt.ask(asking, begun, app.remembered.now.lines)
 
 
 def _offer(app: "ScreenApp") -> Callable[[Sequence[str]], None]:
@@ -111,7 +111,7 @@ def _filter_line(app: "ScreenApp", argument: str) -> None:
             of_filter_line(app),
             _offer(app),
         )
-        app.prompt.ask(asking, before, return_to=app.focus_view)
+        app.prompt.ask(asking, before)
 
 
 def _no_filter(app: "ScreenApp") -> str:

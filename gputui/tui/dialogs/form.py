@@ -6,7 +6,6 @@ that the backend's own defaults hold where it runs.
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import cached_property
 
 from gputui.errors import PresetError
@@ -16,24 +15,6 @@ from gputui.runs.request import is_script
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that a task may take next to the CUDA context."""
-
-
-class Fit(StrEnum):
-    """Whether a run fits the workers, as far as it is known."""
-
-    UNKNOWN = "unknown"
-    FITS = "fits"
-    TOO_LARGE = "too large"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """The memory of a run, and whether there is room."""
-
-    fit: Fit
-    peak_bytes: int | None = None
-    room_bytes: int | None = None
-    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,15 +57,11 @@ class Form:
             return dict(self.parsed.mistakes) or {"": str(error)}
         return {}
 
-    def estimate(self) -> Estimate:
-        """Estimate the memory of the run on these workers, by the preset's own estimate."""
+    def memory(self) -> Memory | None:
+        """Estimate the memory of the run on these workers; None where that cannot be said."""
         if self.preset.estimate is None or self.machine is None or self.mistakes():
-            return Estimate(Fit.UNKNOWN)
-        values = self.parsed.complete(self.backend)
-        memory: Memory = self.preset.estimate(values, self.machine)
-        room = self.machine.smallest_bytes
-        fit = Fit.FITS if memory.peak_bytes <= room else Fit.TOO_LARGE
-        return Estimate(fit, memory.peak_bytes, room, memory.change)
+            return None
+        return self.preset.estimate(self.parsed.complete(self.backend), self.machine)
 
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """Return the parameters to send, in the preset's order."""

@@ -18,9 +18,9 @@ from textual.widgets.option_list import Option
 
 from gputui import presets
 from gputui.errors import PresetError
-from gputui.presets import Machine, Parameter, Preset
+from gputui.presets import Machine, Memory, Parameter, Preset
 from gputui.protocol.frontend import StartRun
-from gputui.tui.dialogs.form import Estimate, Fit, Form, headless_command
+from gputui.tui.dialogs.form import Form, headless_command
 from gputui.tui.dialogs.modal import Choice, Choices, Modal
 from gputui.tui.rendering import format as fmt
 
@@ -217,16 +217,16 @@ class RunDialog(Modal[StartRun | None]):
         mistakes = form.mistakes()
         for row in self.query(ParameterRow):
             row.explain(mistakes.get(row.parameter.name, ""))
+        memory, machine = None, form.machine
         try:
-            estimate = form.estimate()
+            memory = form.memory()
         except Exception as error:  # the border of one preset: whatever its own reckoning raises
             mistakes[""] = f"{form.preset.name}: {type(error).__name__}: {error}"
-            estimate = Estimate(Fit.UNKNOWN)
-        wrong = estimate.fit is Fit.TOO_LARGE or "" in mistakes
-        memory = fmt.safe(mistakes.get("") or estimate_text(estimate, form.machine))
+        wrong = "" in mistakes or not fits(memory, machine)
+        text = fmt.safe(mistakes.get("") or memory_text(memory, machine))
         lines = (
             (self._hint, "dim"),
-            (memory, "$text-error" if wrong else ""),
+            (text, "$text-error" if wrong else ""),
             (self._command(), "dim"),
         )
         self._outcome.update(Content("\n").join(Content.styled(*line) for line in lines))
@@ -262,18 +262,23 @@ class RunDialog(Modal[StartRun | None]):
         self.dismiss(None)
 
 
-def estimate_text(estimate: Estimate, machine: Machine | None) -> str:
+def fits(memory: Memory | None, machine: Machine | None) -> bool:
+    """Return whether there is room for a run, as far as that is known."""
+    return memory is None or machine is None or memory.peak_bytes <= machine.smallest_bytes
+
+
+def memory_text(memory: Memory | None, machine: Machine | None) -> str:
     """Return a line about the memory that a run would need, and where.
 
     >>> machine = Machine("cupy", workers=8, threads=8, smallest_bytes=2**37)
-    >>> estimate_text(Estimate(Fit.FITS, 2**33, 2**37), machine)
+    >>> memory_text(Memory(2**33, "use fewer rows"), machine)
     'on 8 workers (cupy): needs about 8G of 128G on each: fits'
     """
     if machine is None:
         return "no worker is up yet"
     where = f"on {fmt.many(machine.workers, 'worker')} ({machine.backend})"
-    if estimate.peak_bytes is None:
+    if memory is None:
         return where
-    need, room = fmt.size(estimate.peak_bytes), fmt.size(estimate.room_bytes)
-    verdict = "fits" if estimate.fit is Fit.FITS else f"too large; {estimate.change}"
+    need, room = fmt.size(memory.peak_bytes), fmt.size(machine.smallest_bytes)
+    verdict = "fits" if fits(memory, machine) else f"too large; {memory.change}"
     return f"{where}: needs about {need} of {room} on each: {verdict}"

@@ -46,12 +46,6 @@ class Keys(Bar):
             super().__init__()
             self.key = key
 
-    def put_keys(self, lines: list[Line]) -> None:
-        """Show these keys."""
-        if len(lines) != len(self._lines):
-            self.styles.height = len(lines)
-        self.put(lines)
-
     def on_click(self, event: events.Click) -> None:
         """Press the key at or before the place of the click."""
         event.stop()
@@ -122,15 +116,14 @@ class TopBars(Vertical):
         if not text or not self._banner.display:
             self.warn("")
             self._banner.display = bool(text)
-            self._banner.put([((f" {text}", "accent"),)])
+            self._banner.put_whole([((f" {text}", "accent"),)])
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         self._banner.display = bool(text)
         width = max(1, self.app.size.width - 2)
         lines = [line for each in text.splitlines() for line in wrap(safe(each), width)]
-        self._banner.styles.height = max(1, len(lines))
-        self._banner.put([((f" {line}", "bad"),) for line in lines])
+        self._banner.put_whole([((f" {line}", "bad"),) for line in lines])
 
 
 class BottomBars(Vertical):
@@ -143,7 +136,6 @@ class BottomBars(Vertical):
         self._crumbs, self._keys = Bar(id="crumbs"), Keys()
         self._said: list[Line] = []
         self._silence_at = 0.0
-        self._high = 1
 
     def compose(self) -> ComposeResult:
         """Lay out both lines."""
@@ -158,10 +150,10 @@ class BottomBars(Vertical):
         """
         if time.monotonic() >= self._silence_at:
             self._said = []
-        self._put(self._said or [view.crumbs() if view else ()])
+        self._crumbs.put_whole(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
         keys = frame.keys_lines(commands, views, current, self.app.size, dim)
-        self._keys.put_keys(keys)
+        self._keys.put_whole(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds."""
@@ -170,14 +162,8 @@ class BottomBars(Vertical):
         lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
         self._said = [((line, role),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
-        self._put(self._said or [()])
+        self._crumbs.put_whole(self._said or [()])
 
     def hush(self) -> None:
         """Replace the message at the next drawing."""
         self._silence_at = 0.0
-
-    def _put(self, lines: list[Line]) -> None:
-        """Show lines in a bar that is as high as they are many."""
-        if self._high != len(lines):
-            self._high = self._crumbs.styles.height = len(lines)
-        self._crumbs.put(lines)

@@ -4,8 +4,8 @@
 host. Pure but for the widget.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import events
@@ -63,57 +63,30 @@ def arrange(blocks: Sequence[HostCells], width: int, height: int) -> Arrangement
     (1, True)
     """
     label = min(20, max((len(block.host) for block in blocks), default=0))
-    for arrangement in _by_gpu(label):
-        found = _in_lines(arrangement, blocks, width)
-        if found is not None and len(found.lines) <= height:
-            return found
     hosts = [HostCells(block.host, (block.host,)) for block in blocks]
-    tightest = Arrangement((), 1, 0, by_host=True)
+    ranges = label + 5
     for arrangement in (
-        Arrangement((), 2, 1, range=_range_width(label), by_host=True),
-        Arrangement((), 1, 1, range=_range_width(label), by_host=True),
+        *(
+            Arrangement((), cell, gap, label * labelled, ranges * (not labelled))
+            for cell, gap, labelled in ROOMY
+        ),
+        Arrangement((), 2, 1, range=ranges, by_host=True),
+        Arrangement((), 1, 1, range=ranges, by_host=True),
         Arrangement((), 1, 1, by_host=True),
     ):
-        found = _in_lines(arrangement, hosts, width)
-        if found is not None and len(found.lines) <= height:
+        found = _in_lines(arrangement, hosts if arrangement.by_host else blocks, width)
+        if found.lines and len(found.lines) <= height:
             return found
-    found = _in_lines(tightest, hosts, max(1, width))
-    return found or tightest
+    return _in_lines(Arrangement((), 1, 0, by_host=True), hosts, max(1, width))
 
 
-def _by_gpu(label: int) -> Iterator[Arrangement]:
-    for cell, gap, labelled in ROOMY:
-        if labelled:
-            yield Arrangement((), cell, gap, label=label)
-        else:
-            yield Arrangement((), cell, gap, range=_range_width(label))
-
-
-def _range_width(label: int) -> int:
-    return label + 5
-
-
-def _in_lines(
-    arrangement: Arrangement, blocks: Sequence[HostCells], width: int
-) -> Arrangement | None:
-    """Return an arrangement with its lines; None where not one block fits into the width."""
+def _in_lines(arrangement: Arrangement, blocks: Sequence[HostCells], width: int) -> Arrangement:
+    """Return an arrangement with its lines; without any where not one block fits into the width."""
     cells = max((len(block.keys) for block in blocks), default=1) or 1
-    first = arrangement.range + 1 if arrangement.range else int(bool(arrangement.gap))
-    room = width - (0 if arrangement.label else first)
+    room = width - (arrangement.range + 1 if arrangement.range else 0)
     per_line = (room + 1) // arrangement.block_width(cells)
-    if per_line < 1:
-        return None
-    lines = tuple(
-        tuple(blocks[begin : begin + per_line]) for begin in range(0, len(blocks), per_line)
-    )
-    return Arrangement(
-        lines,
-        arrangement.cell,
-        arrangement.gap,
-        arrangement.label,
-        arrangement.range,
-        arrangement.by_host,
-    )
+    begins = range(0, len(blocks), per_line) if per_line > 0 else ()
+    return replace(arrangement, lines=tuple(tuple(blocks[b : b + per_line]) for b in begins))
 
 
 def range_label(blocks: Sequence[HostCells], width: int) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from rich.segment import Segment
 from textual import events
@@ -16,6 +17,9 @@ from textual.widgets import Input
 
 from gputui.tui.completion import Candidates, Past, completed, last_word
 from gputui.tui.rendering.format import safe
+
+if TYPE_CHECKING:
+    from gputui.tui.app import ScreenApp
 
 LONGEST = 500
 """Characters; a paste of more is cut."""
@@ -69,7 +73,6 @@ class Prompt(Input):
         self._past = Past()
         self._round: list[str] = []
         """Lines that `tab` goes through."""
-        self._return_to: Callable[[], None] | None = None
         self._line_closed = asyncio.Event()
 
     @property
@@ -82,10 +85,9 @@ class Prompt(Input):
         asking: Asking,
         value: str = "",
         lines: Sequence[str] = (),
-        return_to: Callable[[], None] | None = None,
     ) -> None:
         """Show the line with this value; `lines` were typed before."""
-        self._asking, self._return_to = asking, return_to
+        self._asking = asking
         self._line_closed.clear()
         self.placeholder = asking.mark.partition(" ")[2]
         self.suggester = FirstCandidate(asking.candidates)
@@ -114,8 +116,7 @@ class Prompt(Input):
         self._asking = None
         self._line_closed.set()
         self.display = False
-        if self._return_to is not None:
-            self._return_to()
+        cast("ScreenApp", self.app).focus_view()
 
     def on_paste(self, event: events.Paste) -> None:
         """Take no more of a paste than fits, and nothing that a terminal would obey."""
