@@ -42,12 +42,10 @@ PRIVATE = {
         "distributed TLSListener._prepare_stream",
         "distributed WorkerState._select_workers_for_gather",
         "textual LinuxDriver._get_terminal_size",
-        "textual Screen._extend_compose",
     },
     "attributes": {
         "_cluster_info",  # distributed Cluster
         "_cluster_manager_logs",
-        "_compositor",  # textual Screen
         "_loop_runner",  # distributed Cluster
         "_meta",  # dask Array; documented
         "_replace",  # a namedtuple's; documented

@@ -45,7 +45,7 @@ class Starter:
             self._look()
 
     def _look(self) -> None:
-        """Take what the starter said last, before its end is believed."""
+        """Read the last message of the starter before treating its end as final."""
         try:
             said = os.read(0, READ_BYTES)
         except BlockingIOError:  # it ended; a child of its own holds the pipe
