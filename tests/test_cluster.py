@@ -19,7 +19,7 @@ from distributed import Client
 import gputui
 from gputui.client import GPUCluster, read_hosts, running_clusters
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
-from gputui.presets.run_workers import known_workers
+from gputui.presets.workers import known_workers
 from tests.clusters import TWO_WORKERS
 from tests.processes import nothing_left
 

@@ -33,7 +33,7 @@ import gputui
 from gputui.client import GPUCluster, running_clusters
 from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
-from gputui.presets.run_workers import known_workers
+from gputui.presets.workers import known_workers
 from tests.processes import nothing_left
 
 HOSTS = "localhost gpus=none nthreads=1"

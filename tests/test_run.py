@@ -21,8 +21,7 @@ from gputui import presets
 from gputui.errors import ClusterError, RunError, UsageError
 from gputui.presets import Outcome, Parameter, Preset
 from gputui.presets.job import Job
-from gputui.presets.run_workers import refuse_missing
-from gputui.presets.worker_facts import WorkerFacts
+from gputui.presets.workers import WorkerFacts, refuse_missing
 from gputui.runs import execution
 
 

@@ -21,7 +21,7 @@ from gputui.cli.recorded_runs import list_runs, show_run
 from gputui.errors import RunError, UsageError
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure
-from gputui.presets.plain import json_text
+from gputui.presets.outcome import json_text
 from gputui.process.procfs import own_place
 from gputui.runs import arrays, records
 from gputui.runs.records import write

@@ -9,7 +9,7 @@ from typing import Any
 
 from gputui.model.plain_text import safe, safe_lines
 from gputui.presets import Figure
-from gputui.presets.plain import json_text
+from gputui.presets.outcome import json_text
 from gputui.runs import RunRecord, find, recorded, text
 
 SHOWN = 30

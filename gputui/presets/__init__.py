@@ -58,20 +58,28 @@ Importing this package, or listing what it holds, loads no Dask, NumPy, CuPy or 
 a preset imports what it computes with inside its functions.
 """
 
-from gputui.presets.backends import array_module, module_of, to_host
 from gputui.presets.definition import (
     Library,
     Machine,
     Memory,
     Outcome,
     Parameter,
+    ParsedParameters,
     Preset,
     Value,
+    parse,
     refuse_too_many,
 )
-from gputui.presets.figure import Figure
-from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
-from gputui.presets.parsing import ParsedParameters, parse
+from gputui.presets.job import (
+    Job,
+    RunCancelledError,
+    RunProgress,
+    RunWorker,
+    array_module,
+    module_of,
+    to_host,
+)
+from gputui.presets.outcome import Figure
 from gputui.presets.registry import BUILT_IN, get, located, names
 
 __all__ = [

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui.errors import RunError
-from gputui.presets.backends import array_module, module_of, to_host
+from gputui.presets.job import array_module, module_of, to_host
 
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""

@@ -16,8 +16,7 @@ from typing import Any
 
 from gputui.errors import RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.backends import array_module, to_host
-from gputui.presets.job import Job
+from gputui.presets.job import Job, array_module, to_host
 from gputui.presets.random_streams import draw
 
 REPEATS = 5

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.backends import array_module
 from gputui.presets.definition import RAPIDS_INSTALL
-from gputui.presets.job import Job
+from gputui.presets.job import Job, array_module
 
 BYTES_A_ROW = 16
 COPIES = 6

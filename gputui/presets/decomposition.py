@@ -14,8 +14,7 @@ from itertools import accumulate
 from typing import Any
 
 from gputui.presets import cholesky_qr as qr
-from gputui.presets.backends import module_of, to_host
-from gputui.presets.job import Job
+from gputui.presets.job import Job, module_of, to_host
 from gputui.presets.random_streams import Rows, draw
 
 POWER_ITERATIONS = 3

@@ -16,9 +16,8 @@ from itertools import product
 from typing import Any
 
 from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.backends import array_module, module_of
 from gputui.presets.definition import RAPIDS_INSTALL
-from gputui.presets.job import Job
+from gputui.presets.job import Job, array_module, module_of
 from gputui.presets.random_streams import draw
 
 Samples = tuple[Any, Any]

@@ -19,8 +19,7 @@ from functools import partial
 from typing import Any
 
 from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
-from gputui.presets.backends import to_host
-from gputui.presets.job import Job
+from gputui.presets.job import Job, to_host
 from gputui.presets.random_streams import draw_each
 
 TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}

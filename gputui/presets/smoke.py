@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.backends import array_module
-from gputui.presets.job import Job
-from gputui.presets.worker_facts import pinned_uuid
+from gputui.presets.job import Job, array_module
+from gputui.presets.workers import pinned_uuid
 
 
 def compute(job: Job) -> Outcome:

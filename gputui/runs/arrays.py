@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import RunError
-from gputui.presets.backends import to_host
+from gputui.presets.job import to_host
 from gputui.runs.files import open_new
 
 

@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ClusterError, RunError
 from gputui.presets import Figure, Machine, Memory, Outcome, ParsedParameters, Preset, Value, parse
-from gputui.presets.faults import explained, sized
-from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker
-from gputui.presets.plain import plain, strangers
-from gputui.presets.run_workers import (
+from gputui.presets.job import Job, RunCancelledError, RunProgress, RunWorker, explained, sized
+from gputui.presets.outcome import plain, strangers
+from gputui.presets.workers import (
     ask,
     choose,
     described,

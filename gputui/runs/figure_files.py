@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
-from gputui.presets.figure import NO_NUMBER, Figure
+from gputui.presets.outcome import NO_NUMBER, Figure
 from gputui.runs.files import open_over
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")

@@ -18,7 +18,7 @@ from gputui.client.start import workers_up
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.model.snapshot import HostStatus, RunState
 from gputui.presets.job import RunCancelledError
-from gputui.presets.plain import json_text
+from gputui.presets.outcome import json_text
 from gputui.protocol.frontend import Settled, SubscribeLogs
 from gputui.runs.ongoing import OngoingRun
 from gputui.runs.progress import progress

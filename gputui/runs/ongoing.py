@@ -15,7 +15,7 @@ from gputui.client import HeadConnection, failures
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets.job import RunCancelledError
-from gputui.presets.plain import json_text
+from gputui.presets.outcome import json_text
 from gputui.process.background import Background
 from gputui.protocol.frontend import (
     AwaitWorkers,

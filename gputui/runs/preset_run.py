@@ -21,9 +21,8 @@ from gputui.client import security
 from gputui.errors import ExitCode, GputuiError
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure, ParsedParameters
-from gputui.presets.faults import explained
-from gputui.presets.job import RunCancelledError
-from gputui.presets.plain import json_text
+from gputui.presets.job import RunCancelledError, explained
+from gputui.presets.outcome import json_text
 from gputui.runs.lifecycle import (
     OpenCluster,
     RunEnd,

@@ -23,7 +23,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.model.snapshot import RunState
-from gputui.presets.plain import json_text
+from gputui.presets.outcome import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 
 FILE = "run.json"

@@ -19,8 +19,8 @@ from typing import Any
 from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import RunState, Snapshot
 from gputui.presets.job import RunCancelledError
-from gputui.presets.plain import json_text
-from gputui.presets.run_workers import device_label
+from gputui.presets.outcome import json_text
+from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
 from gputui.runs.lifecycle import (

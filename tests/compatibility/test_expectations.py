@@ -14,7 +14,7 @@ from distributed import Client
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 
-from gputui.presets.run_workers import known_workers
+from gputui.presets.workers import known_workers
 from tests.compatibility.standing import cluster
 
 

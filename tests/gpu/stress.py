@@ -123,7 +123,7 @@ def used_bytes() -> int:
     import cupy
     import pynvml
 
-    from gputui.presets.worker_facts import free_in_rmm
+    from gputui.presets.workers import free_in_rmm
     from gputui.worker.transfers.allocations import allocations
 
     cupy.get_default_memory_pool().free_all_blocks()

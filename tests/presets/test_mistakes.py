@@ -8,8 +8,7 @@ from distributed import Client
 
 from gputui import presets
 from gputui.errors import ClusterError, PresetError, RunError
-from gputui.presets.run_workers import refuse_missing
-from gputui.presets.worker_facts import WorkerFacts
+from gputui.presets.workers import WorkerFacts, refuse_missing
 from gputui.runs import execution
 
 RIGHT = """\

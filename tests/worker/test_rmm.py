@@ -11,7 +11,7 @@ import dask
 import pytest
 
 from gputui.agent.exits import explain
-from gputui.presets.worker_facts import free_in_rmm
+from gputui.presets.workers import free_in_rmm
 from gputui.worker import rmm_pool
 from gputui.worker.device import Device
 from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, Bounded, RmmOptions, use_rmm

@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, wait
 
 from gputui import GPUCluster
-from gputui.presets.run_workers import known_workers
+from gputui.presets.workers import known_workers
 
 HOSTS = "localhost gpus=none workers=2 nthreads=1 memory=1GiB"
 BOUND_S = 30

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
-from gputui.presets.figure import NO_NUMBER, Figure
+from gputui.presets.outcome import NO_NUMBER, Figure
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, merged
 
