@@ -35,7 +35,9 @@ POLL_S = 0.1
 
 
 FETCHES = 8
-"""In so many parts results come: between two, progress is said and cancelling is looked at."""
+"""In so many parts results come: between two, cancelling is looked at."""
+LONG_S = 1.0
+"""From when on their progress is said, too."""
 
 
 class RunCancelledError(RunError):
@@ -120,9 +122,10 @@ class Job:
         self.wait(futures, stage)
         results: list[Any] = []
         step = math.ceil(len(futures) / FETCHES) or 1
+        began = time.monotonic()
         for start in range(0, len(futures), step):
-            if start:
-                self._raise_if_cancelled()
+            self._raise_if_cancelled()
+            if time.monotonic() - began > LONG_S:
                 self.report(RunProgress(f"{stage}: fetching", start, len(futures)))
             results += self.client.gather(list(futures[start : start + step]))
         return results
