@@ -100,7 +100,9 @@ def test_a_gpu_without_cupy_is_said_with_the_install_line() -> None:
     device = "GPU-1", "H200", 2**30
     facts = WorkerFacts("tls://a", *device, no_gpu="", missing=("cupy",), versions=())
     with pytest.raises(ClusterError, match=r"needs cupy.*\n.*pip install 'gputui\[cuda1"):
-        refuse_missing(presets.get("smoke"), {"tls://a": {"name": "a:gpu0"}}, {"tls://a": facts})
+        refuse_missing(
+            presets.get("smoke"), {"tls://a": {"name": "localhost:gpu0"}}, {"tls://a": facts}
+        )
 
 
 def test_a_notebook_shows_a_results_table_and_figure(client: Client) -> None:
