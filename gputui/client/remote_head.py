@@ -25,7 +25,7 @@ from urllib.parse import urlsplit, urlunsplit
 from gputui.client.head_connection import GONE, ReachedHead
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.opening import interpreters_for
+from gputui.fleet.deploy.start_agent import interpreters_for
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
 from gputui.model.hosts import Host, parse_hosts
@@ -283,7 +283,7 @@ class RemoteHead:
         connection = await self._connected()
         stream = await connection.run(remote.COMMAND)
         script = Path(__file__).with_name("there.py").read_text(encoding="utf-8")
-        stream.write(remote.opening(interpreters_for(self._host), script, order))
+        stream.write(remote.first_lines(interpreters_for(self._host), script, order))
         said = b""
         while len(said) < MOST_BYTES and (data := await stream.read()):
             said += data

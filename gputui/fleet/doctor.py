@@ -15,7 +15,7 @@ from gputui.errors import HostError, ProtocolError
 from gputui.fleet import findings, reachability
 from gputui.fleet.addresses import is_loopback
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent
+from gputui.fleet.deploy.start_agent import AgentOpener, OpenedAgent
 from gputui.fleet.findings import Finding, Verdict
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages
@@ -54,7 +54,7 @@ async def diagnose(
         await asyncio.shield(asyncio.gather(*(end(each.channel) for each in opened.values())))
         await shared.close()
     came_up = {host.name: opened[host.name] for host in hosts if host.name in opened}
-    homes = {name: each.places.get("home", "") for name, each in came_up.items()}
+    homes = {name: each.places.home for name, each in came_up.items()}
     addresses = {name: each.far_address for name, each in came_up.items()}
     together = (*findings.families(addresses), *findings.shared_homes(homes))
     return (*(finding for one in found for finding in one), *together, *ways)

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed, is_loopback, same_family
+from gputui.fleet.deploy.start_agent import Places
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.folders import LONGEST_SOCKET_NAME, MAX_SOCKET_PATH_BYTES
 from gputui.model.hosts import Host
@@ -126,20 +126,18 @@ def shell(host: Host, took_s: float) -> Iterator[Finding]:
         yield Finding(host.name, "shell", Verdict.DOUBTFUL, text, hint)
 
 
-def folders(host: Host, places: Mapping[str, Any]) -> Iterator[Finding]:
+def folders(host: Host, places: Places) -> Iterator[Finding]:
     """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
-    cache = places.get("cache", ())
-    usable = [path for path, problem in cache if not problem]
-    for path, problem in [each for each in cache if each[1]][:1]:
+    usable = [path for path, problem in places.cache if not problem]
+    for path, problem in [each for each in places.cache if each[1]][:1]:
         text = f"{path}: {problem}; the agent is kept in {', '.join(usable)}"
         hint = f"there: remove {path}, or make it your own"
         yield Finding(host.name, "cache", Verdict.DOUBTFUL, text, hint)
         return
     if usable:
         yield Finding(host.name, "cache", Verdict.GOOD, usable[0])
-    temporary = places.get("temporary", "")
-    if len(temporary.encode()) > MAX_TMPDIR_BYTES:
-        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {temporary}"
+    if len(places.temporary.encode()) > MAX_TMPDIR_BYTES:
+        text = f"TMPDIR is too long for sockets, which are kept in /tmp: {places.temporary}"
         hint = "set a shorter TMPDIR there where /tmp is not to be used"
         yield Finding(host.name, "sockets", Verdict.DOUBTFUL, text, hint)
 

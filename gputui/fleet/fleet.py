@@ -14,7 +14,7 @@ from dataclasses import replace
 from gputui.fleet import reachability
 from gputui.fleet.addresses import HostAddress, Listening, is_loopback
 from gputui.fleet.checks import chosen_devices, same_machine
-from gputui.fleet.deploy.opening import AgentOpener, Opener
+from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost

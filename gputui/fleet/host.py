@@ -18,7 +18,7 @@ from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks, reachability
 from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
 from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.opening import OpenedAgent, Opener
+from gputui.fleet.deploy.start_agent import OpenedAgent, Opener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import AgentSession
 from gputui.fleet.stages import Question, Stages

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NoReturn
 
 from gputui.errors import ProtocolError
-from gputui.fleet.deploy.opening import OpenedAgent
+from gputui.fleet.deploy.start_agent import OpenedAgent
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.process.background import together

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from gputui.errors import ClusterError, HostError, ProtocolError
 from gputui.fleet.checks import chosen_devices
-from gputui.fleet.deploy.opening import AgentOpener, OpenedAgent
+from gputui.fleet.deploy.start_agent import AgentOpener, OpenedAgent
 from gputui.fleet.doctor import FACTS_S, answer, end, without_workers
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Ask, Stages

@@ -18,7 +18,7 @@ from functools import partial
 from gputui.engine import dask_settings
 from gputui.errors import HeadError
 from gputui.fleet import desired
-from gputui.fleet.deploy.opening import Opener
+from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings

@@ -12,7 +12,7 @@ import pytest
 
 import gputui
 from gputui.fleet.deploy import pack
-from gputui.fleet.deploy.opening import AgentOpener
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
 from gputui.fleet.stages import Question, Stages

@@ -71,4 +71,4 @@ def test_the_command_is_a_constant_that_every_shell_reads_alike() -> None:
 
 def test_an_interpreter_of_two_lines_is_not_sent() -> None:
     with pytest.raises(ValueError, match="a path or a name"):
-        remote.opening(["python3\nrm -rf x"], "", {})
+        remote.first_lines(["python3\nrm -rf x"], "", {})

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import load_pack
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
 from gputui.model.hosts import Host

@@ -18,8 +18,8 @@ from gputui.errors import UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
 from gputui.fleet.deploy.lock import write_lock
-from gputui.fleet.deploy.opening import AgentOpener
 from gputui.fleet.deploy.pack import Pack
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict
 from gputui.fleet.fleet_settings import FleetSettings

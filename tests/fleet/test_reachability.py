@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.deploy.opening import AgentOpener
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
 from gputui.fleet.doctor import diagnose
 from gputui.fleet.findings import Verdict

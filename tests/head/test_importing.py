@@ -14,7 +14,7 @@ WATCHED = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from gputui.fleet import importing
-from gputui.fleet.deploy import opening
+from gputui.fleet.deploy import start_agent
 from gputui.head import certificate
 
 class Watch:
@@ -25,7 +25,7 @@ class Watch:
 sys.meta_path.insert(0, Watch())
 with ThreadPoolExecutor(1) as alone:  # in turn: any import without the lock is seen
     alone.submit(certificate.make_certificate).result()
-    alone.submit(opening._import_connector).result()
+    alone.submit(start_agent._import_connector).result()
 """
 
 

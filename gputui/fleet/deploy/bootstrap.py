@@ -15,7 +15,7 @@ from pathlib import Path
 from gputui.errors import GputuiError, HostError, UsageError
 from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.opening import AgentOpener
+from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings, installed_here
 from gputui.fleet.stages import Ask, Stages
 from gputui.model.hosts import Host
@@ -177,7 +177,7 @@ def _order(host: Host, settings: FleetSettings, source: PackageSource) -> bytes:
         "builds": source.builds,
         "wheels": [*map(_described, source.wheels)],
     }
-    return remote.opening(
+    return remote.first_lines(
         [f"python{version}", "python3"],
         remote.script("preparing.py"),
         order,

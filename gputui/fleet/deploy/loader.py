@@ -57,7 +57,7 @@ def main() -> None:
         "places": places(),
     }
     os.environ.pop("GPUTUI_FIND", None)
-    say(f"{GREETING} {order['nonce']} {json.dumps(greeting)}\n")
+    say(f"{GREETING} {order['nonce']} {json.dumps(greeting, ensure_ascii=False)}\n")
     if not path:
         path = store(order["hash"], read_exactly(order["size"]))
     os.environ["GPUTUI_CLUSTER"] = order["cluster"]
@@ -227,7 +227,7 @@ def digest(data: bytes) -> str:
 
 def say(text: str) -> None:
     """Write all of a line to stdout at once."""
-    data = text.encode()
+    data = text.encode("utf-8", "surrogateescape")
     while data:
         data = data[os.write(1, data) :]
 

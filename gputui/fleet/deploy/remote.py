@@ -11,9 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from gputui.model.bounds import LAST_MOMENT
 
 GREETING = b"gputui-loader-1"
 """The line on which `loader.py` answers begins so; a word that only this connection knows follows,
@@ -73,7 +70,7 @@ START = (
 COMMAND = f"exec sh -c '{START}' gputui '{FIND}'"
 
 
-def opening(
+def first_lines(
     interpreters: Sequence[str],
     script: str,
     order: Mapping[str, object],
@@ -115,27 +112,6 @@ def greeting_of_an_old_python(nonce: str) -> str:
         f"said = '{GREETING.decode()} {nonce} ' + json.dumps(said) + '\\n'\n"
         "os.write(1, said.encode('ascii'))\n"
     )
-
-
-def parse_greeting(answer: bytes) -> dict[str, Any]:
-    """Parse `loader.py`'s greeting; raises ValueError for any other text: hosts may lie."""
-    greeting = json.loads(answer)
-    if not isinstance(greeting, dict):
-        raise ValueError("no greeting")
-    kinds = dict.fromkeys(("python", "version", "address", "client"), str)
-    for name, kind in {**kinds, "send": bool, "places": dict}.items():
-        if not isinstance(greeting.get(name), kind):
-            raise ValueError(f"no {name}")
-    moment, places = greeting.get("time"), greeting["places"]
-    if not (isinstance(moment, int | float) and 0 <= moment <= LAST_MOMENT):
-        raise ValueError("no time")
-    cache = places.setdefault("cache", [])
-    texts = [places.setdefault("temporary", ""), places.setdefault("home", "")]
-    if not isinstance(cache, list) or any(len(pair) != 2 for pair in cache):
-        raise ValueError("no cache")
-    if not all(isinstance(text, str) for text in [*texts, *(t for pair in cache for t in pair)]):
-        raise ValueError("no places")
-    return greeting
 
 
 @cache

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.deploy import opening
+from gputui.fleet.deploy import start_agent
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.fleet_settings import FleetSettings
 
@@ -18,7 +18,7 @@ async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> No
             raise outcome
         return outcome
 
-    shared = opening.AgentOpener(FleetSettings("test"), make)
+    shared = start_agent.AgentOpener(FleetSettings("test"), make)
     with pytest.raises(OSError, match="disk full"):
         await shared.pack()
     assert (await shared.pack()).data == b""
@@ -27,7 +27,7 @@ async def test_a_pack_that_could_not_be_made_is_made_by_the_next_attempt() -> No
 async def test_an_import_of_asyncssh_that_failed_is_tried_again_and_does_not_stop_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    shared = opening.AgentOpener(FleetSettings("test"))
+    shared = start_agent.AgentOpener(FleetSettings("test"))
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "gputui.fleet.ssh.connector", None)
         with pytest.raises(ImportError):
