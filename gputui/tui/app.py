@@ -23,7 +23,6 @@ from gputui.process.garbage import look_rarely
 from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.command_registry import Calls, Registry
-from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
@@ -97,7 +96,7 @@ class ScreenApp(App[int]):
         self.failure: GputuiError | None = None
         """Why the screen gave up."""
         self.watched = Watched()
-        self.registry = Registry((*RUNS, *COMMANDS))
+        self.registry = Registry(COMMANDS)
         self.calls = Calls(self)
         self.last_words = ""
         """Text printed after the screen has closed."""

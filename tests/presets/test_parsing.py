@@ -12,7 +12,7 @@ from gputui.cli import run_command
 from gputui.errors import HeadError, PresetError
 from gputui.presets import Machine
 from gputui.runs import execution
-from gputui.tui.commands.run_commands import parse_run
+from gputui.tui.commands.actions import parse_run
 from gputui.tui.dialogs.form import Form
 
 MACHINE = Machine("numpy", workers=2, threads=2, smallest_bytes=2**30)

@@ -17,7 +17,7 @@ from gputui.protocol.frontend import (
     RetryHosts,
     Scale,
 )
-from gputui.tui.commands.targets import at_stake
+from gputui.tui.commands.changes import at_stake
 from gputui.tui.dialogs.questions import Dialog
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, until

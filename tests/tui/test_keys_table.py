@@ -5,7 +5,6 @@ import pytest
 from gputui.tui.commands.actions import COMMANDS as EVERYWHERE
 from gputui.tui.commands.changes import COMMANDS as CHANGES
 from gputui.tui.commands.command_registry import Command, key_name
-from gputui.tui.commands.run_commands import COMMANDS as RUNS
 from gputui.tui.views import VIEWS
 from tests.tui.build import device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees
@@ -56,7 +55,7 @@ KEYS = {
 
 def commands() -> list[Command]:
     own = [command for kind in VIEWS for command in kind.load().COMMANDS]
-    return [command for command in (*EVERYWHERE, *CHANGES, *RUNS, *own) if command.key]
+    return [command for command in (*EVERYWHERE, *CHANGES, *own) if command.key]
 
 
 def test_every_key_means_what_the_table_says_in_every_view() -> None:

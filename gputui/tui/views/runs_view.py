@@ -10,8 +10,8 @@ from textual.worker import Worker
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
 from gputui.runs.request import is_script
+from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
-from gputui.tui.commands.run_commands import edit_run, start_run
 from gputui.tui.dialogs.form import defaults, headless_command, machine_of
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt

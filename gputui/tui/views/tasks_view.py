@@ -20,8 +20,7 @@ from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.views.view import View
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.moving import MOVES, Moving
-from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.pane import MOVES, Moving, Pane
 
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""

@@ -9,8 +9,7 @@ from gputui.tui.filter import Fields, parse
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
-from gputui.tui.widgets.moving import MOVES, Moving
-from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.pane import MOVES, Moving, Pane
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""

@@ -11,6 +11,8 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
@@ -144,3 +146,41 @@ class Pane(Drawing, can_focus=True):
             line = self._lines[y] if y < len(self._lines) else ()
             strip = self._strips[y] = self.brush.strip(line, self.size.width)
         return strip
+
+
+WHEEL_LINES = 3
+MOVES: list[BindingType] = [
+    Binding("down,j", "move(1)", show=False),
+    Binding("up,k", "move(-1)", show=False),
+    Binding("pagedown,ctrl+f", "page(1)", show=False),
+    Binding("pageup,ctrl+b", "page(-1)", show=False),
+    Binding("home,g", "end(False)", show=False),
+    Binding("end,G", "end(True)", show=False),
+]
+
+
+class Moving:
+    """The actions of a widget whose `BINDINGS` are `MOVES`."""
+
+    @property
+    def rows_seen(self) -> int:
+        """The number of rows in sight."""
+        raise NotImplementedError
+
+    def action_move(self, rows: int) -> None:
+        """Move by so many rows."""
+        raise NotImplementedError
+
+    def action_page(self, pages: int) -> None:
+        """Move by a page."""
+        self.action_move(pages * max(1, self.rows_seen - 1))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Move with the wheel."""
+        event.stop()
+        self.action_move(WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Move with the wheel."""
+        event.stop()
+        self.action_move(-WHEEL_LINES)

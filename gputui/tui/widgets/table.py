@@ -18,8 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gputui.tui.rendering.lines import Line
-from gputui.tui.widgets.moving import MOVES, Moving
-from gputui.tui.widgets.pane import Drawing
+from gputui.tui.widgets.pane import MOVES, Drawing, Moving
 
 Draw = Callable[[str], Line]
 
