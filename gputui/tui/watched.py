@@ -5,10 +5,11 @@ another head is met. A snapshot older than the newest is not taken.
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gputui.model.alarms import Alarms
+from gputui.model.alarms import AlarmKind, Alarms
 from gputui.model.series import of_device, of_host, of_worker
 from gputui.model.slots import Slot, on_gpus, slots_of
 from gputui.model.snapshot import Event, HostState, Snapshot, WorkerStatus
@@ -48,6 +49,8 @@ class Watched:
     slots: list[Slot] = field(default_factory=list)
     """The places of the newest snapshot that a worker can have."""
     alarms: Alarms = field(default_factory=Alarms)
+    by_subject: Mapping[str, list[AlarmKind]] = field(default_factory=dict)
+    """The kinds of alarms of each slot and host, the serious ones first."""
     _remembered_at: float = 0.0
     _history: "History | None" = None
 
@@ -67,6 +70,7 @@ class Watched:
         self.snapshot = snapshot
         self.slots = slots_of(snapshot)
         self.alarms.look(snapshot, self.slots)
+        self.by_subject = self.alarms.by_subject()
         self.stream.add(snapshot.spans, snapshot.taken_at)
         self.throughput.look(snapshot.groups, snapshot.taken_at)
         if abs(snapshot.taken_at - self._remembered_at) >= SHORTEST_STEP_S:

@@ -7,7 +7,8 @@ import pytest
 from gputui.model.slots import slots_of
 from gputui.tui.filter import FilterError, parse
 from gputui.tui.preferences import Remembered
-from gputui.tui.views.fleet.selection import SLOT_FIELDS
+from gputui.tui.views.fleet.rows import Look, Row
+from gputui.tui.views.fleet.selection import FLEET_FIELDS
 from tests.tui.build import GIB, device, host, snapshot, worker
 from tests.tui.still import Still, sees, sees_not, until
 
@@ -101,9 +102,10 @@ async def test_what_was_typed_comes_back_with_up_in_a_later_session(tmp_path: Pa
     ],
 )
 def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list[str]) -> None:
-    matches = parse(text, SLOT_FIELDS)
-    slots = slots_of(cluster().snapshot)
-    assert [slot.key for slot in slots if slot.device and matches(slot)] == found
+    matches = parse(text, FLEET_FIELDS)
+    slots = [slot for slot in slots_of(cluster().snapshot) if slot.device]
+    rows = [Row(slot.host, (slot,), Look(), slot) for slot in slots]
+    assert [row.key for row in rows if matches(row)] == found
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_a_number_is_compared_with_the_unit_of_its_column(text: str, found: list
 )
 def test_a_misspelling_in_a_filter_is_an_error_that_names_the_nearest(text: str, why: str) -> None:
     with pytest.raises(FilterError, match=why.replace("?", r"\?")):
-        parse(text, SLOT_FIELDS)
+        parse(text, FLEET_FIELDS)
 
 
 async def test_sorting_goes_to_the_first_row_and_a_misspelt_column_is_named() -> None:

@@ -14,9 +14,8 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
-from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
-from gputui.tui.views.fleet.outliers import Outliers
-from gputui.tui.views.fleet.selection import Selection
+from gputui.tui.views.fleet.rows import Look
+from gputui.tui.views.fleet.selection import Outliers, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
@@ -169,7 +168,7 @@ async def test_a_wide_host_row_sums_up_its_gpus() -> None:
     async with on.app.run_test(size=(120, 24)) as pilot:
         await sees(pilot, "gpu0")
         await pilot.press("Z")
-        await sees(pilot, "GPUS", "25%", "2G/160G", "0.4kW")
+        await sees(pilot, "GPUS", "25%", "2G/160G", "400/800W")
 
 
 async def test_hosts_are_sorted_in_their_zoom_and_turned_around() -> None:
@@ -436,7 +435,7 @@ async def test_the_cursor_of_the_heat_map_is_a_pair_of_brackets() -> None:
 def test_a_worker_that_is_busy_at_nothing_is_no_idle_cell() -> None:
     busy = worker(0, state=WorkerState.BUSY, executing=1)
     (slot,) = slots_of(snapshot(host("h", device(0)), workers=(busy,)))
-    assert HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {}).cell(slot) == ("▇", "heat0")
+    assert Look(EPOCH).cell(slot) == ("▇", "heat0")
 
 
 async def test_a_long_name_and_a_state_leave_room_for_the_error() -> None:
@@ -452,8 +451,8 @@ def test_alarms_beyond_the_list_of_outliers_are_counted_and_reached() -> None:
     watched = Watched()
     watched.take(snapshot(host("h", *lost)))
     selection, found = Selection(), Outliers()
-    selection.look(watched)
-    found.look(selection, watched.history)
+    selection.take(watched, Look(EPOCH, watched.by_subject, {}, watched.history))
+    found.look(selection)
     lines = ["".join(text for text, _ in line) for line in found.lines(selection)]
     assert lines[-1] == "+9 more  o reaches all"
     key, seen_keys = None, set()

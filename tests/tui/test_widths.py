@@ -13,15 +13,13 @@ from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.results import RunRow
 from gputui.tui.rendering.run_graphs import fleet_lines
 from gputui.tui.totals import Throughput
-from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
-from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow
+from gputui.tui.views.fleet import metrics
+from gputui.tui.views.fleet.rows import HEAT, HOST_COLUMNS, Look, Row
 from gputui.tui.views.tasks_view import legend, progress_lines
 from gputui.tui.watched import FINE_KEPT
 from gputui.tui.widgets.pane import MOST_DRAWN, Brush
 from tests.series import ScreensHistory
 from tests.tui.build import EPOCH, device, host, snapshot
-
-LOOK = HeatLook(HeatMetric.UTILIZATION, EPOCH, {}, {})
 
 
 def cells(line: Line) -> int:
@@ -41,15 +39,15 @@ def test_a_brush_that_is_not_used_any_more_is_gone_at_once() -> None:
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])
 def test_a_cell_of_a_host_is_as_wide_as_its_column(gpus: int) -> None:
     found = host("h", *(device(number) for number in range(gpus)))
-    row = HostRow(found, slots_of(snapshot(found)), LOOK, alarms=gpus)
+    row = Row(found, slots_of(snapshot(found)), Look(EPOCH))
     for width in (8, 12, 16):
         assert {cells(column.cell(row, width)) for column in HOST_COLUMNS} == {width}
 
 
 @pytest.mark.parametrize("width", [60, 80])
-@pytest.mark.parametrize("metric", list(HeatMetric))
-def test_a_legend_names_its_marks_whole(metric: HeatMetric, width: int) -> None:
-    shown = whole_fields(HeatLook(metric, EPOCH, {}, {}).legend(), width)
+@pytest.mark.parametrize("metric", HEAT)
+def test_a_legend_names_its_marks_whole(metric: metrics.Metric | None, width: int) -> None:
+    shown = whole_fields(Look(metric=metric).legend(), width)
     assert cells(shown) <= width
     assert "".join(text for text, _ in shown).endswith(
         (" alarm", " broken", " silent", " no worker")

@@ -6,8 +6,7 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns, gpu_columns
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.filter import no_such
-from gputui.tui.views.fleet.gpu_columns import BY_KEY, COLUMNS, columns_named
-from gputui.tui.views.fleet.selection import Zoom
+from gputui.tui.views.fleet.rows import BY_KEY, COLUMNS, HEAT, Zoom, columns_named
 
 if TYPE_CHECKING:
     from gputui.tui.views.device_view import DeviceView
@@ -39,7 +38,7 @@ def _reverse(view: "FleetView") -> None:
 
 
 def _next_metric(view: "FleetView") -> None:
-    view.metric = view.metric.next
+    view.metric = HEAT[(HEAT.index(view.metric) + 1) % len(HEAT)]
     if view.zoom is Zoom.GPU:
         view.zoom_to(Zoom.HEAT)
     view.screen_app.draw()
@@ -47,7 +46,7 @@ def _next_metric(view: "FleetView") -> None:
 
 def _next_outlier(view: "FleetView") -> None:
     """Put the cursor on the next GPU that has an alarm or is an outlier."""
-    view.outliers.look(view.selection, view.screen_app.watched.history)
+    view.outliers.look(view.selection)
     key = view.outliers.after(view.cursor)
     if key is None:
         view.screen_app.say("no alarms, no outliers")
@@ -58,7 +57,7 @@ def _next_outlier(view: "FleetView") -> None:
 
 
 def _fold_all(view: "FleetView") -> None:
-    view.selection.fold_all()
+    view.selection.folded = set() if view.selection.folded else set(view.selection.by_host)
     view.screen_app.draw()
 
 

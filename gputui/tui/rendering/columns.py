@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gputui.errors import HeadError
+from gputui.tui.filter import no_such
 from gputui.tui.rendering.lines import Line, fitted
 
 MARK = "▌"
@@ -33,9 +35,9 @@ class Column(Generic[Value]):
     cell: Cell[Value]
     """Returns parts of exactly the width that it is given."""
     sort: Callable[[Value], SortValue] | None = None
-    """Sort key; None for a column that cannot be sorted by."""
+    """What it is sorted by; None for a column that is not."""
     does: str = ""
-    """Its meaning, for the list of columns."""
+    """What it says, for the list of columns."""
     right: bool = True
     falling: bool = True
     """Whether the largest comes first when it is sorted by."""
@@ -45,13 +47,6 @@ class Column(Generic[Value]):
     """The widest it grows to."""
     rest: int = 0
     """Of the one that takes what others leave: its width before higher ranks come in."""
-
-    def heading(self, width: int, sorted_by: "Column[Value] | None", backwards: bool) -> str:
-        """Return the title as wide as the column, with an arrow where it is sorted by this one."""
-        mark = ""
-        if sorted_by is not None and sorted_by.key == self.key:
-            mark = "▼" if self.falling != backwards else "▲"
-        return fitted(self.title[: max(0, width - len(mark))] + mark, width, self.right)
 
 
 def text_column(
@@ -109,7 +104,7 @@ def _cut(columns: dict[int, Column[Value]], widths: dict[int, int], surplus: int
 
 
 def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) -> None:
-    """Distribute the remaining width: a part evenly among growing columns, the rest to one."""
+    """Share out what is left: a part evenly to those that grow, all else to one that takes it."""
     rest = next((place for place, column in columns.items() if column.rest), None)
     left = room
     if rest is not None:
@@ -122,17 +117,6 @@ def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) 
                 left -= 1
     if rest is not None:
         widths[rest] += room + left
-
-
-def heading(
-    columns: Iterable[Fitted[Value]],
-    sorted_by: Column[Value] | None = None,
-    backwards: bool = False,
-    first: str = "",
-) -> Line:
-    """Return the titles after `first`, the sort column's with an arrow."""
-    titles = (each.column.heading(each.width, sorted_by, backwards) for each in columns)
-    return ((" ".join([first, *titles]), "heading"),)
 
 
 def row(columns: Iterable[Fitted[Value]], value: Value) -> Line:
@@ -169,19 +153,82 @@ def texts(columns: Iterable[Column[Value]], value: Value) -> list[str]:
     return found
 
 
-def ordered(
-    values: Iterable[Value], column: Column[Value] | None, backwards: bool = False
-) -> list[Value]:
-    """Return values sorted by a column; those without one to sort by come last either way."""
-    if column is None or column.sort is None:
-        return list(values)[:: -1 if backwards else 1]
-    known: list[tuple[float | str, Value]] = []
-    unknown: list[Value] = []
-    for value in values:
-        key = column.sort(value)
-        if key is None:
-            unknown.append(value)
+class Order(Generic[Value]):
+    """An order that a person chose.
+
+    >>> order = Order([Column("util", "UTIL", 4, 0, lambda v, w: [], float)], unsorted="host")
+    >>> order.sort("", order.names), order.key, order.sort("", order.names), order.key
+    (None, 'util', None, 'host')
+    >>> order.sort("u", order.names), order.key, order.sorted([1, 3, 2])
+    (None, 'util', [3, 2, 1])
+    """
+
+    def __init__(self, columns: Iterable[Column[Value]], unsorted: str = "") -> None:
+        """`unsorted` is what the order without a column is called."""
+        self._columns = {each.key: each for each in columns if each.sort is not None}
+        self._unsorted = unsorted
+        self._by: Column[Value] | None = None
+        self._backwards = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All orders that can be named."""
+        return (*filter(None, (self._unsorted,)), *self._columns)
+
+    @property
+    def key(self) -> str:
+        """The column that is sorted by, or what is said of none."""
+        return self._by.key if self._by else self._unsorted
+
+    @property
+    def chosen(self) -> bool:
+        """Whether it is sorted by a column."""
+        return self._by is not None
+
+    def sort(self, name: str, shown: Sequence[str]) -> None:
+        """Sort by the column whose name begins so; without one by the next of those shown.
+
+        Raises HeadError.
+        """
+        if not name:
+            names = [self._unsorted, *(key for key in shown if key in self._columns)]
+            place = names.index(self.key) + 1 if self.key in names else 0
+            chosen = names[place % len(names)]
         else:
-            known.append((key, value))
-    known.sort(key=lambda pair: pair[0], reverse=column.falling != backwards)
-    return [value for _, value in known] + unknown
+            begun = [each for each in self.names if each.startswith(name.lower())]
+            if not begun:
+                raise HeadError(no_such("column", name, self.names))
+            chosen = name if name in begun else begun[0]
+        self._by, self._backwards = self._columns.get(chosen), False
+
+    def reverse(self) -> None:
+        """Turn the order around."""
+        self._backwards = not self._backwards
+
+    def click(self, key: str) -> None:
+        """Sort by the column whose heading was clicked, the other way around on a second click."""
+        if self.chosen and key == self.key:
+            self.reverse()
+        elif key in self.names:
+            self.sort(key, ())
+
+    def sorted(self, values: Iterable[Value]) -> list[Value]:
+        """Return values in this order; those without anything to sort by come last either way."""
+        column = self._by
+        if column is None or column.sort is None:
+            return list(values)[:: -1 if self._backwards else 1]
+        keys = [(column.sort(value), value) for value in values]
+        known = [(key, value) for key, value in keys if key is not None]
+        known.sort(key=lambda pair: pair[0], reverse=column.falling != self._backwards)
+        return [value for _, value in known] + [value for key, value in keys if key is None]
+
+    def heading(self, columns: Iterable[Fitted[Value]], first: str = "") -> Line:
+        """Return the titles behind what stands first, that of this order with an arrow."""
+        titles = [first]
+        for each in columns:
+            column, arrow = each.column, ""
+            if self._by is not None and self._by.key == column.key:
+                arrow = "▼" if column.falling != self._backwards else "▲"
+            title = column.title[: max(0, each.width - len(arrow))] + arrow
+            titles.append(fitted(title, each.width, column.right))
+        return ((" ".join(titles), "heading"),)

@@ -271,6 +271,6 @@ def summary(watched: Watched, width: int) -> list[Line]:
         room = max(4, min(40, width - 20))
         fraction = done / all_of_them if all_of_them else None
         lines.append([(fmt.bar(fraction, room), "accent"), (f" {fmt.count(done)} done", "")])
-    for subject, kinds in watched.alarms.by_subject().items():
+    for subject, kinds in watched.by_subject.items():
         lines.append([(f"{fmt.safe(subject)}: {kinds[0].value}", "warn")])
     return lines

@@ -13,7 +13,7 @@ from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import DEVICE_COMMANDS
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import Column, fitting, heading, row, text_column
+from gputui.tui.rendering.columns import Column, Order, fitting, row, text_column
 from gputui.tui.rendering.detail import (
     LEAST_LINES,
     Detail,
@@ -56,7 +56,7 @@ def detail_of(watched: Watched, slot: Slot, span: Span, worker: str = "") -> Det
     """Gather all that the page of a slot shows, of this worker on it or the first."""
     assert watched.snapshot is not None
     now = watched.snapshot.taken_at
-    kinds: Sequence[str] = watched.alarms.by_subject().get(slot.key, ())
+    kinds: Sequence[str] = watched.by_subject.get(slot.key, ())
     worker = worker or (slot.workers[0].name if slot.workers else "")
     log = [(line.at, line.text) for line in watched.logs.last(worker, LOG_LINES)] if worker else []
     return Detail(slot, watched.history, span, now, kinds, log)
@@ -134,7 +134,7 @@ class DevicePanel(Vertical):
         """Return the title, the alarms, and graphs that leave half of the lines."""
         width, height = self.size
         lines = [title_line(slot, span, width, now)]
-        if trouble := trouble_line(slot, watched.alarms.by_subject().get(slot.key, ())):
+        if trouble := trouble_line(slot, watched.by_subject.get(slot.key, ())):
             lines.append(trouble)
         if slot.dead and slot.host.read_at is not None:
             age, reason = fmt.age(now - slot.host.read_at), fmt.safe(slot.host.reason)
@@ -147,7 +147,9 @@ class DevicePanel(Vertical):
         columns = fitting(PROCESS_COLUMNS, self.size.width - 1)
         self.processes.styles.height = HEADING + min(MOST_PROCESSES, max(1, len(self._listed)))
         self.processes.show(
-            heading(columns), list(self._listed), lambda key: row(columns, self._listed[key])
+            Order(PROCESS_COLUMNS).heading(columns),
+            list(self._listed),
+            lambda key: row(columns, self._listed[key]),
         )
 
     @property

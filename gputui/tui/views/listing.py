@@ -13,11 +13,11 @@ from textual.containers import VerticalScroll
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.completion import columns
 from gputui.tui.filter import Fields, Matches, parse
-from gputui.tui.order import Order
 from gputui.tui.rendering.columns import (
     MARK,
     Column,
     Fitted,
+    Order,
     column_at,
     fitting,
     row,

@@ -1,10 +1,11 @@
 """The fleet at three zooms: a row per GPU under its host, a row per host, a cell per GPU.
 
 The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks, folded
-hosts and columns hold for all that is shown.
+hosts and columns hold for all that is shown. `metrics` has the readings, `rows` how GPUs and hosts
+are drawn, `selection` which of them.
 """
 
-from functools import partial
+from dataclasses import replace
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -12,17 +13,22 @@ from textual.containers import Vertical
 from gputui.model.series import Span
 from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
-from gputui.tui.order import Order
-from gputui.tui.rendering.columns import UNCUT, Column, column_at, titles
-from gputui.tui.rendering.lines import Line, Part
+from gputui.tui.rendering.columns import UNCUT, Column, Order, column_at
+from gputui.tui.rendering.lines import Line
 from gputui.tui.views.device_view import DetailPane
-from gputui.tui.views.fleet.gpu_columns import COLUMNS, columns_named
-from gputui.tui.views.fleet.gpu_rows import GpuRows
-from gputui.tui.views.fleet.heat_cells import HeatLook, HeatMetric
-from gputui.tui.views.fleet.host_rows import HOST_COLUMNS, HostRow, HostRows
-from gputui.tui.views.fleet.layout import FleetLayout, laid_out
-from gputui.tui.views.fleet.outliers import Outliers
-from gputui.tui.views.fleet.selection import SLOT_FIELDS, Selection, Zoom
+from gputui.tui.views.fleet.metrics import UTIL, Metric
+from gputui.tui.views.fleet.rows import (
+    COLUMNS,
+    CPU_HOST_COLUMNS,
+    GLYPHS,
+    HOST_COLUMNS,
+    Look,
+    Row,
+    Rows,
+    Zoom,
+    columns_named,
+)
+from gputui.tui.views.fleet.selection import FLEET_FIELDS, Outliers, Selection, laid_out
 from gputui.tui.views.start_view import evidence
 from gputui.tui.views.view import View
 from gputui.tui.watched import Watched
@@ -31,6 +37,7 @@ from gputui.tui.widgets.table import HEADING, Table
 
 LINES_AROUND = 4
 """Lines of the terminal that are not the view's, as long as its size is not known."""
+GLYPHS_LEAST = 8
 
 
 class FleetView(View):
@@ -38,7 +45,7 @@ class FleetView(View):
 
     NAME = "fleet"
     COMMANDS = FLEET_COMMANDS
-    FILTER = SLOT_FIELDS
+    FILTER = FLEET_FIELDS
     DEFAULT_CSS = """
     FleetView { layout: horizontal; }
     FleetView HeatPane { display: none; }
@@ -54,14 +61,13 @@ class FleetView(View):
         self.selection = Selection()
         self.host_order = Order(HOST_COLUMNS, unsorted="host")
         self.chosen_zoom: Zoom | None = None
-        self.columns: tuple[Column[Slot], ...] = COLUMNS
-        self.metric = HeatMetric.UTILIZATION
+        self.columns: tuple[Column[Row], ...] = COLUMNS
+        self.metric: Metric | None = UTIL
         self.span = Span.MINUTES_2
-        self._layout = FleetLayout()
+        self._layout = (0, 0)
         self._headings: tuple[tuple[str, int], ...] = ()
         """The orders that a click on the heading means, and the cells of each."""
         self.outliers = Outliers()
-        self._look = HeatLook(self.metric, 0.0, {}, {})
 
     def compose(self) -> ComposeResult:
         """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
@@ -72,7 +78,7 @@ class FleetView(View):
         yield self.rail
 
     def on_mount(self) -> None:
-        """Restore the choices of an earlier session."""
+        """Begin with what was chosen in an earlier session."""
         chosen = self.screen_app.remembered.now
         if chosen.zoom in list(Zoom):
             self.chosen_zoom = Zoom(chosen.zoom)
@@ -82,8 +88,11 @@ class FleetView(View):
 
     def show(self, watched: Watched) -> None:
         """Draw the newest snapshot at the present zoom."""
-        if not self.selection.look(watched):
+        if watched.snapshot is None:
             return
+        now, alarms, flat = watched.snapshot.taken_at, watched.by_subject, self.heat.palette.flat
+        look = Look(now, alarms, watched.last_task_at, watched.history, self.metric, flat)
+        self.selection.take(watched, look)
         if not self.size.height:  # it is about to be laid out
             self.call_after_refresh(self.screen_app.redraw)
             return
@@ -92,13 +101,10 @@ class FleetView(View):
         had_focus = self.table.has_focus or self.heat.has_focus
         self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
         self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
-        now, alarms = self.selection.now, self.selection.alarms
-        flat = self.heat.palette.flat
-        look = self._look = HeatLook(self.metric, now, watched.last_task_at, alarms, flat)
         if zoom is Zoom.HEAT:
-            self.heat.draw(self.selection.blocks(), partial(self._cell, look), look.legend())
+            self.heat.draw(self.selection.blocks(), self.selection.cell, look.legend())
         else:
-            self._show_rows(watched, look)
+            self._show_rows()
         if moved and had_focus:
             self.focus_body()
         self._show_selected()
@@ -109,55 +115,64 @@ class FleetView(View):
         height = self.size.height or self.screen_app.size.height - LINES_AROUND
         return self.chosen_zoom or self.selection.fitting(height - HEADING)
 
-    def _cell(self, look: HeatLook, key: str) -> Part:
-        slot, selection = self.selection.slots.get(key), self.selection
-        return (
-            look.cell(slot)
-            if slot
-            else look.host_cell(selection.hosts[key], selection.by_host[key])
-        )
-
     def _lines(self, zoom: Zoom) -> int:
         """Return how many lines the rows or cells would take."""
         width, height = self.size
         if zoom is Zoom.HEAT:
-            rail = laid_out(zoom, width, height, height).rail
+            rail, _ = laid_out(zoom, width, height, height)
             return self.heat.lines_wanted(self.selection.blocks(), width - rail, height)
         keys = self.selection.by_host if zoom is Zoom.HOST else self.selection.keys()
         return len(keys) + HEADING
 
-    def _lay_out(self, layout: FleetLayout) -> None:
+    def _lay_out(self, layout: tuple[int, int]) -> None:
         """Give rail and pane their room; they are drawn when they have it."""
         if layout == self._layout:
             return
-        self._layout = layout
-        self.rail.display, self.below.display = bool(layout.rail), bool(layout.below)
-        self.rail.styles.width, self.below.styles.height = layout.rail, layout.below
+        rail, below = self._layout = layout
+        self.rail.display, self.below.display = bool(rail), bool(below)
+        self.rail.styles.width, self.below.styles.height = rail, below
         self.call_after_refresh(self.screen_app.redraw)
 
-    def _show_rows(self, watched: Watched, look: HeatLook) -> None:
-        width = self.table.scrollable_content_region.width
-        rows = (
-            HostRows(self.selection, self.host_order, look, width)
-            if self.zoom is Zoom.HOST
-            else GpuRows(self.selection, watched, look, self.columns, width)
-        )
-        self._headings = rows.headings
-        self.table.show(rows.heading, rows.keys(), rows.row)
+    @property
+    def _host_columns(self) -> tuple[Column[Row], ...]:
+        return HOST_COLUMNS if self.selection.on_gpus else CPU_HOST_COLUMNS
+
+    def _rows(self, rows: dict[str, Row], width: int) -> Rows:
+        """Return rows as they are drawn at the present zoom."""
+        selection, columns = self.selection, self.columns
+        if self.zoom is Zoom.HOST:
+            most = max(map(len, selection.by_host.values()), default=1)
+            glyphs = replace(GLYPHS, width=max(4, min(GLYPHS_LEAST, most)), most=most)
+            columns = tuple(glyphs if each is GLYPHS else each for each in self._host_columns)
+        return Rows(
+            rows, self.order, columns, width, on_gpus=selection.on_gpus, zoom=self.zoom,
+            marked=selection.marked, folded=selection.folded,
+        )  # fmt: skip
+
+    def _show_rows(self) -> None:
+        selection = self.selection
+        if self.zoom is Zoom.HOST:
+            rows = selection.rows(selection.by_host)
+            keys = [row.key for row in self.host_order.sorted(rows.values())]
+        else:
+            rows = selection.rows(keys := selection.keys())
+        drawn = self._rows(rows, self.table.scrollable_content_region.width)
+        self._headings = drawn.headings
+        self.table.show(drawn.heading, keys, drawn.line)
 
     def _show_selected(self) -> None:
         """Show the GPU under the cursor in full where there is room, and the outliers."""
-        watched, slot, layout = self.screen_app.watched, self.selected, self._layout
-        if layout.rail or layout.below:
+        watched, slot, (rail, below) = self.screen_app.watched, self.selected, self._layout
+        if rail or below:
             self.screen_app.head.follow_logs()
-        if layout.below:
+        if below:
             self.below.show(watched, slot, self.span, self._trouble(self.below))
-        if layout.rail and self.zoom is Zoom.GPU:
+        if rail and self.zoom is Zoom.GPU:
             self.rail.show(watched, slot, self.span, self._trouble(self.rail))
-        elif layout.rail:
-            self.outliers.look(self.selection, watched.history)
+        elif rail:
+            self.outliers.look(self.selection)
             above = self.outliers.lines(self.selection)
-            self.rail.show(watched, None if layout.below else slot, self.span, above)
+            self.rail.show(watched, None if below else slot, self.span, above)
 
     def _trouble(self, pane: DetailPane) -> list[Line]:
         """Return why the host under the cursor has nothing to show, whole."""
@@ -172,11 +187,11 @@ class FleetView(View):
         """The slot under the cursor; of a host, its worst."""
         key, selection = self.cursor or "", self.selection
         slots = selection.by_host.get(key, ())
-        alarmed = next((slot for slot in slots if slot.key in selection.alarms), None)
+        alarmed = next((slot for slot in slots if slot.key in selection.look.alarms), None)
         return selection.slots.get(key) or alarmed or next(iter(slots), None)
 
     def crumbs(self) -> Line:
-        """Describe the zoom, the filter and the marks."""
+        """Say how close this is, what is shown, and what is marked."""
         zoom, selection = self.zoom, self.selection
         at = selection.described(self.cursor)
         name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
@@ -194,13 +209,8 @@ class FleetView(View):
 
     def cells(self) -> list[list[str]]:
         """Return every slot, or every host in their zoom, with all columns."""
-        selection = self.selection
-        if self.zoom is Zoom.HOST:
-            rows = HostRows(selection, self.host_order, self._look, UNCUT)
-            return [["host", *titles(HOST_COLUMNS)], *map(rows.texts, rows.keys())]
-        gpus = GpuRows(selection, self.screen_app.watched, self._look, self.columns, UNCUT)
-        slots = selection.order.sorted(selection.slots.values())
-        return [gpus.titles, *map(gpus.texts, slots)]
+        keys = self.selection.by_host if self.zoom is Zoom.HOST else self.selection.slots
+        return self._rows(self.selection.rows(keys), UNCUT).cells()
 
     def targets(self) -> tuple[str, ...]:
         """Return the marked keys, else the one under the cursor."""
@@ -219,7 +229,7 @@ class FleetView(View):
         self.table.select(key)
 
     def focus_body(self) -> None:
-        """Focus the visible widget."""
+        """Put the focus on what is in sight."""
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
     def on_table_moved(self, event: Table.Moved) -> None:
@@ -229,7 +239,7 @@ class FleetView(View):
         self.screen_app.draw_crumbs()
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Zoom into a host, or open a GPU's page."""
+        """Look closer at a host; at a GPU, at what is on it."""
         event.stop()
         if event.key in self.selection.slots:
             self.screen_app.go_to("device", event.key)
@@ -280,7 +290,7 @@ class FleetView(View):
         self.selection.filter(text)
 
     def back(self) -> bool:
-        """Clear the marks, then the filter, then the zoom."""
+        """Let go of the marks, then of the filter, then of the zoom."""
         if self.selection.marked:
             self.selection.marked.clear()
         elif super().back():
@@ -302,7 +312,7 @@ class FleetView(View):
             self.table.select(host)
 
     @property
-    def order(self) -> Order[Slot] | Order[HostRow]:
+    def order(self) -> Order[Row]:
         """The order of the rows: hosts have their own."""
         return self.host_order if self.zoom is Zoom.HOST else self.selection.order
 

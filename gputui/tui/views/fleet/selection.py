@@ -1,110 +1,90 @@
-"""The slots in sight, and their order: filter, order, folded hosts, marks.
+"""The slots in sight and their order, the outliers among them, and the room that they leave.
 
-Pure: it is computed from the watched state, for the fleet's view.
+Pure: it takes in what was watched and answers the fleet's view. Outliers are what has an alarm,
+then what strays farthest from its own kind: busy GPUs of one model and one power limit are compared
+by their means over a minute, with a robust z-score, the distance from the median in median
+distances. One that is in the list stays there until it has clearly come back, so that the list is
+still when nothing changes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from enum import StrEnum
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
+from statistics import median
+from typing import TYPE_CHECKING
 
-from gputui.model.alarms import SERIOUS, AlarmKind
+from gputui.model.alarms import AlarmKind
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
-from gputui.tui.filter import Fields, Matches, Row, parse
-from gputui.tui.order import Order
+from gputui.tui.filter import Fields, Matches, parse
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.columns import Order
+from gputui.tui.rendering.detail import LEAST_LINES
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_state
-from gputui.tui.views.fleet.gpu_columns import (
-    COLUMNS,
-    memory_of,
-    memory_share,
-    utilization_share,
-)
+from gputui.tui.views.fleet.metrics import GRAPHED, MEM, METRICS, UTIL, Metric
+from gputui.tui.views.fleet.rows import COLUMNS, Look, Row, Zoom, alarm_role
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HostCells
 
+if TYPE_CHECKING:
+    from gputui.model.history import History
 
-def _of_device(name: str) -> Callable[[Slot], float | None]:
-    return lambda slot: getattr(slot.device, name, None)
+
+def _everything(row: Row) -> str:
+    """Return all that a plain word is looked for in."""
+    slot = row.slot
+    if slot is None:
+        words = [row.key, row.host.state.value, row.host.reason]
+    else:
+        device = slot.device
+        words = [slot.key, slot.state.value, device.name if device else ""]
+        words += [f"{each.user} {each.command}" for each in (device.processes if device else ())]
+        words += [worker.current_task or "" for worker in slot.workers]
+    return " ".join((*words, _alarm(row)))
 
 
-SLOT_FIELDS: Fields[Slot] = Fields(
-    everything=lambda slot: " ".join(
-        (
-            slot.key,
-            slot.state.value,
-            slot.device.name if slot.device else "",
-            *(
-                f"{process.user} {process.command}"
-                for process in (slot.device.processes if slot.device else ())
-            ),
-            *(worker.current_task or "" for worker in slot.workers),
-        )
-    ),
+def _alarm(row: Row) -> str:
+    names = dict.fromkeys((row.key, row.host.name))
+    return ", ".join(kind for name in names for kind in row.look.alarms.get(name, ()))
+
+
+def _model(row: Row) -> str:
+    return row.slot.device.name if row.slot and row.slot.device else ""
+
+
+def _amount(metric: Metric, row: Row) -> float | None:
+    return metric.amount(row.slots)
+
+
+FLEET_FIELDS: Fields[Row] = Fields(
+    everything=_everything,
     words={
-        "state": lambda slot: slot.state.value,
-        "host": lambda slot: slot.host.name,
-        "model": lambda slot: slot.device.name if slot.device else "",
-        "alarm": lambda slot: "",
+        "state": lambda row: row.slot.state.value if row.slot else row.host.state.value,
+        "host": lambda row: row.host.name,
+        "model": _model,
+        "alarm": _alarm,
     },
-    numbers={
-        "util": lambda slot: _percent(utilization_share(slot)),
-        "temp": _of_device("temperature_c"),
-        "power": _of_device("power_w"),
-        "clock": _of_device("sm_clock_mhz"),
-        "ecc": _of_device("ecc_errors"),
-        "mem": lambda slot: _percent(memory_share(slot)),
-        "cpu": lambda slot: slot.total("cpu_percent"),
-        "rss": lambda slot: slot.total("rss_bytes"),
-        "spill": lambda slot: slot.total("spilled_bytes"),
-        "executing": lambda slot: slot.total("executing"),
-        "ready": lambda slot: slot.total("ready"),
-        "restarts": lambda slot: slot.total("restarts"),
-    },
-    sizes={"mem": lambda slot: memory_of(slot)[0]},
+    numbers={metric.asked_as or metric.key: partial(_amount, metric) for metric in METRICS},
+    sizes={"mem": lambda row: MEM.value(row.slots)},
     choices={"state": (*SlotState, *HostState)},
 )
-
-HOST_FIELDS: Fields[HostStatus] = Fields(
-    everything=lambda host: f"{host.name} {host.state.value} {host.reason}",
-    words={
-        "state": lambda host: host.state.value,
-        "host": lambda host: host.name,
-        "model": lambda host: "",
-        "alarm": lambda host: "",
-    },
-    numbers={name: lambda host: None for name in SLOT_FIELDS.numbers},
-    choices={"state": (*SlotState, *HostState)},
-)
-
-
-def _percent(fraction: float | None) -> float | None:
-    return None if fraction is None else fraction * 100
-
-
-class Zoom(StrEnum):
-    """The zooms of the fleet."""
-
-    GPU = "gpu"
-    HOST = "host"
-    HEAT = "heat"
-
 
 PAGES = 2
 """Pages of GPUs that are looked at as rows rather than from farther away."""
 
 
 class Selection:
-    """The visible slots, and the marked ones."""
+    """The slots that are shown now, and what a person chose of them."""
 
     def __init__(self) -> None:
         self.slots: dict[str, Slot] = {}
         self.by_host: dict[str, list[Slot]] = {}
         self.hosts: dict[str, HostStatus] = {}
-        self.alarms: dict[str, list[AlarmKind]] = {}
-        self.now = 0.0
+        self.look = Look()
         self.total = 0
         """All slots, also those that the filter hides."""
         self.on_gpus = True
@@ -113,62 +93,48 @@ class Selection:
         self.marked: set[str] = set()
         self.folded: set[str] = set()
         self.filter_text = ""
-        self._matches: Matches[Slot] | None = None
-        self._host_matches: Matches[HostStatus] | None = None
-        """Of a host that has no slot: it failed, or is on its way."""
+        self._matches: Matches[Row] | None = None
 
-    def look(self, watched: Watched) -> bool:
-        """Take in the newest snapshot; return whether there is one."""
-        snapshot = watched.snapshot
-        if snapshot is None:
-            return False
-        self.now = snapshot.taken_at
-        self.alarms = watched.alarms.by_subject()
-        self.hosts = {host.name: host for host in snapshot.hosts}
+    def take(self, watched: Watched, look: Look) -> None:
+        """Take in the newest snapshot."""
+        assert watched.snapshot is not None
+        self.look = look
+        self.hosts = {host.name: host for host in watched.snapshot.hosts}
         self.total, self.on_gpus = len(watched.slots), watched.on_gpus
         self._choose(watched.slots)
         self.marked &= self.slots.keys() | self.hosts.keys()
-        return True
 
     def _choose(self, slots: Sequence[Slot]) -> None:
-        matches, host_matches = self._matches, self._host_matches
-        chosen = slots if matches is None else [slot for slot in slots if matches(slot)]
-        self.slots = {slot.key: slot for slot in chosen}
+        matches = self._matches
+        with_slots = {slot.host.name for slot in slots} if matches else set()
+        if matches is not None:
+            slots = [slot for slot in slots if matches(Row(slot.host, (slot,), self.look, slot))]
+        self.slots = {slot.key: slot for slot in slots}
         self.by_host = {name: [] for name in self.hosts}
-        for host, of_host in groupby(chosen, key=attrgetter("host.name")):
-            self.by_host[host].extend(of_host)
-        if host_matches is not None:
-            with_slots = {slot.host.name for slot in slots}
+        for name, of_host in groupby(slots, key=attrgetter("host.name")):
+            self.by_host[name].extend(of_host)
+        if matches is not None:
             self.by_host = {
-                name: of_host
-                for name, of_host in self.by_host.items()
-                if of_host or (name not in with_slots and host_matches(self.hosts[name]))
+                name: shown
+                for name, shown in self.by_host.items()
+                if shown or (name not in with_slots and matches(self.row(name)))
             }
 
     def filter(self, text: str) -> None:
-        """Set the filter; raises FilterError."""
-        wanted = text.strip()
-        slots = self._and_alarms(SLOT_FIELDS, lambda slot: (slot.key, slot.host.name))
-        hosts = self._and_alarms(HOST_FIELDS, lambda host: (host.name,))
-        self._matches = parse(wanted, slots) if wanted else None
-        self._host_matches = parse(wanted, hosts) if wanted else None
-        self.filter_text = wanted
+        """Show only what matches from the next look on; raises FilterError."""
+        self._matches = parse(text, FLEET_FIELDS) if text else None
+        self.filter_text = text
 
-    def _and_alarms(
-        self, fields: Fields[Row], subjects_of: Callable[[Row], Iterable[str]]
-    ) -> Fields[Row]:
-        """Return these fields, and a field for the alarms of a row's subjects."""
+    def row(self, key: str) -> Row:
+        """Return a slot, or a host with its slots."""
+        slot = self.slots.get(key)
+        if slot is not None:
+            return Row(slot.host, (slot,), self.look, slot)
+        return Row(self.hosts[key], self.by_host.get(key, ()), self.look)
 
-        def alarm(row: Row) -> str:
-            return ", ".join(
-                kind for name in subjects_of(row) for kind in self.alarms.get(name, ())
-            )
-
-        return Fields(
-            lambda row: f"{fields.everything(row)} {alarm(row)}",
-            {**fields.words, "alarm": alarm},
-            fields.numbers,
-        )
+    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
+        """Return slots and hosts by their names."""
+        return {key: self.row(key) for key in keys}
 
     def fitting(self, room: int) -> Zoom:
         """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""
@@ -179,14 +145,12 @@ class Selection:
     def keys(self) -> list[str]:
         """Return the rows of the GPU zoom: hosts over their slots, or slots in another order."""
         if self.order.chosen:
-            return [slot.key for slot in self.order.sorted(self.slots.values())]
-        return list(self._grouped())
-
-    def _grouped(self) -> Iterable[str]:
+            return [row.key for row in self.order.sorted(map(self.row, self.slots))]
+        keys: list[str] = []
         for name, slots in self.by_host.items():
-            yield name
-            if name not in self.folded:
-                yield from (slot.key for slot in slots)
+            keys.append(name)
+            keys += [slot.key for slot in slots if name not in self.folded]
+        return keys
 
     def blocks(self) -> list[HostCells]:
         """Return the cells of the heat zoom: a host's slots, or one for a host without any."""
@@ -195,30 +159,31 @@ class Selection:
             for name, slots in self.by_host.items()
         ]
 
+    def cell(self, key: str) -> Part:
+        """Return the cell of a slot, or of a whole host."""
+        slot = self.slots.get(key)
+        look = self.look
+        return look.cell(slot) if slot else look.host_cell(self.hosts[key], self.by_host[key])
+
     def fold(self, key: str) -> str:
         """Fold the host that a row is of, or unfold it; return the host's name."""
         name = self.slots[key].host.name if key in self.slots else key
         self.folded ^= {name}
         return name
 
-    def fold_all(self) -> None:
-        """Fold every host, or unfold all when one is folded."""
-        self.folded = set() if self.folded else set(self.by_host)
-
     def described(self, key: str | None) -> Line:
         """Describe the slot or host under the cursor."""
         slot, host = self.slots.get(key or ""), self.hosts.get(key or "")
         if host is not None:
-            state, role = host_state(host, self.now)
+            state, role = host_state(host, self.look.now)
             return [(f"  {fmt.safe(host.name)}", "title"), (f" {state}", role)]
         if slot is None:
             return []
-        used, total = memory_of(slot)
-        busy = fmt.number(_percent(utilization_share(slot)))
+        busy, memory = fmt.number(UTIL.amount((slot,))), MEM.cell((slot,), 20)
+        used = "".join(text for text, _ in memory).strip()
         return [
             (f"  {fmt.safe(slot.key)}", "title"),
-            (f" {MARKS[slot.state].word}", ""),
-            (f" {busy}% {fmt.memory(used, total)}", ""),
+            (f" {MARKS[slot.state].word} {busy}% {used}", ""),
         ]
 
     @property
@@ -232,7 +197,7 @@ class Selection:
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
     def crumbs(self) -> Line:
-        """Describe the filter and the marks."""
+        """Say what is filtered, and what is marked."""
         parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
@@ -241,12 +206,129 @@ class Selection:
         return parts
 
 
-def alarm_role(kinds: Sequence[AlarmKind]) -> str:
-    """Return the colour role for these alarms, serious ones first.
+MOST = 12
+"""Lines of the list of outliers; all others are counted."""
+HOLD_S = 10.0
+"""How long the list stays as it is."""
+STRAYED, RETURNED = 4.0, 2.5
+"""The z-score from which a GPU is an outlier, and below which it is no longer one."""
+FEWEST = 4
+"""GPUs of a kind that can be compared."""
+TO_Z = 0.6745
+"""Makes a median distance comparable to a standard deviation."""
 
-    >>> alarm_role([]), alarm_role([AlarmKind.IDLE]), alarm_role([AlarmKind.ECC, AlarmKind.IDLE])
-    ('', 'warn', 'bad')
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """A slot that stands out, and in what."""
+
+    key: str
+    why: str
+    role: str = ""
+    score: float = 0.0
+
+
+def outliers(
+    selection: Selection, history: "History | None", before: Collection[str] = ()
+) -> list[Outlier]:
+    """Return the slots with an alarm, then those that stray; `before` strayed already."""
+    alarms = selection.look.alarms
+    found = [Outlier(key, ", ".join(kinds), alarm_role(kinds)) for key, kinds in alarms.items()]
+    alike: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
+    for slot in selection.slots.values():
+        if slot.device and slot.state is SlotState.BUSY and slot.key not in alarms:
+            alike[slot.device.name, slot.device.power_limit_w].append(slot)
+    farthest: dict[str, Outlier] = {}
+    for metric in GRAPHED:
+        means: Mapping[str, float] = {}
+        if history is not None and metric.spread and metric.kept is not None:
+            means = history.minute(metric.kept)
+        for slots in alike.values():
+            for each in _scores(slots, means, metric):
+                if each.key not in farthest or each.score > farthest[each.key].score:
+                    farthest[each.key] = each
+    strayed = [
+        each
+        for each in farthest.values()
+        if each.score > (RETURNED if each.key in before else STRAYED)
+    ]
+    return [*found, *sorted(strayed, key=lambda each: (-round(each.score), each.key))]
+
+
+def _scores(slots: Iterable[Slot], means: Mapping[str, float], metric: Metric) -> Iterable[Outlier]:
+    values = [(s.key, means[s.device.uuid]) for s in slots if s.device and s.device.uuid in means]
+    if len(values) < FEWEST:
+        return
+    middle = median(value for _, value in values)
+    spread = max(metric.spread, median(abs(value - middle) for _, value in values))
+    for key, value in values:
+        why = f"{metric.name.lower()} {metric.say(value)}, others {fmt.number(middle)}"
+        yield Outlier(key, why, score=TO_Z * abs(value - middle) / spread)
+
+
+class Outliers:
+    """The list of outliers, looked at again now and then."""
+
+    def __init__(self) -> None:
+        self.found: list[Outlier] = []
+        self._alarms: Mapping[str, Sequence[AlarmKind]] = {}
+        self._looked_at = 0.0
+
+    def look(self, selection: Selection) -> None:
+        """Look again, if it is time or an alarm was raised or cleared."""
+        look = selection.look
+        due = not self._looked_at <= look.now < self._looked_at + HOLD_S
+        if due or look.alarms != self._alarms:
+            self._looked_at, self._alarms = look.now, look.alarms
+            before = {each.key for each in self.found}
+            self.found = outliers(selection, look.history, before)
+
+    def lines(self, selection: Selection) -> list[Line]:
+        """Return the list, of what is shown only."""
+        lines: list[Line] = [
+            ((f"{fmt.safe(each.key)} ", "" if each.role else "dim"), (each.why, each.role))
+            for each in self.found
+            if not selection.filter_text or each.key in selection.slots
+        ]
+        if len(lines) > MOST:
+            more = (f"+{len(lines) - MOST + 1} more", "dim")
+            lines[MOST - 1 :] = [(more, ("  o", "key"), (" reaches all", "dim"))]
+        title: Line = (("ALARMS AND OUTLIERS  ", "heading"), ("o", "key"), (" next", "dim"))
+        return [title, *(lines or [(("none", "dim"),)])]
+
+    def after(self, key: str | None) -> str | None:
+        """Return the key of the outlier after this one; the first after the last."""
+        keys = [each.key for each in self.found]
+        if key not in keys:
+            return keys[0] if keys else None
+        return keys[(keys.index(key) + 1) % len(keys)]
+
+
+RAIL_FROM = 160
+"""Columns from which a rail fits next to rows of GPUs."""
+RAIL_LEAST, RAIL_MOST = 56, 76
+BELOW_IF_WIDE = 12
+"""Free lines from which a wide page has its pane below, not in a rail."""
+OUTLIERS_WIDTH = 40
+OUTLIERS_FROM = {Zoom.HEAT: 100, Zoom.HOST: 140}
+"""Columns from which the outliers stand next to heat and hosts."""
+
+
+def laid_out(zoom: Zoom, width: int, height: int, lines: int) -> tuple[int, int]:
+    """Return the columns of the rail and the lines of the pane below, 0 for none.
+
+    A screen is never blank while GPUs exist: what the rows leave of the lines goes to the GPU under
+    the cursor, below them, or in a rail where they fill a wide page.
+
+    >>> laid_out(Zoom.GPU, 80, 21, 4), laid_out(Zoom.GPU, 80, 21, 18)
+    ((0, 17), (0, 0))
+    >>> laid_out(Zoom.GPU, 200, 57, 55)
+    (72, 0)
     """
-    if not kinds:
-        return ""
-    return "bad" if kinds[0] in SERIOUS else "warn"
+    free = height - lines
+    below = free if free >= LEAST_LINES else 0
+    if zoom is not Zoom.GPU:
+        return (OUTLIERS_WIDTH if width >= OUTLIERS_FROM[zoom] else 0), below
+    if width >= RAIL_FROM and free < BELOW_IF_WIDE:
+        return max(RAIL_LEAST, min(RAIL_MOST, width * 36 // 100)), 0
+    return 0, below

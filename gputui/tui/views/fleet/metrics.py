@@ -1,0 +1,217 @@
+"""The fleet's metrics, each in one row of a table.
+
+A metric's row says where it is read, what it is a share of, how it is written, kept and compared.
+The columns of GPUs and hosts, the heat map, the filter, the outliers, the graphs and the files that
+are saved are all made from it. Pure.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from gputui.model import series
+from gputui.model.slots import Slot
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.gauges import gauge
+from gputui.tui.rendering.lines import Line
+
+Number = float | None
+HOT_C, HOTTEST_C = 85.0, 100.0
+MEMORY_ALARM = 0.95
+
+
+def percent(value: Number) -> str:
+    """Return a share of a hundred, as bars have it."""
+    return fmt.MISSING if value is None else f"{value:.0f}%"
+
+
+def _memory(used: Number, total: Number, width: int) -> str:
+    text = fmt.memory(_whole(used), _whole(total))
+    return text if len(text) <= width else fmt.size(used)
+
+
+def _whole(value: Number) -> int | None:
+    return None if value is None else int(value)
+
+
+def _power(drawn: Number, limit: Number, width: int) -> str:
+    if drawn is not None and drawn >= 10_000:
+        return f"{drawn / 1000:.1f}kW"
+    of = f"/{limit:.0f}" if limit and width >= 12 else ""
+    return fmt.MISSING if drawn is None and not of else f"{fmt.number(drawn)}{of}W"
+
+
+def _no_number(_slot: Slot) -> Number:
+    return None
+
+
+def _no_mark(_slot: Slot) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One reading of a slot; of several slots, their sum unless `over` says another."""
+
+    key: str
+    """What it is called in columns, orders and the filter."""
+    title: str
+    """The title of its column."""
+    does: str
+    width: int
+    rank: int = 0
+    device: str = ""
+    """The field of a device's reading; "" of what only workers have."""
+    worker: str = ""
+    """The field of a worker, for slots whose device does not have it."""
+    whole: Callable[[Slot], Number] = _no_number
+    """What it is a share of, or its limit."""
+    say: Callable[[Number], str] = fmt.number
+    """Writes it with its unit."""
+    write: Callable[[Number, Number, int], str] | None = None
+    """Writes it into a cell so wide, where that is not what `say` returns."""
+    over: Callable[[Sequence[float]], float] = sum
+    least: int = 0
+    most: int = 0
+    """The cells to which a bar shrinks and grows; 0 is no bar."""
+    by_share: bool = False
+    """Whether it is sorted and filtered by its share, in percent."""
+    warns_from: float = math.inf
+    """The share, or the value without a bar, from which on it is amber."""
+    odd: str = ""
+    """The role of a number other than 0."""
+    mark: Callable[[Slot], str] = _no_mark
+    """A character behind the number, which makes it amber."""
+    asked_as: str = ""
+    """What the filter calls it, where that is not its key."""
+    name: str = ""
+    """The title of its graph and of its heat map, where it has them."""
+    kept: series.Metric | None = None
+    """Where its history is."""
+    top: float = 0.0
+    """The top of its graph; 0 is its limit."""
+    ramp: tuple[float, float] | None = None
+    """The ends of the heat map where these are not nothing and all."""
+    spread: float = 0.0
+    """The least distance from others that means anything; 0 is not compared."""
+
+    def of(self, slot: Slot) -> Number:
+        """Return the reading of one slot, None where it is missing."""
+        if slot.device is not None and self.device:
+            value: Number = getattr(slot.device, self.device)
+            return value
+        return slot.total(self.worker) if self.worker else None
+
+    def value(self, slots: Sequence[Slot]) -> Number:
+        """Return the reading of these slots together."""
+        return self._together(slots, self.of)
+
+    def share(self, slots: Sequence[Slot]) -> Number:
+        """Return the reading as a share of what it can be."""
+        value, whole = self.value(slots), self._together(slots, self.whole)
+        return None if value is None or not whole else value / whole
+
+    def amount(self, slots: Sequence[Slot]) -> Number:
+        """Return the number that it is sorted and filtered by."""
+        share = self.share(slots) if self.by_share else None
+        return self.value(slots) if not self.by_share else None if share is None else share * 100
+
+    def fraction(self, slots: Sequence[Slot]) -> Number:
+        """Return where on the heat map's ramp slots are."""
+        if self.ramp is None:
+            return self.share(slots)
+        (low, high), value = self.ramp, self.value(slots)
+        return None if value is None else (value - low) / (high - low)
+
+    def _together(self, slots: Sequence[Slot], read: Callable[[Slot], Number]) -> Number:
+        if len(slots) == 1:
+            return read(slots[0])
+        known = [value for slot in slots if (value := read(slot)) is not None]
+        return self.over(known) if known else None
+
+    def cell(self, slots: Sequence[Slot], width: int) -> Line:
+        """Return the reading in so many cells."""
+        value, whole = self.value(slots), self._together(slots, self.whole)
+        text = self.write(value, whole, width) if self.write else self.say(value)
+        if self.most:
+            share = self.share(slots)
+            return gauge(share, text, width, "warn" if (share or 0) > self.warns_from else "")
+        mark = "".join(set(map(self.mark, slots)))
+        role = (self.odd if value else "dim") if self.odd != "plain" else ""
+        if mark or (value or 0) >= self.warns_from:
+            role = "warn"
+        return [((text + mark).rjust(width), role)]
+
+
+def _count(value: Number) -> str:
+    return fmt.count(_whole(value))
+
+
+def _throttled(slot: Slot) -> str:
+    return "▾" if slot.device is not None and slot.device.throttle_reasons else ""
+
+
+def _can_compute(slot: Slot) -> Number:
+    """Return 100 for a GPU, and for each thread of CPU workers."""
+    return 100.0 if slot.device else 100.0 * sum(worker.nthreads for worker in slot.workers)
+
+
+def _has_memory(slot: Slot) -> Number:
+    return slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
+
+
+def _may_draw(slot: Slot) -> Number:
+    return slot.device.power_limit_w if slot.device else None
+
+
+UTIL, MEM, POWER, TEMP = (
+    Metric(
+        "util", "UTIL", "share of time in which the GPU computed; of a CPU worker, its CPU", 10,
+        device="utilization_percent", worker="cpu_percent", whole=_can_compute, say=percent,
+        over=fmean, least=6, most=22, by_share=True, name="UTIL",
+        kept=series.Metric.UTILIZATION, top=100.0, spread=3.0,
+    ),
+    Metric(
+        "mem", "MEM", "GPU memory used and total; of a CPU worker, its own", 12,
+        device="memory_used_bytes", worker="rss_bytes", whole=_has_memory, say=fmt.size,
+        write=_memory, least=6, most=22, by_share=True, warns_from=MEMORY_ALARM, name="MEM",
+        kept=series.Metric.MEMORY, top=100.0,
+    ),
+    Metric(
+        "power", "PWR", "power drawn, as a share of its limit, in W", 8, device="power_w",
+        whole=_may_draw, say=lambda value: f"{fmt.number(value)} W", write=_power,
+        least=5, most=16, name="POWER", kept=series.Metric.POWER, spread=10.0,
+    ),
+    Metric(
+        "temp", "°C", "temperature in °C; of a host, its hottest GPU's", 3,
+        device="temperature_c", whole=lambda _: HOT_C, over=max,
+        say=lambda value: f"{fmt.number(value)} °C", write=lambda value, *_: fmt.number(value),
+        warns_from=HOT_C, odd="plain",
+        name="TEMP", kept=series.Metric.TEMPERATURE, top=HOTTEST_C, ramp=(30.0, 90.0),
+        spread=2.0,
+    ),
+)  # fmt: skip
+METRICS: tuple[Metric, ...] = (
+    UTIL,
+    MEM,
+    POWER,
+    TEMP,
+    Metric("cpu", "CPU", "CPU of its workers in percent; 100 is one core", 4, 7, "", "cpu_percent"),
+    Metric("run", "RUN", "tasks that run on its workers", 3, 2, "", "executing", say=_count,
+           asked_as="executing"),
+    Metric("ready", "READY", "tasks that are ready to run on its workers", 5, 3, "", "ready",
+           say=_count),
+    Metric("results", "RESULTS", "results that its workers hold", 7, 4, "", "in_memory",
+           say=_count),
+    Metric("rss", "RSS", "host memory of its workers", 5, 8, "", "rss_bytes", say=fmt.size),
+    Metric("clock", "CLOCK", "clock of its multiprocessors in MHz; ▾ is throttled", 5, 9,
+           "sm_clock_mhz", odd="plain", mark=_throttled),
+    Metric("spill", "SPILL", "what its workers wrote to disk for want of memory", 5, 10, "",
+           "spilled_bytes", say=fmt.size),
+    Metric("restarts", "RST", "times that its workers died", 3, 11, "", "restarts", say=_count,
+           odd="warn"),
+    Metric("ecc", "ECC", "uncorrected memory errors", 4, 12, "ecc_errors", say=_count, odd="bad"),
+)  # fmt: skip
+GRAPHED = (UTIL, MEM, POWER, TEMP)
+"""The metrics with a history and a heat map."""
