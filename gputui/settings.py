@@ -7,36 +7,11 @@ the command line come over these.
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Every setting, with its default; times in seconds."""
-
-    lease_s: float = 10.0
-    """`lease`: how long workers live on without a head."""
-    stage_timeout_s: float = 10.0
-    """`stage-timeout`: the bound of each stage on the way to a ready host."""
-    idle_timeout_s: float | None = None
-    """`idle-timeout`: when a cluster that was left running ends by itself; 1 h for the screen's."""
-    busy: str = "warn"
-    """`busy`: what to do about GPUs that others use: warn, skip or refuse."""
-    scheduler_host: str | None = None
-    """`scheduler.host`: where hosts reach this machine."""
-    scheduler_port: int = 0
-    """`scheduler.port`: where the scheduler listens; 0 is any port."""
-    ssh_config: str | None = None
-    """`ssh.config`: an SSH configuration in place of ~/.ssh/config."""
-    remote_gputui: str | None = None
-    """`ssh.remote-gputui`: the path of gputui on the machine that `up --on` starts it on."""
-    runs_kept: int = 1_000
-    """`runs.kept`: how many records of runs are kept, the newest."""
-
+from gputui.model.settings import Settings
 
 KEYS = {
     "lease": ("lease_s", float),

@@ -21,16 +21,7 @@ OTHERS_ONLY = """bootstrap makes other hosts ready; this machine has what gputui
 
 def fleet_settings() -> FleetSettings:
     """Return how this user's hosts are reached, for a command without a cluster."""
-    settings = load_settings()
-    return FleetSettings(
-        cluster_id="none",
-        lease_s=settings.lease_s,
-        stage_timeout_s=settings.stage_timeout_s,
-        ssh_config=settings.ssh_config,
-        scheduler_host=settings.scheduler_host,
-        scheduler_port=settings.scheduler_port,
-        busy=settings.busy,
-    )
+    return FleetSettings(cluster_id="none", **load_settings().keywords())
 
 
 def _tell(host: str, line: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from gputui.cli.arguments import HostsInput, Starting
 from gputui.client import HeadConnection, start
@@ -24,6 +25,11 @@ def head_configuration(
     """Return a head's configuration: the flags override the user's settings, these defaults."""
     settings = load_settings()
     idle = (flags.idle_timeout_s, settings.idle_timeout_s, idle_timeout_s)
+    settings = replace(
+        settings,
+        busy=flags.busy or settings.busy,
+        idle_timeout_s=next((each for each in idle if each is not None), None),
+    )
     return ConfigureHead(
         version=VERSION,
         name=flags.name or hosts.name,
@@ -33,16 +39,10 @@ def head_configuration(
         workers=flags.workers,
         stays=stays,
         interactive=interactive,
-        idle_timeout_s=next((each for each in idle if each is not None), None),
-        lease_s=settings.lease_s,
-        stage_timeout_s=settings.stage_timeout_s,
-        busy=flags.busy or settings.busy,
         cpu_fallback=fallback,
-        scheduler_host=settings.scheduler_host,
-        scheduler_port=settings.scheduler_port,
         dashboard_address="" if flags.dashboard is None else f"127.0.0.1:{flags.dashboard}",
-        ssh_config=settings.ssh_config,
         dask_config_json=given_json(),
+        **settings.keywords(),
     )
 
 

@@ -5,7 +5,6 @@ import logging
 import re
 import weakref
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +66,7 @@ class GPUCluster(RunningCluster):
         seconds("timeout", timeout)  # it can be read
         meant = translate(keywords)
         parse_hosts(meant.hosts(text), source or "hosts")
-        known = {
-            name: value
-            for name, value in asdict(load_settings()).items()
-            if name in ConfigureHead.__dataclass_fields__
-        }
+        known = load_settings().keywords()
         settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()
         """Hosts that could not be used, with their reasons."""

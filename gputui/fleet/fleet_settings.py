@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from gputui.agent.versions import installed
+from gputui.model.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,13 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetSettings:
+class FleetSettings(Settings):
     """How the hosts of one cluster are reached and watched; times in seconds."""
 
     cluster_id: str
     cluster: str = ""
     """Its name; "" for what runs no workers."""
-    lease_s: float = 10.0
     telemetry_interval_s: float = 1.0
-    stage_timeout_s: float = 10.0
-    """The bound of each stage on the way to a ready host."""
     start_timeout_s: float = 60.0
     """How long a worker that was asked for, or forked, may take to register."""
     ping_interval_s: float = 1.0
@@ -39,14 +37,6 @@ class FleetSettings:
 
     None is longer than the interval of pings while the host's lease lasts: its workers live.
     """
-    ssh_config: str | None = None
-    """An SSH configuration to read in place of ~/.ssh/config."""
-    scheduler_host: str | None = None
-    """Where hosts reach this machine; None is the local end of each SSH connection."""
-    scheduler_port: int = 0
-    """The port that the scheduler is to listen on; 0 is any."""
-    busy: str = "warn"
-    """What to do about a GPU that others use: warn, skip or refuse."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
     environ: tuple[tuple[str, str], ...] = ()

@@ -386,15 +386,10 @@ def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
     return FleetSettings(
         cluster_id=config.cluster_id,
         cluster=name,
-        lease_s=config.lease_s,
         ping_interval_s=min(1.0, config.lease_s / 10),
         silence_s=min(5.0, config.lease_s / 2),
-        stage_timeout_s=config.stage_timeout_s,
-        ssh_config=config.ssh_config,
-        scheduler_host=config.scheduler_host,
-        scheduler_port=config.scheduler_port,
-        busy=config.busy,
         cpu_fallback=config.cpu_fallback,
         environ=dask_settings.worker_environment(config.dask_config_json),
         temporary_directory=dask_settings.temporary_directory(config.dask_config_json),
+        **config.keywords(),
     )

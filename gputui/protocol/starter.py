@@ -7,16 +7,15 @@ from gputui.model.bounds import (
     Line,
     Name,
     Pid,
-    Port,
-    Seconds,
     Version,
     WorkerNumber,
 )
+from gputui.model.settings import Settings
 from gputui.protocol.shared import Refused
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigureHead:
+class ConfigureHead(Settings):
     """The head's first line on stdin; it answers with one line on stdout, `Opened` or `Refused`."""
 
     version: Version
@@ -36,21 +35,10 @@ class ConfigureHead:
     """Whether the cluster outlives its starter once that says `Keep`."""
     interactive: bool = False
     """Whether a screen is about to attach: questions then wait for it."""
-    idle_timeout_s: Seconds | None = None
-    """End after so long with no frontend attached and nothing running; None is never."""
-    lease_s: Seconds = 10.0
-    """How long workers live without a message of the head; pings go out five times as often."""
-    stage_timeout_s: Seconds = 10.0
-    busy: Name = "warn"
-    """What to do about a GPU that others use: warn, skip or refuse."""
     cpu_fallback: bool = False
     """Whether a host without a GPU may run CPU workers without `gpus=none`."""
-    scheduler_host: Name | None = None
-    """Where hosts reach this machine; None is the local end of each SSH connection."""
-    scheduler_port: Port = 0
     dashboard_address: Name = ""
     """Where to serve Dask's dashboard, loopback only; "" for no HTTP server at all."""
-    ssh_config: Line | None = None
     dask_config_json: Document = "{}"
     """The starter's own Dask settings, `dask_settings.given_json`: they hold over gputui's."""
 
