@@ -125,7 +125,7 @@ def test_the_screen_shows_it_and_comes_back_when_the_connection_was_cut(
     with in_a_terminal(there.gputui, "attach", there.name) as (process, terminal):
         shown(terminal, b"cpu1")
         terminal.write(b"q")
-        shown(terminal, f"gputui attach {there.name} comes back".encode())
+        shown(terminal, f"{there.name} comes back".encode())
         terminal.write(b"c")
         before = sessions(openssh_hosts)
         for pid in before:

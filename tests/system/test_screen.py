@@ -355,7 +355,7 @@ def test_a_run_is_cancelled_from_the_screen_and_the_cluster_stays(lab: Command, 
     screen.sees("workers 2/2")
     screen.type(":run random-sum size=400000")
     screen.press("Enter")
-    screen.sees("BEGAN", "● running   random-sum")
+    screen.sees("STATE", "● running   random-sum")
     screen.type("x")
     screen.sees("Cancel random-sum")
     answer(screen, "y", "Cancel random-sum")
