@@ -214,6 +214,13 @@ class HeadConnection:
             self._arrived.clear()
             await self._arrived.wait()
 
+    async def received(self, kind: type[ToFrontend]) -> None:
+        """Wait for a message of this class; raises HeadError when the head is gone before."""
+        async for message in self.messages():
+            if isinstance(message, kind):
+                return
+        raise HeadError(self._why_gone)
+
     async def close(self) -> None:
         """Detach from the cluster; `messages` ends."""
         await self._channel.flush()

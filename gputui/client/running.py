@@ -44,7 +44,6 @@ from gputui.protocol.frontend import (
     Settled,
 )
 from gputui.protocol.frontend import Stop as StopCluster
-from gputui.protocol.frontend import Stopped as ClusterStopped
 
 logger = logging.getLogger("gputui")
 
@@ -107,7 +106,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._started = Shared[None]()
         self._closed = Shared[None]()
         unanswered = functools.partial(_unanswered, weakref.ref(self))
-        self._tasks = Background(unanswered, logged=False)
         self._asked = Background(unanswered, logged=False)
         """What nobody may be waiting for, and is carried out all the same."""
         self._watching: asyncio.Task[None] | None = None
@@ -115,7 +113,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
         """What holds in this process until the cluster is closed."""
-        self._ended_because = ""
         self._pid = os.getpid()
         self._at_exit = False
         """Whether the interpreter ends: from then on nothing may start a thread (Python 3.12)."""
@@ -268,7 +265,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     @property
     def _head(self) -> HeadConnection:
         if self._connection is None:
-            raise HeadError(self._ended_because or "this cluster was not started: await it first")
+            raise HeadError("this cluster was not started: await it first")
         return self._connection
 
     async def _awaited(self) -> Self:
@@ -289,13 +286,9 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self.security = security(connection)
         cupy_arrays.register()
         self._while_open.enter_context(devices_preferred())
-        listens = asyncio.Event()
-        watching = _watch_head(weakref.ref(self), connection, listens)
-        self._watching = self._tasks.start(watching, "watching the cluster")
         if not connection.address:
-            await listens.wait()
-        if not connection.address:
-            raise HeadError(self._ended_because)
+            await connection.received(SchedulerReady)
+        self._watching = asyncio.create_task(_watch_head(weakref.ref(self), connection))
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(connection.address, connection_args=arguments)
         self._dropped = weakref.finalize(self, _hang_up, self.loop, connection, self.scheduler_comm)
@@ -376,8 +369,9 @@ class RunningCluster(Cluster):  # type: ignore[misc]
             settled = self._settle(await self._head.request(AwaitWorkers(0, number)))
             enough = len(settled.workers) if number is None else number
             with contextlib.suppress(OSError):
-                known = await self.scheduler_comm.identity(n_workers=-1)
-                up = len(_running(known) & self.observed & {*settled.workers}) >= enough
+                known = (await self.scheduler_comm.identity(n_workers=-1))["workers"].values()
+                running = {each["name"] for each in known if each["status"] == "running"}
+                up = len(running & self.observed & {*settled.workers}) >= enough
                 if up and (number is not None or self.observed <= self._requested):
                     return
             if not self._grows_to(enough):
@@ -431,7 +425,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         await self._asked.finish(ANSWER_S)
         if self._connection is not None:
             await self._connection.close()
-        await self._tasks.close()
+        if self._watching is not None:
+            await self._watching
 
     async def _shutdown(self) -> None:
         await self._head.request(StopCluster(0))
@@ -443,35 +438,19 @@ class RunningCluster(Cluster):  # type: ignore[misc]
 require(Client, _instances=None)
 
 
-def _running(info: dict[str, Any]) -> set[str]:
-    """Return the workers that the scheduler gives tasks."""
-    return {each["name"] for each in info["workers"].values() if each["status"] == "running"}
-
-
 def _unanswered(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:
     """Warn: nobody may be waiting for it."""
     if (held := cluster()) is not None and held.status is Status.running:
         logger.warning("%s", error)
 
 
-async def _watch_head(
-    cluster: "weakref.ref[RunningCluster]", connection: HeadConnection, listens: asyncio.Event
-) -> None:
-    """Follow where the scheduler is, who scales the cluster, and why it ended."""
-    because = ""
+async def _watch_head(cluster: "weakref.ref[RunningCluster]", connection: HeadConnection) -> None:
+    """Follow who scales the cluster, until its head is gone."""
     async for message in connection.messages():
-        match message:
-            case SchedulerReady():
-                listens.set()
-            case EventHappened(event) if event.kind == "scaled":
-                if (held := cluster()) is not None:
-                    held._later(held._refresh())
-                del held
-            case ClusterStopped(reason):
-                because = reason
-    if (held := cluster()) is not None:
-        held._ended_because = because or connection.why_gone
-    listens.set()
+        scaled = isinstance(message, EventHappened) and message.event.kind == "scaled"
+        if scaled and (held := cluster()) is not None:
+            held._later(held._refresh())
+            del held
 
 
 async def _watch_workers(cluster: "weakref.ref[RunningCluster]", comm: Any) -> None:
