@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gputui.version import __version__
 
 if TYPE_CHECKING:
-    from gputui.client import GPUCluster, connect
+    from gputui.client.gpucluster import GPUCluster, connect
     from gputui.runs.script.sending import send_modules
 
 __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
@@ -18,9 +18,7 @@ __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
 def __getattr__(name: str) -> Any:
     if name in ("GPUCluster", "connect"):
-        from gputui import client
-
-        return getattr(client, name)
+        return getattr(import_module("gputui.client.gpucluster"), name)
     if name == "send_modules":
         from gputui.runs.script.sending import send_modules
 

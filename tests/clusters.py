@@ -7,7 +7,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gputui.client import HeadConnection, HeadProcess, spawn_head
+from gputui.client.head_connection import HeadConnection
+from gputui.client.start import HeadProcess, spawn_head
 from gputui.model.snapshot import Event, Snapshot, WorkerStatus
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import (

@@ -17,9 +17,11 @@ import pytest
 from distributed import Client
 
 import gputui
-from gputui.client import GPUCluster, read_hosts, running_clusters
+from gputui.client.gpucluster import GPUCluster
+from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, HeadError, HostsError, UsageError
 from gputui.presets.workers import known_workers
+from gputui.protocol.connection_file import running_clusters
 from tests.clusters import TWO_WORKERS
 from tests.processes import nothing_left
 

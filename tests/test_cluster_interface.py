@@ -30,10 +30,11 @@ from distributed.deploy import Adaptive, Cluster
 from distributed.system import MEMORY_LIMIT
 
 import gputui
-from gputui.client import GPUCluster, running_clusters
+from gputui.client.gpucluster import GPUCluster
 from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
 from gputui.presets.workers import known_workers
+from gputui.protocol.connection_file import running_clusters
 from tests.processes import nothing_left
 
 HOSTS = "localhost gpus=none nthreads=1"

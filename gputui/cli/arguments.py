@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui.client import default_name
-from gputui.client import read_hosts as read_source
+from gputui.client.sources import default_name
+from gputui.client.sources import read_hosts as read_source
 from gputui.errors import UsageError
 from gputui.model.hosts import Host, parse_hosts
 

@@ -13,8 +13,7 @@ from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.client import HeadConnection
-from gputui.client.head_connection import GONE, Elsewhere
+from gputui.client.head_connection import GONE, Elsewhere, HeadConnection
 from gputui.client.start import check_enough, started, stop_by_signal, workers_up
 from gputui.errors import (
     ClusterError,

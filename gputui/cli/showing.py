@@ -45,7 +45,8 @@ def show_running(name: str | None, look: Look) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
-    from gputui.client import HeadConnection, running_clusters
+    from gputui.client.head_connection import HeadConnection
+    from gputui.protocol.connection_file import running_clusters
 
     remote = remote_head(name)
     if remote is not None:
@@ -72,7 +73,8 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
 
     `given` are HOSTS as they were typed.
     """
-    from gputui.client import HeadConnection, running_clusters
+    from gputui.client.head_connection import HeadConnection
+    from gputui.protocol.connection_file import running_clusters
 
     name = flags.name or hosts.name
     running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
@@ -133,7 +135,7 @@ SCREEN_IDLE_S = 3600.0
 async def _start(hosts: HostsInput, flags: Starting, fallback: bool) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
-    from gputui.client import spawn_head
+    from gputui.client.start import spawn_head
 
     configuration = await asyncio.to_thread(
         head_configuration,

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from gputui.cli.arguments import HostsInput, Starting
-from gputui.client import HeadConnection, start
-from gputui.client.head_connection import Elsewhere
+from gputui.client import start
+from gputui.client.head_connection import Elsewhere, HeadConnection
 from gputui.engine.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gputui import runs
-from gputui.client import HeadConnection, check_enough, failures
-from gputui.client.start import workers_up
+from gputui.client.head_connection import HeadConnection
+from gputui.client.start import check_enough, failures, workers_up
 from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.model.snapshot import HostStatus, RunState
 from gputui.presets.job import RunCancelledError

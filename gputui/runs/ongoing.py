@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gputui.client import HeadConnection, failures
+from gputui.client.head_connection import HeadConnection
+from gputui.client.start import failures
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets.job import RunCancelledError

@@ -17,7 +17,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from gputui import runs
-from gputui.client import security
+from gputui.client.head_connection import security
 from gputui.errors import ExitCode, GputuiError
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure, ParsedParameters

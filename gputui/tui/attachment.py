@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from gputui.errors import GputuiError, HeadError
 
 if TYPE_CHECKING:
-    from gputui.client import HeadConnection
+    from gputui.client.head_connection import HeadConnection
     from gputui.protocol.frontend import FromFrontend, Reply, Request
     from gputui.tui.app import ScreenApp
 

@@ -19,7 +19,7 @@ from typing import Any
 from distributed import Client
 
 from gputui import presets
-from gputui.client import connect
+from gputui.client.gpucluster import connect
 from gputui.runs import execution
 from tests.benchmarks.sides import Side, own_folders, row, timed
 

@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.demo.devices import Load, SimulatedGpu
 from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
 from gputui.fleet.agent_channel import AgentChannel

@@ -37,7 +37,7 @@ FACE = """
 import sys
 from gputui.cli.showing import Look, show
 async def opened():
-    from gputui.client import HeadConnection
+    from gputui.client.head_connection import HeadConnection
     return await HeadConnection.open(sys.argv[1], frontend="screen", snapshots=True)
 sys.exit(show(opened, Look(theme=None, ascii=False, readonly=False)))
 """

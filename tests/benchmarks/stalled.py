@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.model.snapshot import HostState, SchedulerState, Snapshot
 from gputui.protocol.frontend import SnapshotTaken
 from tests.benchmarks.sides import own_folders, row

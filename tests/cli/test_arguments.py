@@ -8,7 +8,7 @@ import pytest
 
 from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.starting import head_configuration
-from gputui.client import read_hosts as read_source
+from gputui.client.sources import read_hosts as read_source
 from gputui.errors import UsageError
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client import HeadProcess, spawn_head
+from gputui.client.start import HeadProcess, spawn_head
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import Scale
 from gputui.protocol.starter import ConfigureHead

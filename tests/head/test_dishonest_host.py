@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client import HeadProcess
+from gputui.client.start import HeadProcess
 from gputui.head.broadcasts import EVENT_CHARS
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.frontend import ChangeHosts, SubscribeLogs

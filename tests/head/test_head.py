@@ -13,10 +13,11 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from gputui.client import HeadConnection, find_cluster, running_clusters
+from gputui.client.head_connection import HeadConnection
 from gputui.errors import HeadError
 from gputui.model.readings import Owner
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, WorkerState
+from gputui.protocol.connection_file import find_cluster, running_clusters
 from gputui.protocol.frontend import (
     AddWorkers,
     ChangeHosts,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from gputui.client import HeadProcess
+from gputui.client.start import HeadProcess
 from gputui.model.snapshot import HostState
 from gputui.protocol.frontend import AwaitWorkers, ChangeHosts, RetryHosts, Scale, Settled
 from tests.clusters import Clusters, LiveCluster

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gputui.client import HeadProcess
+from gputui.client.start import HeadProcess
 from gputui.protocol.frontend import Adapt, Previewed, Restart, RetireWorkers, Scale
 from tests.clusters import Clusters, LiveCluster
 from tests.head.test_head import client_of

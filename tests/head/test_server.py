@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES

@@ -8,7 +8,8 @@ import asyncio
 import sys
 
 from gputui import GPUCluster
-from gputui.client import HeadConnection, find_cluster
+from gputui.client.head_connection import HeadConnection
+from gputui.protocol.connection_file import find_cluster
 from gputui.tui.app import ScreenApp
 from tests.pictures.raster import write_png
 from tests.pictures.scenes import FOLDER, Picture

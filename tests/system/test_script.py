@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client import HeadConnection, find_cluster
+from gputui.client.head_connection import HeadConnection
+from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import CancelRun
 from tests.sshd import SshHosts
 from tests.system.conftest import BOUND_S, Command, wait_until

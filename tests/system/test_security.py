@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.engine import tls
 from gputui.process.lifetime import NO_DUMP
 from gputui.protocol.frontend import Attached

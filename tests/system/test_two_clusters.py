@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from tests.clusters import LiveCluster
 from tests.sshd import SshHosts
 from tests.system.conftest import Command
