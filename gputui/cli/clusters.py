@@ -66,7 +66,7 @@ def up(**options: Any) -> int:
 async def _up(configuration: ConfigureHead) -> int:
     async with started(configuration, frontend="command", snapshots=True) as (head, connection):
         settled = await workers_up(connection, configuration.workers, _warn)
-        check_enough(settled, 1)
+        check_enough(settled, 1, reported=True)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()
     name = connection.attached.name

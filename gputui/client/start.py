@@ -189,12 +189,12 @@ async def workers_up(
     return settled
 
 
-def check_enough(settled: Settled, min_workers: int) -> None:
-    """Raise ClusterError, with every reason, when fewer workers are up."""
+def check_enough(settled: Settled, min_workers: int, *, reported: bool = False) -> None:
+    """Raise ClusterError when fewer workers are up, with every reason unless `reported` already."""
     if len(settled.workers) >= min_workers:
         return
     found = f"{len(settled.workers)} of at least {min_workers} workers came up"
-    raise ClusterError("\n".join([found, *failures(settled)]))
+    raise ClusterError("\n".join([found, *([] if reported else failures(settled))]))
 
 
 def failures(settled: Settled) -> list[str]:

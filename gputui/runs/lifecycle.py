@@ -126,8 +126,8 @@ async def _settled(
 ) -> Settled:
     """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
     settled = await workers_up(connection, request.workers, _warn)
-    check_enough(settled, request.min_workers)
     recording.note(f"{len(settled.workers)} workers up", *failures(settled))
+    check_enough(settled, request.min_workers, reported=not request.as_json)
     if connection.dashboard and not request.quiet:
         _warn(f"dashboard at {connection.dashboard}")
     return settled

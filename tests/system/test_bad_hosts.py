@@ -144,3 +144,11 @@ def test_each_failure_is_printed_when_it_is_known_and_what_is_waited_for(
     assert process.returncode == 0
     assert "nowhere.invalid" not in said and "silent: " in said
     gputui.end_clusters()
+
+
+def test_a_failure_is_printed_once(gputui: Command) -> None:
+    for arguments in (("--run", "smoke"), ("--run", "smoke", "--json")):
+        done = gputui("nowhere.invalid gpus=none", *arguments)
+        assert done.returncode == 3
+        assert done.stderr.count("nowhere.invalid does not resolve") == 1
+        assert ("does not resolve" in done.stdout) == ("--json" in arguments)
