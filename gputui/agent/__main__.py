@@ -12,11 +12,11 @@ def main() -> int:
 
         return relay()
     if role == "forkserver":
+        from gputui.agent.agent_socket import AgentSocket
         from gputui.agent.forkserver import forkserver
-        from gputui.agent.place import AgentPlace
 
-        control, scratch, place = sys.argv[2:5]
-        forkserver(int(control), Path(scratch), AgentPlace(Path(place)))
+        control, scratch, agent_socket = sys.argv[2:5]
+        forkserver(int(control), Path(scratch), AgentSocket(Path(agent_socket)))
     print("gputui agent: started by gputui, with relay or forkserver", file=sys.stderr)
     return 2
 

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
 
-from gputui.agent.place import AgentPlace
+from gputui.agent.agent_socket import AgentSocket
 from gputui.engine import dask_settings
 from gputui.process import lifetime
 from gputui.process.lifetime import open_pidfds
@@ -54,7 +54,7 @@ FILES_S = 0.5
 """How long the files that tasks left open may take to be written out in the end."""
 
 
-def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
+def forkserver(control_fd: int, scratch: Path, agent_socket: AgentSocket) -> NoReturn:
     """Serve orders until the agent closes the socket, then end at once."""
     os.dup2(2, 1)
     lifetime.adopt_orphans()
@@ -69,7 +69,7 @@ def forkserver(control_fd: int, scratch: Path, place: AgentPlace) -> NoReturn:
     Forkserver(channel).serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
-    place.sweep()
+    agent_socket.sweep()
     os._exit(0)
 
 

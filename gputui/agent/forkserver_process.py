@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from gputui.agent.place import AgentPlace, own_command
+from gputui.agent.agent_socket import AgentSocket, own_command
 from gputui.errors import ProtocolError
 from gputui.process.background import words
 from gputui.process.child import Child
@@ -43,7 +43,7 @@ class ForkserverProcess:
         self,
         environ: Mapping[str, str],
         scratch: Path,
-        place: AgentPlace,
+        agent_socket: AgentSocket,
         *,
         heard: Callable[[FromForkserver, list[int]], None],
         lost: Callable[[str, bool], Awaitable[None]],
@@ -53,7 +53,7 @@ class ForkserverProcess:
         `lost` is called with how it ended and whether it is given up.
         """
         self._environ = {**WORKER_ENVIRONMENT, **environ}
-        self._handed = (str(scratch), str(place.path))
+        self._handed = (str(scratch), str(agent_socket.path))
         self._heard = heard
         self._lost = lost
         self._child: Child | None = None

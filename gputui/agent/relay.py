@@ -16,7 +16,7 @@ import socket
 import sys
 from pathlib import Path
 
-from gputui.agent.place import AgentPlace
+from gputui.agent.agent_socket import AgentSocket
 from gputui.errors import FolderError, ProtocolError
 from gputui.folders import make_scratch_folder
 from gputui.process.lifetime import END_SIGNALS, dump_no_core, start_problem
@@ -36,8 +36,8 @@ def relay() -> int:
     try:
         line = _read_line(0)
         configure = decode(line, Configure)
-        place = AgentPlace.of(configure.cluster_id, configure.host)
-        agent, scratch = _agent_of(place, configure, out)
+        agent_socket = AgentSocket.of(configure.cluster_id, configure.host)
+        agent, scratch = _agent_of(agent_socket, configure, out)
     except (ProtocolError, FolderError) as error:
         print(f"gputui agent: {error}", file=sys.stderr)
         return 1
@@ -47,29 +47,29 @@ def relay() -> int:
     with contextlib.suppress(OSError):
         agent.sendall(line)
         _pump(agent, out)
-    if place.sweep() and scratch:
+    if agent_socket.sweep() and scratch:
         shutil.rmtree(scratch, ignore_errors=True)
     return 0
 
 
 def _agent_of(
-    place: AgentPlace, configure: Configure, out: int
+    agent_socket: AgentSocket, configure: Configure, out: int
 ) -> tuple[socket.socket, Path | None]:
     """Return a connection to the agent of this host; if it was started here, with its scratch."""
-    with place.alone() as lock:
-        if agent := place.connect():
+    with agent_socket.alone() as lock:
+        if agent := agent_socket.connect():
             return agent, None
         scratch = make_scratch_folder(
             configure.temporary_directory or dict(configure.env).get("TMPDIR")
         )
         try:
-            place.note(lock, configure.cluster_id, configure.cluster)
-            listener = place.listen()
-            _fork_agent(configure, place, listener, scratch, (out, lock))
-            agent = place.connect()
+            agent_socket.note(lock, configure.cluster_id, configure.cluster)
+            listener = agent_socket.listen()
+            _fork_agent(configure, agent_socket, listener, scratch, (out, lock))
+            agent = agent_socket.connect()
         except OSError:
             shutil.rmtree(scratch, ignore_errors=True)
-            place.remove()
+            agent_socket.remove()
             raise
         assert agent is not None, "a listening socket accepts"
         listener.close()
@@ -78,7 +78,7 @@ def _agent_of(
 
 def _fork_agent(
     configure: Configure,
-    place: AgentPlace,
+    agent_socket: AgentSocket,
     listener: socket.socket,
     scratch: Path,
     ours: tuple[int, ...],
@@ -107,7 +107,7 @@ def _fork_agent(
             os.dup2(null, descriptor)
         from gputui.agent.supervisor import supervise
 
-        supervise(configure, place, listener, scratch)
+        supervise(configure, agent_socket, listener, scratch)
         status = 0
     finally:
         os._exit(status)

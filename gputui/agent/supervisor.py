@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -18,13 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gputui.agent.agent_socket import AgentSocket, own_scratch, sweep_scratch, touch_pack
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
-from gputui.agent.lease import Lease
-from gputui.agent.other_clusters import OtherClusters
-from gputui.agent.place import AgentPlace, touch_pack
-from gputui.agent.scratch import own, sweep
 from gputui.agent.sharing import Sharing
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
@@ -70,6 +68,14 @@ RETRY_S = 1.0
 LISTENING_S = 15.0
 """How long a port stays open that others are to try."""
 
+HELD_UP_S = 0.2
+"""A process that wakes so much later than it asked for was held up."""
+
+READING_S = 2.0
+"""How long it then has to read what its head sent in that time."""
+
+LOOK_EVERY_S = 5.0
+
 MEETING_S = 2.0
 """How long an agent that cannot work waits for its head, to say so."""
 
@@ -82,7 +88,7 @@ HeadChannel = Channel[FromAgent, ToAgent]
 
 
 def supervise(
-    configure: Configure, place: AgentPlace, listener: socket.socket, scratch: Path
+    configure: Configure, agent_socket: AgentSocket, listener: socket.socket, scratch: Path
 ) -> None:
     """Run the agent of this host to its end; the first head connects over `listener`.
 
@@ -91,16 +97,41 @@ def supervise(
     """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
-    own(scratch)
+    own_scratch(scratch)
     log = StderrLog(scratch / LOG)
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(configure, environ, scratch, place, log)
+        supervisor = Supervisor(configure, environ, scratch, agent_socket, log)
         loop.run_until_complete(supervisor.serve(listener))
     finally:
         listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
-        place.sweep()
+        agent_socket.sweep()
+
+
+class Lease:
+    """Runs out when it was not renewed for its length.
+
+    Time in which this process was held up (stopped, or its machine suspended) does not count: what
+    its head sent meanwhile is still unread.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
+        self._renewed_at = time.monotonic()
+
+    def renew(self) -> None:
+        """Begin the lease again."""
+        self._renewed_at = time.monotonic()
+
+    async def run_out(self) -> None:
+        """Return when the lease has run out."""
+        while (left_s := self._renewed_at + self._length_s - time.monotonic()) > 0:
+            due = time.monotonic() + left_s
+            await asyncio.sleep(left_s)
+            if time.monotonic() - due > HELD_UP_S:
+                grace_s = min(READING_S, self._length_s)
+                self._renewed_at = time.monotonic() - self._length_s + grace_s
 
 
 class Supervisor:
@@ -111,15 +142,16 @@ class Supervisor:
         configure: Configure,
         environ: dict[str, str],
         scratch: Path,
-        place: AgentPlace,
+        agent_socket: AgentSocket,
         log: StderrLog,
     ) -> None:
         self._configure = configure
         self._environ = environ
         self._scratch = scratch
         self._log = log
-        self._place = place
-        self._others = OtherClusters(place, configure.cluster_id, self.send)
+        self._socket = agent_socket
+        self._others: tuple[str, ...] | None = None
+        """This user's other clusters on this host; None before the facts were sent."""
         self._head: HeadChannel | None = None
         self._lease = Lease(configure.lease_s)
         self._over = asyncio.Event()
@@ -134,7 +166,7 @@ class Supervisor:
             interval_s=configure.telemetry_interval_s,
             claims=self._sharing.claims,
         )
-        self._workers = Workers(environ, scratch, place, self.send, self._watch.cpus_near)
+        self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
         self._heads = Background(self._work_failed)
         self._work = Background(self._work_failed)
         self._lasting = Background(self._lasting_failed)
@@ -173,15 +205,15 @@ class Supervisor:
             ("telemetry", partial(self._tell_readings, reader)),
             ("claims", partial(self._sharing.keep, self._workers.devices)),
             ("its log", self._log.keep_small),
-            ("other clusters", self._others.watch),
+            ("other clusters", self._watch_others),
             ("memory limits", self._workers.keep_limits),
             ("its pack", _keep_pack),
         ):
             self._lasting.keep(partial(self._keep, name, work), name)
 
     async def _sweep(self) -> None:
-        await asyncio.to_thread(sweep, self._scratch.parent)
-        await asyncio.to_thread(self._place.sweep_others)
+        await asyncio.to_thread(sweep_scratch, self._scratch.parent)
+        await asyncio.to_thread(self._socket.sweep_others)
 
     def send(self, message: FromAgent) -> None:
         """Send to the head, if one is connected: the next one gets the state with the facts."""
@@ -301,8 +333,18 @@ class Supervisor:
         facts = await asyncio.to_thread(
             gather_facts, self._watch, scratch=self._scratch, environ=self._environ
         )
-        running, clusters = self._workers.running(), self._others.name()
-        self.send(replace(facts, running=running, clusters=clusters))
+        self._others = self._socket.others(self._configure.cluster_id)
+        self.send(replace(facts, running=self._workers.running(), clusters=self._others))
+
+    async def _watch_others(self) -> None:
+        """Report each cluster of this user that comes to this host after the facts were sent."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            if (before := self._others) is not None:
+                self._others = self._socket.others(self._configure.cluster_id)
+                for cluster in sorted({*self._others} - {*before}):
+                    hint = "give each a part with gpus=, workers= and memory="
+                    self.send(Trouble(f"your cluster {cluster} runs here now, too: {hint}"))
 
     async def _tell_readings(self, reader: TelemetryReader) -> None:
         """Send telemetry at each interval while there is a head."""

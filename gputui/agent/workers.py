@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gputui.agent.agent_socket import AgentSocket
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.place import AgentPlace
 from gputui.agent.worker_output import WorkerOutput
 from gputui.agent.worker_process import WorkerProcess, keep_limits
 from gputui.engine.dask_settings import TERMINATE, terminate_share
@@ -57,20 +57,20 @@ class Workers:
         self,
         environ: dict[str, str],
         scratch: Path,
-        place: AgentPlace,
+        agent_socket: AgentSocket,
         send: Callable[[FromAgent], None],
         cpus_near: Callable[[str], frozenset[int]],
     ) -> None:
         """Start workers within `scratch`; `cpus_near` gives the CPUs near a device."""
         self._cpus_near = cpus_near
         self._scratch = scratch
-        self._place = place
+        self._socket = agent_socket
         self._send = send
         self._workers: dict[str, WorkerProcess] = {}
         self._credentials: Credentials | None = None
         self._terminate_share: float | None = TERMINATE
         self._forkserver = ForkserverProcess(
-            environ, scratch, place, heard=self._hear, lost=self._forkserver_lost
+            environ, scratch, agent_socket, heard=self._hear, lost=self._forkserver_lost
         )
         self._cgroups = Cgroups()
         self._following = False
@@ -257,7 +257,7 @@ class Workers:
             scheduler_address=order.scheduler_address,
             listen_host=order.listen_host,
             scratch=str(folder),
-            lock=str(self._place.turn),
+            lock=str(self._socket.turn),
             cpus=tuple(sorted(near)),
         )
         self._forkserver.order(fork, (printed, reports))

@@ -108,7 +108,7 @@ def way(there: str | None) -> tuple[str, float | None]:
     """
     from distributed import get_worker
 
-    from gputui.agent.gpu.interconnect import between
+    from gputui.agent.gpu.nvml import between
     from gputui.presets.workers import pinned_uuid
     from gputui.worker.transfers.loans import Way, last_ways
 

@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from gputui.agent.gpu.interconnect import between
-from gputui.agent.gpu.nvml import SLOW_EVERY, Gpu, Nvml
+from gputui.agent.gpu.nvml import SLOW_EVERY, Gpu, Nvml, between
 from gputui.agent.gpu.processes import Identity
 from gputui.errors import DevicesError
 from gputui.model.readings import Owner

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gputui.agent.place import AgentPlace
+from gputui.agent.agent_socket import AgentSocket
 from gputui.protocol.agent import (
     Ping,
     Pong,
@@ -141,7 +141,7 @@ def test_an_agent_that_takes_no_connections_holds_no_other_up(
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime, ExitStack() as open_:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-        frozen, other = AgentPlace.of("frozen", "host"), AgentPlace.of("other", "host")
+        frozen, other = AgentSocket.of("frozen", "host"), AgentSocket.of("other", "host")
         with frozen.alone() as lock:
             open_.enter_context(frozen.listen()).listen(0)
             frozen.note(lock, "frozen", "lab")
@@ -219,8 +219,8 @@ def test_what_workers_locked_to_take_turns_is_removed_with_the_agents_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    place = AgentPlace.of("cluster", "host")
-    other = AgentPlace.of("another", "host")
+    place = AgentSocket.of("cluster", "host")
+    other = AgentSocket.of("another", "host")
     for path in (place.turn, Path(f"{place.turn}.warm-up"), other.turn):
         path.touch()
     assert place.sweep()

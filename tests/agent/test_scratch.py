@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent import scratch
-from gputui.agent.place import AgentPlace
-from gputui.agent.scratch import OWNER, own, sweep
+from gputui.agent import agent_socket
+from gputui.agent.agent_socket import OWNER, AgentSocket, own_scratch, sweep_scratch
 from gputui.process.procfs import own_machine
 
 
@@ -19,7 +18,7 @@ def left(tmp_path: Path) -> Path:
     folder = tmp_path / "gputui-left"
     (folder / "localhost-gpu0").mkdir(parents=True)
     (folder / "localhost-gpu0" / "spilled").write_bytes(b"x" * 100)
-    own(folder)
+    own_scratch(folder)
     ended = subprocess.Popen(["true"])
     ended.wait()
     change(folder, pid=ended.pid)
@@ -34,22 +33,22 @@ def change(folder: Path, **changes: object) -> None:
 def test_what_was_left_is_removed_and_what_is_in_use_is_not(left: Path, tmp_path: Path) -> None:
     used = tmp_path / "gputui-used"
     used.mkdir()
-    own(used)
+    own_scratch(used)
     unnamed = tmp_path / "gputui-unnamed"
     unnamed.mkdir()
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert sorted(tmp_path.iterdir()) == [unnamed, used]
 
 
 def test_a_pid_that_another_process_has_by_now_is_no_owner(left: Path, tmp_path: Path) -> None:
     change(left, pid=os.getpid(), ticks=1)
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert not left.exists()
 
 
 def test_what_was_left_before_the_machine_started_is_removed(left: Path, tmp_path: Path) -> None:
     change(left, boot="the last one", pids="pid:[1]", pid=os.getpid())
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert not left.exists()
 
 
@@ -58,14 +57,14 @@ def test_what_another_machine_or_container_has_is_left_alone(
     left: Path, tmp_path: Path, where: dict[str, str]
 ) -> None:
     change(left, **where)
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert left.exists()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": 1}'])
 def test_an_owner_that_cannot_be_read_is_left_alone(left: Path, tmp_path: Path, text: str) -> None:
     (left / OWNER).write_text(text)
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert left.exists()
 
 
@@ -73,16 +72,16 @@ def test_an_owner_that_proc_hides_is_there(
     left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(left, pid=os.getppid())
-    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
-    sweep(tmp_path)
+    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
+    sweep_scratch(tmp_path)
     assert left.exists()
 
 
 def test_who_cannot_see_itself_leaves_no_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
-    own(tmp_path)
+    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
+    own_scratch(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,7 +89,7 @@ def test_a_link_is_not_followed(left: Path, tmp_path: Path) -> None:
     away = tmp_path / "away"
     left.rename(away)
     left.symlink_to(away)
-    sweep(tmp_path)
+    sweep_scratch(tmp_path)
     assert (away / OWNER).exists()
 
 
@@ -98,7 +97,7 @@ def test_the_places_of_agents_that_were_killed_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    own_place, killed, elsewhere, lives, starts = (AgentPlace.of("c", n) for n in "abcde")
+    own_place, killed, elsewhere, lives, starts = (AgentSocket.of("c", n) for n in "abcde")
     for each in (own_place, killed, elsewhere):
         left_behind(each)
     lock = elsewhere.path.with_suffix(".lock")
@@ -115,8 +114,8 @@ def test_the_places_of_agents_that_were_killed_are_removed(
     assert not {killed.path.name, killed.path.with_suffix(".lock").name} & there
 
 
-def left_behind(place: AgentPlace) -> None:
+def left_behind(agent_socket: AgentSocket) -> None:
     """Leave what an agent leaves that is killed."""
-    with place.alone() as lock:
-        place.note(lock, "id", "lab")
-        place.listen().close()
+    with agent_socket.alone() as lock:
+        agent_socket.note(lock, "id", "lab")
+        agent_socket.listen().close()

@@ -18,7 +18,7 @@ import pytest
 
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver import Forkserver
-from gputui.agent.lease import Lease
+from gputui.agent.supervisor import Lease
 from gputui.agent.worker_output import WorkerOutput
 from gputui.agent.worker_process import BACKOFF_S, CRASH_LOOP_AFTER, WorkerProcess
 from gputui.errors import ProtocolError
@@ -68,7 +68,7 @@ TelemetryReader.read = complains
 """
 
 FAILING_LEASE = """
-from gputui.agent.lease import Lease
+from gputui.agent.supervisor import Lease
 import asyncio
 async def fails(self):
     await asyncio.sleep(2)

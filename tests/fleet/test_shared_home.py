@@ -14,7 +14,7 @@ from gputui.fleet.deploy import preparing
 
 LOCKING = {
     "agent/claims.py",
-    "agent/place.py",
+    "agent/agent_socket.py",
     "protocol/connection_file.py",
     "client/there.py",
     "worker/cuda.py",

@@ -6,14 +6,12 @@ take 1.4 ms. Source: NVML API, nvmlDeviceGetFieldValues, nvmlDeviceGetP2PStatus.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gputui.agent.gpu.processes import UNSEEN
-from gputui.errors import DevicesError
 from gputui.model.readings import Interconnect
 
-if TYPE_CHECKING:
-    from gputui.agent.gpu.nvml import Nvml
+Ask = Callable[..., Any]
+"""Calls a function of NVML, as `Nvml.ask` does."""
 
 NVLINK_SPEED_MBPS = 164
 NVLINK_SENT_KIB, NVLINK_RECEIVED_KIB = 138, 139
@@ -27,13 +25,13 @@ NVLINK_GENERATIONS = {1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 5, 8: 6}
 """NVML_NVLINK_VERSION_… → generation: 2.0 and 2.2 are 2."""
 
 
-def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -> Interconnect:
+def interconnect(ask: Ask, handle: Any, others: Sequence[tuple[str, Any]]) -> Interconnect:
     """Read a GPU's links; `others` are the labels and handles of this host's other GPUs."""
-    links = list(_links_up(nvml, handle))
-    version = nvml.ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
-    each_mbps = _field(nvml, handle, NVLINK_SPEED_MBPS) if links else None
-    generation = nvml.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
-    width = nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+    links = list(_links_up(ask, handle))
+    version = ask("nvmlDeviceGetNvLinkVersion", handle, links[0]) if links else None
+    each_mbps = _field(ask, handle, NVLINK_SPEED_MBPS) if links else None
+    generation = ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
+    width = ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
     lane = LANE_BYTES_PER_S.get(generation)
     return Interconnect(
         nvlinks=len(links),
@@ -42,7 +40,7 @@ def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -
         nvlink_peers=tuple(
             label
             for label, other in others
-            if nvml.ask("nvmlDeviceGetP2PStatus", handle, other, P2P_OVER_NVLINK) == 0
+            if ask("nvmlDeviceGetP2PStatus", handle, other, P2P_OVER_NVLINK) == 0
         ),
         pcie_generation=generation,
         pcie_width=width,
@@ -50,51 +48,28 @@ def interconnect(nvml: "Nvml", handle: Any, others: Sequence[tuple[str, Any]]) -
     )
 
 
-def _links_up(nvml: "Nvml", handle: Any) -> Iterator[int]:
+def _links_up(ask: Ask, handle: Any) -> Iterator[int]:
     for link in range(MOST_NVLINKS):
-        state = nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
+        state = ask("nvmlDeviceGetNvLinkState", handle, link)
         if state is None:
             return
         if state:
             yield link
 
 
-def _field(nvml: "Nvml", handle: Any, field: int, scope: int = 0) -> int | None:
+def _field(ask: Ask, handle: Any, field: int, scope: int = 0) -> int | None:
     """Return a field's value; None where this GPU has none."""
-    values = nvml.ask("nvmlDeviceGetFieldValues", handle, [(field, scope)])
+    values = ask("nvmlDeviceGetFieldValues", handle, [(field, scope)])
     if not values or values[0].nvmlReturn != 0:
         return None
     return int(values[0].value.ullVal)
 
 
-def between(here: str | None, there: str | None) -> tuple[str, float | None]:
-    """Name the link between two GPUs of this host, by UUID, and its bytes per second each way."""
-    from gputui.agent.gpu.nvml import Nvml
-
-    if here == there:
-        return "device memory", None
-    try:
-        nvml = Nvml.open()
-    except DevicesError:
-        return "GPU to GPU", None
-    gpus, _ = nvml.gpus(lambda pid: UNSEEN)
-    nvml.close()
-    known = {gpu.last[0].uuid: gpu.last[0] for gpu in gpus}
-    one, other = known.get(here or ""), known.get(there or "")
-    if one is None or other is None or one.interconnect is None:
-        return "GPU to GPU", None
-    if other.label in one.interconnect.nvlink_peers:
-        return "NVLink", one.interconnect.nvlink_bytes_per_s
-    return "PCIe", one.interconnect.pcie_bytes_per_s
-
-
 class NvlinkMeter:
     """Measures the traffic of a GPU's NVLinks, both ways together."""
 
-    def __init__(
-        self, nvml: "Nvml", handle: Any, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._nvml = nvml
+    def __init__(self, ask: Ask, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
         self._handle = handle
         self._clock = clock
         self._last: tuple[float, int] | None = None
@@ -102,7 +77,7 @@ class NvlinkMeter:
     def bytes_per_s(self) -> float | None:
         """Return the rate since the last call; None at first, and where NVML does not count."""
         fields = [(NVLINK_SENT_KIB, ALL_LINKS), (NVLINK_RECEIVED_KIB, ALL_LINKS)]
-        values = self._nvml.ask("nvmlDeviceGetFieldValues", self._handle, fields)
+        values = self._ask("nvmlDeviceGetFieldValues", self._handle, fields)
         if not values or any(each.nvmlReturn for each in values):
             return None
         before = self._last

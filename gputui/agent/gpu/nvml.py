@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gputui.agent.gpu.interconnect import NvlinkMeter, interconnect
-from gputui.agent.gpu.processes import Identity
+from gputui.agent.gpu.processes import UNSEEN, Identity
 from gputui.errors import DevicesError
 from gputui.model.readings import DeviceProcess, DeviceReading
 
@@ -161,10 +161,10 @@ class Gpu:
         """Find out what connects it to the other GPUs; once, before it is read."""
         with contextlib.suppress(DeviceLostError):
             handles = [(other.label, other._handle) for other in others]
-            found = interconnect(self._nvml, self._handle, handles)
+            found = interconnect(self._nvml.ask, self._handle, handles)
             self._blank = replace(self._blank, interconnect=found)
             self._last = (self._blank,)
-            self._nvlink = NvlinkMeter(self._nvml, self._handle) if found.nvlinks else None
+            self._nvlink = NvlinkMeter(self._nvml.ask, self._handle) if found.nvlinks else None
 
     @property
     def label(self) -> str:
@@ -292,3 +292,22 @@ class Gpu:
 
 def _watts(milliwatts: int | None) -> float | None:
     return None if milliwatts is None else milliwatts / 1000
+
+
+def between(here: str | None, there: str | None) -> tuple[str, float | None]:
+    """Name the link between two GPUs of this host, by UUID, and its bytes per second each way."""
+    if here == there:
+        return "device memory", None
+    try:
+        nvml = Nvml.open()
+    except DevicesError:
+        return "GPU to GPU", None
+    gpus, _ = nvml.gpus(lambda pid: UNSEEN)
+    nvml.close()
+    known = {gpu.last[0].uuid: gpu.last[0] for gpu in gpus}
+    one, other = known.get(here or ""), known.get(there or "")
+    if one is None or other is None or one.interconnect is None:
+        return "GPU to GPU", None
+    if other.label in one.interconnect.nvlink_peers:
+        return "NVLink", one.interconnect.nvlink_bytes_per_s
+    return "PCIe", one.interconnect.pcie_bytes_per_s

@@ -1,17 +1,22 @@
-"""An agent's place on its host: a socket, a lock, and the command that starts another."""
+"""What an agent is on its host: a socket with a lock next to it, a folder, and the command that
+starts another; and what agents that were killed left of theirs.
+"""
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from gputui.folders import runtime_folder
-from gputui.process.procfs import own_machine
+from gputui.folders import SCRATCH_PREFIX, read_own_file, runtime_folder, write_whole
+from gputui.process.procfs import own_machine, own_place, process_stat
 from gputui.process.search_path import own_python
 
 SERVED_S = 0.2
@@ -34,14 +39,14 @@ def own_command() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentPlace:
-    """The place of one cluster's agent on this host: a socket, and a lock next to it."""
+class AgentSocket:
+    """Where one cluster's agent is on this host: a socket, and a lock next to it."""
 
     path: Path
 
     @classmethod
-    def of(cls, cluster_id: str, host: str) -> "AgentPlace":
-        """Return the place of a host's agent; raises FolderError where no folder is usable."""
+    def of(cls, cluster_id: str, host: str) -> "AgentSocket":
+        """Return where a host's agent is; raises FolderError where no folder is usable."""
         name = hashlib.sha256(f"{cluster_id}\0{host}".encode()).hexdigest()[:16]
         return cls(runtime_folder() / f"agent-{name}.sock")
 
@@ -95,7 +100,7 @@ class AgentPlace:
         found = set()
         for path in self.path.parent.glob("agent-*.lock"):
             with contextlib.suppress(OSError):
-                noted, other = _noted(path), AgentPlace(path.with_suffix(".sock"))
+                noted, other = _noted(path), AgentSocket(path.with_suffix(".sock"))
                 if noted.cluster and noted.cluster_id != cluster_id and other._listens():
                     found.add(noted.cluster)
         return tuple(sorted(found))
@@ -106,7 +111,7 @@ class AgentPlace:
         It may be on NFS, where the socket of another machine's agent answers nobody here.
         """
         for path in self.path.parent.glob("agent-*.lock"):
-            other = AgentPlace(path.with_suffix(".sock"))
+            other = AgentSocket(path.with_suffix(".sock"))
             with contextlib.suppress(OSError):  # BlockingIOError, too: an agent is there
                 here = _noted(path).machine == own_machine()
                 if here and other != self and not other._listens():
@@ -193,3 +198,50 @@ def _noted(lock: Path) -> Noted:
     """Read a lock's file; raises OSError."""
     lines = lock.read_text(errors="replace").split("\n")
     return Noted(*[*lines, "", "", ""][:3])
+
+
+OWNER = "owner.json"
+
+
+def own_scratch(scratch: Path) -> None:
+    """Note in the folder that it is this process's, for `sweep_scratch`.
+
+    A folder without a note is never swept: the disk is full, or /proc is not of this namespace.
+    """
+    pid = os.getpid()
+    with contextlib.suppress(OSError):
+        if (stat := process_stat(pid)) is not None:
+            owner = {**asdict(own_place()), "machine": own_machine()}
+            owner |= {"pid": pid, "ticks": stat.start_ticks}
+            write_whole(scratch / OWNER, json.dumps(owner).encode())
+
+
+def sweep_scratch(parent: Path) -> None:
+    """Remove the folders of this user's agents that are gone: killed, or when the power was.
+
+    What workers spilled lies there. Folders that may be of another machine's agents, or of another
+    container's, are left alone: a pid means nothing there.
+    """
+    for folder in parent.glob(f"{SCRATCH_PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            own_dir = folder.lstat().st_uid == os.getuid() and not folder.is_symlink()
+            if own_dir and _is_left(json.loads(read_own_file(folder / OWNER))):
+                shutil.rmtree(folder)
+
+
+def _is_left(owner: dict[str, Any]) -> bool:
+    """Return whether an owner has ended: with its machine's last boot, or as a process here."""
+    here = own_place()
+    if owner["machine"] != own_machine():
+        return False
+    if owner["boot"] != here.boot:
+        return True
+    if owner["pids"] != here.pids:
+        return False
+    if (stat := process_stat(owner["pid"])) is not None:
+        return bool(stat.start_ticks != owner["ticks"])
+    try:
+        os.kill(owner["pid"], 0)
+    except ProcessLookupError:
+        return True
+    return False  # there, and hidden
