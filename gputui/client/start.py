@@ -190,11 +190,18 @@ async def workers_up(
 
 
 def check_enough(settled: Settled, min_workers: int, *, reported: bool = False) -> None:
-    """Raise ClusterError when fewer workers are up, with every reason unless `reported` already."""
+    """Raise ClusterError when fewer workers are up, with every reason.
+
+    Reasons that were `reported` already are its notes, not its message.
+    """
     if len(settled.workers) >= min_workers:
         return
     found = f"{len(settled.workers)} of at least {min_workers} workers came up"
-    raise ClusterError("\n".join([found, *([] if reported else failures(settled))]))
+    reasons = failures(settled)
+    error = ClusterError("\n".join([found, *([] if reported else reasons)]))
+    for line in reasons if reported else ():
+        error.add_note(line)
+    raise error
 
 
 def failures(settled: Settled) -> list[str]:

@@ -94,11 +94,12 @@ def print_failure(request: RunRequest, error: GputuiError) -> None:
 
 def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
     """Return the object that `--json` prints of a failure."""
+    message = "\n".join((str(error), *getattr(error, "__notes__", ())))
     return {
         "preset": request.name,
         "parameters": dict(request.parameters),
         "backend": request.backend,
-        "error": {"type": type(error).__name__, "message": str(error)},
+        "error": {"type": type(error).__name__, "message": message},
         "version": __version__,
     }
 
@@ -127,7 +128,7 @@ async def _settled(
     """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
     settled = await workers_up(connection, request.workers, _warn)
     recording.note(f"{len(settled.workers)} workers up", *failures(settled))
-    check_enough(settled, request.min_workers, reported=not request.as_json)
+    check_enough(settled, request.min_workers, reported=True)
     if connection.dashboard and not request.quiet:
         _warn(f"dashboard at {connection.dashboard}")
     return settled

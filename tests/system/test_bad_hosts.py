@@ -122,7 +122,7 @@ def test_the_last_lines_of_a_host_that_failed_are_shown(gputui: Command) -> None
     python.chmod(0o755)
     done = gputui(f"localhost {CPU} python={python}", *RUN)
     assert done.returncode == 3
-    reason, *lines = re.findall(r"^(?:gputui: )?localhost: (.*)|^ *(\| .*)", done.stderr, re.M)
+    reason, *lines = re.findall(r"^gputui: localhost: (.*)|^gputui: *(\| .*)", done.stderr, re.M)
     assert "its agent could not be started (exit status 9): line 7" in reason[0]
     assert [said for _, said in lines] == [f"| line {number}" for number in range(2, 7)]
 
