@@ -46,7 +46,7 @@ async def test_hosts_of_openssh_become_ready_all_at_once(
     hosts = [reaching.begin(cpu_host(host.name)) for host in openssh_hosts.hosts]
     await asyncio.gather(*map(reaching.end, hosts))
     assert [host.status.reason for host in hosts] == [""] * 4
-    assert [host.record.far_address for host in hosts] == [
+    assert [host.far_address for host in hosts] == [
         host.address for host in openssh_hosts.hosts
     ]
     assert reaching.listeners["ssh1"].states == [
@@ -257,7 +257,7 @@ async def test_a_host_is_reached_through_a_connection_that_the_users_ssh_holds(
         config.write_text(section)
         reaching.configure(ssh_config=str(config))
         host = await reaching.end(reaching.begin(cpu_host("ssh1")))
-        assert (host.status.reason, host.record.far_address) == ("", first.address)
+        assert (host.status.reason, host.far_address) == ("", first.address)
         reached = ControlMaster(f"{tmp_path}/master", ("-F", str(config), "ssh1"))
         port = await reached.forward_port(second.address, second.port)
         with socket.create_connection(("127.0.0.1", port), 5) as connection:
@@ -470,8 +470,8 @@ async def test_hosts_in_namespaces_are_reached_at_their_own_addresses(
     hosts = [reaching.begin(cpu_host(host.name)) for host in namespace_hosts.hosts]
     await asyncio.gather(*map(reaching.end, hosts))
     assert [host.status.reason for host in hosts] == [""] * 3
-    assert {host.record.local_address for host in hosts} == {namespace_hosts.head_address}
-    assert [host.record.far_address for host in hosts] == [
+    assert {host.local_address for host in hosts} == {namespace_hosts.head_address}
+    assert [host.far_address for host in hosts] == [
         host.address for host in namespace_hosts.hosts
     ]
 

@@ -7,7 +7,7 @@ does; each file is read, and its passphrase asked for, once for all the hosts of
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,31 +48,26 @@ class FileKeyPair(asyncssh.SSHKeyPair):
 
     def __init__(
         self,
-        file: KeyFile,
+        public: asyncssh.SSHKey,
         certificate: asyncssh.SSHCertificate | None,
-        identities: "Identities",
-        stages: Stages,
-        tries: int,
+        opened: Callable[[], Awaitable[asyncssh.SSHKey]],
     ) -> None:
-        public = file.public
-        assert public
         kinds = public.sig_algorithms
         super().__init__(
             public.algorithm, public.algorithm, kinds, kinds, public.public_data, None, certificate
         )
-        self._file, self._identities, self._stages, self._tries = file, identities, stages, tries
+        self._opened = opened
 
     async def sign_async(self, data: bytes) -> bytes:
         """Sign; raises ValueError, which makes asyncssh try the next key."""
-        key = await self._identities.open(self._file, self._stages, self._tries)
-        return key.sign(data, self.sig_algorithm)
+        return (await self._opened()).sign(data, self.sig_algorithm)
 
 
 class Identities:
     """The key files of one fleet, and the passphrases of them."""
 
     def __init__(self) -> None:
-        self._files: dict[str, tuple[float, KeyFile]] = {}
+        self._files: dict[tuple[str, float], Shared[KeyFile]] = {}
         self._opened: dict[str, Shared[asyncssh.SSHKey]] = {}
         self.problems: dict[str, str] = {}
         """Path → why a key file could not be used."""
@@ -102,12 +97,11 @@ class Identities:
             if pair.public_data in named or not configuration.is_on("identitiesonly"):
                 yield pair
         for file in files:
+            opened = partial(self.open, file, stages, tries)
             if file.blob not in held and (file.private or file.encrypted):
                 with contextlib.suppress(ValueError):
-                    if file.public is None:
-                        key = await self.open(file, stages, tries)
-                        file = replace(file, public=key.convert_to_public(), private=key)
-                    yield FileKeyPair(file, None, self, stages, tries)
+                    public = file.public or (await opened()).convert_to_public()
+                    yield FileKeyPair(public, None, opened)
             if not given and (own := _certificate(*_beside([file]))):
                 async for pair in self._certified(own, [file], agent, held, stages, tries):
                     yield pair
@@ -129,7 +123,8 @@ class Identities:
             pair.set_certificate(certificate)
             yield pair
         elif file and (file.private or file.encrypted):
-            yield FileKeyPair(file, certificate, self, stages, tries)
+            opened = partial(self.open, file, stages, tries)
+            yield FileKeyPair(certificate.key, certificate, opened)
 
     async def open(self, file: KeyFile, stages: Stages, tries: int) -> asyncssh.SSHKey:
         """Return the private key of a file; raises ValueError without its passphrase."""
@@ -157,23 +152,16 @@ class Identities:
 
     async def _read(self, path: str) -> KeyFile | None:
         """Return a key file, read once; None where it cannot be used."""
+        there = path if Path(path).exists() else f"{path}.pub"
         try:
-            status = Path(path).stat()
+            status = Path(there).stat()
+            shared = self._files.setdefault((there, status.st_mtime), Shared())
+            file = await shared.get(partial(_read_key_file, path, there))
         except FileNotFoundError:
-            public = await _public(path)
-            return KeyFile(path, public, None, b"") if public else None
-        except OSError as error:
-            self.problems[path] = str(error.strerror)
             return None
-        known = self._files.get(path)
-        if known is None or known[0] != status.st_mtime:
-            self.problems.pop(path, None)
-            try:
-                known = self._files[path] = status.st_mtime, await _read_key_file(path)
-            except NOT_A_KEY as error:
-                self.problems[path] = getattr(error, "strerror", None) or str(error)
-                return None
-        file = known[1]
+        except NOT_A_KEY as error:
+            self.problems[path] = getattr(error, "strerror", None) or str(error)
+            return None
         if (file.private or file.encrypted) and _is_open_to_others(status):
             self.problems[path] = f"others may read it, so it is not used: chmod 600 {path}"
             return replace(file, private=None, encrypted=b"")
@@ -202,9 +190,9 @@ def _is_open_to_others(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and bool(status.st_mode & 0o077)
 
 
-async def _read_key_file(path: str) -> KeyFile:
+async def _read_key_file(path: str, there: str) -> KeyFile:
     """Return the key of a file, private or public; raises what `NOT_A_KEY` lists."""
-    data = Path(path).read_bytes()
+    data = Path(there).read_bytes()
     public = await _public(path)
     if b"PRIVATE KEY-----" not in data:
         return KeyFile(path, public or asyncssh.import_public_key(data), None, b"")

@@ -85,15 +85,15 @@ def hashed(name: str, salt: bytes) -> str:
 
 def remember(path: str, names: Iterable[str], key: str, *, hash_names: bool) -> None:
     """Add a server's key to a file, as ssh does; raises OSError, and leaves no half a line."""
-    if Path(path).parent == Path("~/.ssh").expanduser():
+    if Path(path).parent.name == ".ssh":
         Path(path).parent.mkdir(mode=0o700, exist_ok=True)
     listed = [hashed(name, secrets.token_bytes(20)) for name in names] if hash_names else None
-    lines = "".join(f"{each} {key}\n" for each in listed or [",".join(names)])
+    lines = "".join(f"{each} {key}\n" for each in listed or [",".join(names)]).encode()
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with os.fdopen(handle, "rb+") as file:
         size = file.seek(0, os.SEEK_END)
         if size and os.pread(handle, 1, size - 1) != b"\n":
-            lines = "\n" + lines
-        if os.write(handle, lines.encode()) < len(lines):
+            lines = b"\n" + lines
+        if os.write(handle, lines) < len(lines):
             os.ftruncate(handle, size)  # half a key would be another key
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

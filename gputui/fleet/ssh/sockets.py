@@ -1,12 +1,12 @@
 """From a name to a socket: of its addresses, in their order and each in time; or a ProxyCommand."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import socket
 import threading
 from asyncio.staggered import staggered_race
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -61,30 +61,20 @@ async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """
     if numeric := _numeric(name, port, family):
         return numeric
-    loop = asyncio.get_running_loop()
-    resolved: asyncio.Future[list[AddressInfo]] = loop.create_future()
-
-    def settle(found: list[AddressInfo] | OSError) -> None:
-        if resolved.done():
-            return
-        if isinstance(found, OSError):
-            resolved.set_exception(found)
-        else:
-            resolved.set_result(found)
+    resolved: Future[list[AddressInfo]] = Future()
+    resolved.set_running_or_notify_cancel()
 
     def resolve() -> None:
-        found: list[AddressInfo] | OSError
         try:
-            found = list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM))
+            resolved.set_result(list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM)))
         except OSError as error:
-            found = error
+            resolved.set_exception(error)
         except UnicodeError:
-            found = socket.gaierror(socket.EAI_NONAME, "not a name that DNS allows")
-        with contextlib.suppress(RuntimeError):  # the loop has been closed
-            loop.call_soon_threadsafe(settle, found)
+            words = "not a name that DNS allows"
+            resolved.set_exception(socket.gaierror(socket.EAI_NONAME, words))
 
     threading.Thread(target=resolve, name=f"resolve {name}", daemon=True).start()
-    return await resolved
+    return await asyncio.wrap_future(resolved)
 
 
 async def _source(configuration: SshConfiguration, family: int) -> Any:
