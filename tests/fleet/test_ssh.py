@@ -46,9 +46,7 @@ async def test_hosts_of_openssh_become_ready_all_at_once(
     hosts = [reaching.begin(cpu_host(host.name)) for host in openssh_hosts.hosts]
     await asyncio.gather(*map(reaching.end, hosts))
     assert [host.status.reason for host in hosts] == [""] * 4
-    assert [host.far_address for host in hosts] == [
-        host.address for host in openssh_hosts.hosts
-    ]
+    assert [host.far_address for host in hosts] == [host.address for host in openssh_hosts.hosts]
     assert reaching.listeners["ssh1"].states == [
         S.RESOLVING,
         S.CONNECTING,
@@ -471,9 +469,7 @@ async def test_hosts_in_namespaces_are_reached_at_their_own_addresses(
     await asyncio.gather(*map(reaching.end, hosts))
     assert [host.status.reason for host in hosts] == [""] * 3
     assert {host.local_address for host in hosts} == {namespace_hosts.head_address}
-    assert [host.far_address for host in hosts] == [
-        host.address for host in namespace_hosts.hosts
-    ]
+    assert [host.far_address for host in hosts] == [host.address for host in namespace_hosts.hosts]
 
 
 async def test_a_host_that_falls_off_the_network_is_silent_and_comes_back(

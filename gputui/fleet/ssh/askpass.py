@@ -49,7 +49,7 @@ class Askpass:
             "DISPLAY": os.environ.get("DISPLAY", "none"),
         }
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Remove the program, and listen no longer."""
         self._server.close()
         self._folder.cleanup()

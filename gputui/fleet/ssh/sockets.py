@@ -124,6 +124,7 @@ class Proxy:
                 )
             except OSError:
                 ours.close()
+                askpass.close()
                 raise
         ours.setblocking(False)
         self.socket = ours
@@ -137,4 +138,4 @@ class Proxy:
     async def close(self) -> None:
         """End it with all that it started, with SIGHUP as ssh does; kill what stays."""
         await self._child.end(PROXY_GRACE_S, signal.SIGHUP)
-        await self._askpass.close()
+        self._askpass.close()
