@@ -5,15 +5,12 @@ happened. What is an event of a host or a worker itself (failed, crashed …) is
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
 from gputui.model.readings import Owner
 from gputui.model.slots import Slot, slots_of
 from gputui.model.snapshot import Severity, Snapshot, WorkerState
-
-if TYPE_CHECKING:
-    from gputui.head.head import Head
 
 INTERVAL_S = 2.0
 RECORDED_ELSEWHERE = frozenset(
@@ -24,8 +21,13 @@ RECORDED_ELSEWHERE = frozenset(
 class AlarmWatch:
     """Compares the alarms of now with those that were recorded."""
 
-    def __init__(self, head: "Head") -> None:
-        self._head = head
+    def __init__(
+        self,
+        recent: Callable[[float], Snapshot],
+        tell: Callable[[Severity, str, str, str], None],
+    ) -> None:
+        """Look at snapshots no older than asked for, and record events."""
+        self._recent, self._tell = recent, tell
         self._alarms = Alarms()
         self._recorded: set[tuple[str, AlarmKind]] = set()
 
@@ -33,7 +35,7 @@ class AlarmWatch:
         """Check for alarms until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            self.look(self._head.view.recent(INTERVAL_S))
+            self.look(self._recent(INTERVAL_S))
 
     def look(self, snapshot: Snapshot) -> None:
         """Record what is an alarm since the last look, and what no longer is."""
@@ -43,10 +45,10 @@ class AlarmWatch:
         for subject, kind in sorted(raised - self._recorded):
             if kind not in RECORDED_ELSEWHERE:
                 severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
-                self._head.tell(severity, subject, "alarm", described(kind, slots.get(subject)))
+                self._tell(severity, subject, "alarm", described(kind, slots.get(subject)))
         for subject, kind in sorted(self._recorded - raised):
             if kind not in RECORDED_ELSEWHERE:
-                self._head.tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
+                self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
         self._recorded = raised
 
 

@@ -3,15 +3,12 @@
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from gputui.head.server import FrontendServer
-from gputui.model.snapshot import Snapshot, TaskSpan, silent_with_their_hosts
+from gputui.model.snapshot import Snapshot
 from gputui.protocol.frontend import SnapshotTaken
 from gputui.protocol.outgoing import Prepared
-
-if TYPE_CHECKING:
-    from gputui.head.head import Head
 
 INTERVAL_S = 1.0
 CLOSEST_S = 0.2
@@ -24,13 +21,12 @@ encoding it is part of that pause."""
 class ClusterView:
     """Takes snapshots, and sends them to the frontends that look."""
 
-    def __init__(self, head: "Head", server: FrontendServer) -> None:
-        self._head = head
+    def __init__(self, snapshot: Callable[[int], Snapshot], server: FrontendServer) -> None:
+        self._snapshot = snapshot
         self._server = server
         self._sequence = 0
         self._taken: tuple[float, Snapshot] | None = None
         """When the last one was taken, by the clock that is never set, and it."""
-        self._spans_from: float | None = None
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
 
@@ -74,35 +70,7 @@ class ClusterView:
         return self._taken[1]
 
     def _take(self) -> Snapshot:
-        head = self._head
         self._sequence += 1
-        counts = head.scheduler_runner.process.counts
-        now, hosts = time.time(), head.fleet.host_statuses
-        taken = Snapshot(
-            sequence=self._sequence,
-            taken_at=now,
-            name=head.name,
-            state=head.state,
-            started_at=head.started_at,
-            scheduler=head.scheduler_runner.status,
-            hosts=hosts,
-            workers=silent_with_their_hosts(head.fleet.worker_statuses, hosts, now),
-            groups=counts.groups if counts else (),
-            runs=head.runs.statuses,
-            spans=self._new_spans(),
-            wanted_workers=head.fleet.desired.workers,
-            adaptive=head.adaptive.bounds if head.adaptive else None,
-            sessions=tuple(sorted(head.sessions, key=lambda each: each.attached_at)),
-            reason=head.end_reason,
-            simulated=head.simulated,
-        )
+        taken = self._snapshot(self._sequence)
         self._taken = time.monotonic(), taken
         return taken
-
-    def _new_spans(self) -> tuple[TaskSpan, ...]:
-        """Return the sampled tasks of the last counts, once."""
-        counts = self._head.scheduler_runner.process.counts
-        if counts is None or counts.at == self._spans_from:
-            return ()
-        self._spans_from = counts.at
-        return counts.spans

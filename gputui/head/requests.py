@@ -6,61 +6,123 @@ says which function does what.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gputui.errors import GputuiError, HeadError
+from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
-from gputui.head.scheduler_runner import REPORT_INTERVAL_S
+from gputui.head.cluster import Cluster
+from gputui.head.cluster_view import INTERVAL_S, ClusterView
+from gputui.head.recent_history import RecentHistory
+from gputui.head.scheduler_process import REPORT_INTERVAL_S
+from gputui.head.server import FrontendConnection
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
-from gputui.process.background import words
+from gputui.process.background import Background, words
 from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
+    Answer,
+    Attached,
     AwaitWorkers,
     CancelRun,
     ChangeHosts,
     Done,
+    EventHappened,
+    FromFrontend,
     Previewed,
     Reply,
+    ReportRun,
     Request,
     Restart,
     RetireWorkers,
     RetryHosts,
     Scale,
     Settled,
+    SnapshotTaken,
     StartRun,
     Stop,
+    SubscribeLogs,
 )
-from gputui.protocol.shared import Refused
-
-if TYPE_CHECKING:
-    from gputui.head.head import Head
 
 logger = logging.getLogger(__name__)
 
-
-async def carry_out(head: "Head", request: Request, session: Session) -> Reply | Refused:
-    """Carry out a request and return its answer; there is always one."""
-    try:
-        if isinstance(request, Stop):
-            return _stop(head, request, session)
-        return await _HANDLERS[type(request)](head, request)
-    except GputuiError as error:
-        return Refused(request.request, str(error))
-    except Exception as error:
-        logger.exception("%s could not be carried out", type(request).__name__)
-        text = f"{type(request).__name__} failed in the head: {words(error)}; its log says where"
-        return Refused(request.request, text)
+HISTORY_AFTER_S = 0.2
+"""Delay before the history: the frontend draws the present state first."""
 
 
-async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
-    await head.until(lambda: _enough(head, request.workers))
-    fleet = head.fleet
+class Requests:
+    """The server's listener."""
+
+    def __init__(self, cluster: Cluster, view: ClusterView, history: RecentHistory) -> None:
+        self._cluster, self._view, self._history = cluster, view, history
+        self._tasks = Background(self._failed)
+
+    def frontend_attached(self, frontend: FrontendConnection) -> Attached:
+        """Send a frontend the address and credentials of the scheduler."""
+        return self._cluster.attached()
+
+    def frontend_settled(self, frontend: FrontendConnection) -> None:
+        """Send a watching frontend the present state, then past events."""
+        cluster = self._cluster
+        cluster.fleet.frontends_changed()
+        if frontend.snapshots:
+            for event in cluster.event_log.events:
+                frontend.send(EventHappened(event))
+            for asked in cluster.questions.open:
+                frontend.send(asked)
+            frontend.send(SnapshotTaken(self._view.recent(INTERVAL_S)))
+            self._view.wanted(True)
+            self._tasks.start(self._send_history(frontend), "sending the history")
+
+    def frontend_left(self, frontend: FrontendConnection) -> None:
+        """Forget the frontend's subscriptions."""
+        cluster = self._cluster
+        cluster.runs.frontend_left(frontend)
+        cluster.logs.frontend_left(frontend)
+        cluster.fleet.frontends_changed()
+        self._view.wanted(any(each.snapshots for each in cluster.server.frontends))
+
+    def message_taken(
+        self, frontend: FrontendConnection, message: FromFrontend
+    ) -> Coroutine[Any, Any, Reply] | None:
+        """Handle a frontend's message; return the coroutine whose result answers a request."""
+        cluster = self._cluster
+        match message:
+            case ReportRun():
+                cluster.runs.report(frontend, message)
+            case SubscribeLogs(on):
+                cluster.logs.subscribe(frontend, on)
+            case Answer():
+                cluster.questions.take(message)
+            case Stop():
+                return _stop(cluster, message, frontend.session)
+            case _ if isinstance(message, Request):
+                return _HANDLERS[type(message)](cluster, message)
+            case _:
+                logger.warning("a frontend sent %s", type(message).__name__)
+        return None
+
+    async def _send_history(self, frontend: FrontendConnection) -> None:
+        """Send the history, a host at a time, no faster than the frontend reads."""
+        await asyncio.sleep(HISTORY_AFTER_S)
+        for taken in self._history.taken():
+            if frontend.gone.is_set():
+                return
+            frontend.send(taken)
+            await frontend.flush()
+            await asyncio.sleep(0)  # a channel that has ended holds nothing up
+
+    def _failed(self, what: str, error: Exception) -> None:
+        self._cluster.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
+
+
+async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
+    await cluster.until(lambda: _enough(cluster, request.workers))
+    fleet = cluster.fleet
     slot = next(iter(fleet.slots()), None)
     return Settled(
         request.request,
@@ -72,85 +134,87 @@ async def _await_workers(head: "Head", request: AwaitWorkers) -> Reply:
     )
 
 
-def _enough(head: "Head", workers: int | None) -> bool:
-    wanted = head.fleet.desired.workers if workers is None else workers
-    if wanted is not None and head.fleet.worker_table.up_count >= wanted:
+def _enough(cluster: Cluster, workers: int | None) -> bool:
+    wanted = cluster.fleet.desired.workers if workers is None else workers
+    if wanted is not None and cluster.fleet.worker_table.up_count >= wanted:
         return True
-    if head.adaptive and wanted is not None and wanted <= head.adaptive.bounds[1]:
+    if cluster.adaptive and wanted is not None and wanted <= cluster.adaptive.bounds[1]:
         return False  # as many may come
-    return head.scheduler_runner.process.started is not None and head.fleet.settled
+    return cluster.scheduler.started is not None and cluster.fleet.settled
 
 
-async def _scale(head: "Head", request: Scale) -> Reply:
-    fleet = head.fleet
+async def _scale(cluster: Cluster, request: Scale) -> Reply:
+    fleet = cluster.fleet
     if request.workers is not None and request.workers < 0:
         raise HeadError(f"{request.workers} workers: write 0 or more")
     if request.host is None:
         wanted = desired.scale(fleet.desired, request.workers)
         words = f"wanted: {_number(request.workers)}"
     else:
-        _check_hosts(head, [request.host])
+        _check_hosts(cluster, [request.host])
         running = fleet.worker_table.staying
         wanted = desired.scale_host(fleet.desired, request.host, request.workers, running)
         words = f"wanted on {request.host}: {_number(request.workers)}"
-    more = _lacking(head, request, wanted)
+    more = _lacking(cluster, request, wanted)
     if request.preview:
-        return _previewed(head, request.request, fleet.preview(wanted), more)
-    head.adaptive = None
-    head.tell(Severity.INFO, "cluster", "scaled", words)
+        return _previewed(cluster, request.request, fleet.preview(wanted), more)
+    cluster.adaptive = None
+    cluster.tell(Severity.INFO, "cluster", "scaled", words)
     return Done(request.request, _joined(_counted(fleet.set_desired(wanted)), more))
 
 
-async def _retire(head: "Head", request: RetireWorkers) -> Reply:
-    _check_workers(head, request.names)
-    return _change(head, request, desired.retire(head.fleet.desired, request.names))
+async def _retire(cluster: Cluster, request: RetireWorkers) -> Reply:
+    _check_workers(cluster, request.names)
+    return _change(cluster, request, desired.retire(cluster.fleet.desired, request.names))
 
 
-async def _add(head: "Head", request: AddWorkers) -> Reply:
-    running = head.fleet.worker_table.staying
+async def _add(cluster: Cluster, request: AddWorkers) -> Reply:
+    running = cluster.fleet.worker_table.staying
     if taken := [name for name in request.names if name in running]:
         raise HeadError(f"there is a worker already: {', '.join(taken)}")
-    wanted = desired.add(head.fleet.desired, request.names, running)
-    free = {spec.name for spec in head.fleet.slots()}
+    wanted = desired.add(cluster.fleet.desired, request.names, running)
+    free = {spec.name for spec in cluster.fleet.slots()}
     if unknown := [name for name in request.names if name not in free]:
         raise HeadError(f"no free slot named {', '.join(unknown)}")
-    return _change(head, request, wanted)
+    return _change(cluster, request, wanted)
 
 
-def _change(head: "Head", request: RetireWorkers | AddWorkers, wanted: Desired) -> Reply:
+def _change(cluster: Cluster, request: RetireWorkers | AddWorkers, wanted: Desired) -> Reply:
     if request.preview:
-        return _previewed(head, request.request, head.fleet.preview(wanted))
-    head.adaptive = None
-    return Done(request.request, _counted(head.fleet.set_desired(wanted)))
+        return _previewed(cluster, request.request, cluster.fleet.preview(wanted))
+    cluster.adaptive = None
+    return Done(request.request, _counted(cluster.fleet.set_desired(wanted)))
 
 
-async def _restart(head: "Head", request: Restart) -> Reply:
-    names = _workers_of(head, request.names)
-    head.fleet.restart(names)
+async def _restart(cluster: Cluster, request: Restart) -> Reply:
+    names = _workers_of(cluster, request.names)
+    cluster.fleet.restart(names)
     text = f"{len(names)} workers restart"
-    head.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
+    cluster.tell(Severity.INFO, "cluster", "restarted", f"{text}: {', '.join(names)}")
     return Done(request.request, text)
 
 
-async def _adapt(head: "Head", request: Adapt) -> Reply:
+async def _adapt(cluster: Cluster, request: Adapt) -> Reply:
     if request.on and not 0 <= request.minimum <= request.maximum:
         bounds = f"bounds {request.minimum} to {request.maximum}"
         raise HeadError(f"{bounds}: the lower one comes first")
-    head.adaptive = None
+    cluster.adaptive = None
     if request.on:
         every = max(1, round(request.interval_s / REPORT_INTERVAL_S))
-        head.adaptive = AdaptiveBounds(request.minimum, request.maximum, request.wait_count, every)
-        head.scheduler_runner.process.aim(request.target_duration_s)
+        cluster.adaptive = AdaptiveBounds(
+            request.minimum, request.maximum, request.wait_count, every
+        )
+        cluster.scheduler.aim(request.target_duration_s)
     bounds = f"between {request.minimum} and {request.maximum} workers"
     text = f"adaptive: {bounds}" if request.on else "no longer adaptive"
-    head.tell(Severity.INFO, "cluster", "scaled", text)
+    cluster.tell(Severity.INFO, "cluster", "scaled", text)
     return Done(request.request, text)
 
 
-async def _change_hosts(head: "Head", request: ChangeHosts) -> Reply:
-    fleet = head.fleet
+async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
+    fleet = cluster.fleet
     named = parse_hosts(request.text) if request.text else ()
-    _check_hosts(head, request.remove)
+    _check_hosts(cluster, request.remove)
     there = {host.name: host for host in fleet.hosts}
     gone = [*request.remove]
     if request.replace:
@@ -160,48 +224,48 @@ async def _change_hosts(head: "Head", request: ChangeHosts) -> Reply:
     if not request.replace and len(new) < len(named):
         known = ", ".join(host.name for host in named if host.name in there)
         raise HeadError(f"part of this cluster already: {known}")
-    _check_reachable(head, new)
+    _check_reachable(cluster, new)
     text = _hosts_text(new, gone, changed)
     left = tuple(host for host in fleet.hosts if host.name not in gone)
     if request.preview:
         changes = fleet.preview(fleet.desired, left)
         stops = (*changes.stops, *(n for name in gone for n in fleet.worker_table.of_host(name)))
-        return _previewed(head, request.request, Changes(changes.starts, stops), text)
+        return _previewed(cluster, request.request, Changes(changes.starts, stops), text)
     fleet.add_hosts(new)
     fleet.remove_hosts(gone)
-    head.tell(Severity.INFO, "cluster", "changed", text)
+    cluster.tell(Severity.INFO, "cluster", "changed", text)
     return Done(request.request, text)
 
 
-async def _retry(head: "Head", request: RetryHosts) -> Reply:
-    _check_hosts(head, request.names)
-    tried = head.fleet.retry(request.names or [host.name for host in head.fleet.hosts])
+async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
+    _check_hosts(cluster, request.names)
+    tried = cluster.fleet.retry(request.names or [host.name for host in cluster.fleet.hosts])
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
 
-async def _start_run(head: "Head", request: StartRun) -> Reply:
-    if not head.fleet.worker_table.up_count:
+async def _start_run(cluster: Cluster, request: StartRun) -> Reply:
+    if not cluster.fleet.worker_table.up_count:
         raise HeadError("no worker is up yet")
-    return Done(request.request, await head.runs.start(request))
+    return Done(request.request, await cluster.runs.start(request))
 
 
-async def _cancel_run(head: "Head", request: CancelRun) -> Reply:
-    await head.runs.cancel(request.id)
+async def _cancel_run(cluster: Cluster, request: CancelRun) -> Reply:
+    await cluster.runs.cancel(request.id)
     return Done(request.request, "cancelled")
 
 
-def _stop(head: "Head", request: Stop, session: Session) -> Reply:
-    asyncio.get_running_loop().call_soon(head.stop, f"stopped by {session}")
+async def _stop(cluster: Cluster, request: Stop, session: Session) -> Reply:
+    asyncio.get_running_loop().call_soon(cluster.stop, f"stopped by {session}")
     return Done(request.request, "stopping")
 
 
-def _lacking(head: "Head", request: Scale, wanted: Desired) -> str:
+def _lacking(cluster: Cluster, request: Scale, wanted: Desired) -> str:
     """Say how much of the requested number does not fit."""
-    changes = head.fleet.preview(wanted)
+    changes = cluster.fleet.preview(wanted)
     stops = set(changes.stops)
     there = [
         name
-        for name, host in head.fleet.worker_table.staying.items()
+        for name, host in cluster.fleet.worker_table.staying.items()
         if request.host in (None, host) and name not in stops
     ]
     starts = [spec for spec in changes.starts if request.host in (None, spec.host)]
@@ -211,8 +275,8 @@ def _lacking(head: "Head", request: Scale, wanted: Desired) -> str:
     return f"there is room for {have} only"
 
 
-def _previewed(head: "Head", request: int, changes: Changes, more: str = "") -> Previewed:
-    results, held_bytes = head.fleet.worker_table.held(changes.stops)
+def _previewed(cluster: Cluster, request: int, changes: Changes, more: str = "") -> Previewed:
+    results, held_bytes = cluster.fleet.worker_table.held(changes.stops)
     words = ""
     if changes.stops:
         words = "they hold nothing"
@@ -248,40 +312,40 @@ def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
     return "; ".join(words) or "nothing changes"
 
 
-def _check_reachable(head: "Head", new: Iterable[Host]) -> None:
+def _check_reachable(cluster: Cluster, new: Iterable[Host]) -> None:
     """Raise HeadError for another machine, where the cluster listens on loopback only."""
     remote = [host.name for host in new if not host.is_local]
-    if head.local_only and remote:
+    if cluster.local_only and remote:
         raise HeadError(
             f"cannot add {', '.join(remote)}: this cluster was started on this machine alone and "
             "listens on loopback only; start one whose hosts name another machine"
         )
 
 
-def _check_hosts(head: "Head", names: Iterable[str]) -> None:
-    known = {host.name for host in head.fleet.hosts}
+def _check_hosts(cluster: Cluster, names: Iterable[str]) -> None:
+    known = {host.name for host in cluster.fleet.hosts}
     if unknown := [name for name in names if name not in known]:
         raise HeadError(f"no host {', '.join(unknown)} in this cluster")
 
 
-def _check_workers(head: "Head", names: Iterable[str]) -> None:
-    if unknown := [name for name in names if name not in head.fleet.worker_table]:
+def _check_workers(cluster: Cluster, names: Iterable[str]) -> None:
+    if unknown := [name for name in names if name not in cluster.fleet.worker_table]:
         raise HeadError(f"no worker {', '.join(unknown)}")
 
 
-def _workers_of(head: "Head", names: tuple[str, ...]) -> tuple[str, ...]:
+def _workers_of(cluster: Cluster, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the workers named, those of hosts named, or all with none named."""
-    worker_table = head.fleet.worker_table
+    worker_table = cluster.fleet.worker_table
     if not names:
         return tuple(worker_table.staying)
-    hosts = {host.name for host in head.fleet.hosts}
-    _check_workers(head, [name for name in names if name not in hosts])
+    hosts = {host.name for host in cluster.fleet.hosts}
+    _check_workers(cluster, [name for name in names if name not in hosts])
     return tuple(
         w for name in names for w in (worker_table.of_host(name) if name in hosts else (name,))
     )
 
 
-_HANDLERS: Mapping[type, Callable[["Head", Any], Awaitable[Reply]]] = {
+_HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] = {
     AwaitWorkers: _await_workers,
     Scale: _scale,
     RetireWorkers: _retire,

@@ -1,7 +1,9 @@
 """The head's side of its child, the scheduler: start it, read its counts, know when it is busy or
-why it died.
+why it died, and start another one on the same port as far as that helps.
 
 The process is started before its certificate is made, because its imports take most of a start.
+A cluster that ends with its starter ends with its scheduler, too: results are lost then, and
+pending requests fail with the reason.
 """
 
 import asyncio
@@ -16,11 +18,13 @@ from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
-from gputui.model.snapshot import SchedulerState, SchedulerStatus
-from gputui.process.background import Background
+from gputui.head.certificate import Certificate
+from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity
+from gputui.process.background import Background, words
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
+from gputui.protocol import VERSION
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
     Aim,
@@ -35,14 +39,20 @@ from gputui.protocol.scheduler import (
     StopScheduler,
     ToScheduler,
 )
+from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.streams import ByteStream
 from gputui.protocol.typed_codec import TypedChannel
 
 logger = logging.getLogger(__name__)
 
 SSH_AGENT = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID"})
+LOOPBACK = "127.0.0.1"
+REPORT_INTERVAL_S = 1.0
 BUSY_AFTER_S = 2.0
 STOP_S = 2.0
+DEATHS = 3
+DEATHS_WITHIN_S = 60.0
+"""A scheduler that died more often than that within this time is not started again."""
 
 
 class SchedulerChild(Protocol):
@@ -82,46 +92,39 @@ def start_scheduler(
     )
 
 
-class SchedulerListener(Protocol):
-    """Called when something happens to the scheduler: implemented by its runner."""
-
-    def scheduler_started(self, started: SchedulerStarted) -> None:
-        """It listens."""
-
-    def counts_taken(self, counts: Counts) -> None:
-        """It counted."""
-
-    def workers_retired(self, names: tuple[str, ...]) -> None:
-        """A Dask client had it retire these."""
-
-    def scheduler_was_busy(self, seconds: float) -> None:
-        """Its loop answers again after so long."""
-
-    def scheduler_ended(self, reason: str, *, closed: bool) -> None:
-        """It ended unexpectedly; `closed` when a Dask client closed it."""
-
-
 class SchedulerProcess:
-    """One scheduler, from its start to its end."""
+    """The scheduler of one cluster, whichever process it is."""
 
     def __init__(
         self,
-        cluster_id: str,
-        report_interval_s: float,
-        listener: SchedulerListener,
+        config: ConfigureHead,
+        *,
+        host: str,
         start: StartScheduler,
+        tell: Callable[[Severity, str, str, str], None],
+        took: Callable[[SchedulerStarted | Counts | RetiredByClient], None],
+        ended: Callable[[str, bool], None],
     ) -> None:
+        """Have it listen at `host`.
+
+        `tell` records an event, `took` handles what it reports, and `ended` is called with the
+        reason, and whether a Dask client closed it, when there will be no other.
+        """
+        self.address = ""
+        """`tls://host:port` as this machine reaches it; "" before it listens."""
+        self.dashboard = ""
         self.started: SchedulerStarted | None = None
         self.counts: Counts | None = None
-        self._cluster_id = cluster_id
-        self._interval_s = report_interval_s
-        self._listener = listener
-        self._start = start
+        self._config = config
+        self._host, self._port = host, config.scheduler_port
+        self._start, self._tell, self._took, self._ended = start, tell, took, ended
+        self._certificate: Certificate | None = None
         self._child: SchedulerChild | None = None
         self._channel: TypedChannel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
         self._stopping = False
         self._end_reason = ""
+        self._deaths: list[float] = []
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Retired]] = {}
         self._meter = CpuMeter()
@@ -129,16 +132,33 @@ class SchedulerProcess:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the process, which imports while it waits for its configuration."""
-        self._child = self._start(self._cluster_id)
+        """Start a process, which imports while it waits for its configuration."""
+        self.started, self.counts = None, None
+        self._child = child = self._start(self._config.cluster_id)
         self._channel = TypedChannel(
-            await self._child.stream(), FromScheduler, line_bytes=TRUSTED_LINE_BYTES
+            await child.stream(), FromScheduler, line_bytes=TRUSTED_LINE_BYTES
         )
-        self._task = self._tasks.start(self._attend(self._child, self._channel), "scheduler")
+        self._end_reason, self._heard_at, self._meter = "", time.monotonic(), CpuMeter()
+        self._task = self._tasks.start(self._attend(child, self._channel), "scheduler")
+        if self._certificate is not None:
+            self.configure(self._certificate)
 
-    def configure(self, message: ConfigureScheduler) -> None:
-        """Send it the address to listen on and the certificate."""
-        self._send(message)
+    def configure(self, certificate: Certificate) -> None:
+        """Have it listen, with this certificate."""
+        self._certificate = certificate
+        self._send(
+            ConfigureScheduler(
+                version=VERSION,
+                host=self._host,
+                port=self._port,
+                certificate_pem=certificate.certificate_pem,
+                key_pem=certificate.key_pem,
+                dask_config_json=self._config.dask_config_json,
+                report_interval_s=REPORT_INTERVAL_S,
+                scratch=str(scheduler_scratch_folder(self._config.cluster_id)),
+                dashboard_address=self._config.dashboard_address,
+            )
+        )
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Move workers' results elsewhere and retire them; return those retired.
@@ -180,11 +200,12 @@ class SchedulerProcess:
     @property
     def busy_s(self) -> float:
         """The time for which its loop has not answered; 0 while it does."""
-        quiet_s = time.monotonic() - self._heard_at - self._interval_s
+        quiet_s = time.monotonic() - self._heard_at - REPORT_INTERVAL_S
         return quiet_s if self.started and quiet_s > BUSY_AFTER_S else 0.0
 
-    def status(self, address: str) -> SchedulerStatus:
-        """Return how it is now."""
+    @property
+    def status(self) -> SchedulerStatus:
+        """How it is now."""
         if self._end_reason:
             return SchedulerStatus(SchedulerState.LOST, reason=self._end_reason)
         if self.started is None or self._child is None:
@@ -193,7 +214,7 @@ class SchedulerProcess:
         cpu_percent, rss_bytes = self._meter.read(self._child.pid)
         return SchedulerStatus(
             state=SchedulerState.BUSY if busy_s else SchedulerState.RUNNING,
-            address=address,
+            address=self.address,
             pid=self._child.pid,
             busy_s=busy_s,
             tasks=counts.tasks if counts else 0,
@@ -220,38 +241,57 @@ class SchedulerProcess:
                 logger.exception("what the scheduler said could not be taken")
         await channel.close()
         await child.end(STOP_S)
-        scratch = scheduler_scratch_folder(self._cluster_id)
+        scratch = scheduler_scratch_folder(self._config.cluster_id)
         await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
         self._end(child)
 
     def _take(self, message: FromScheduler) -> None:
         busy_s, self._heard_at = self.busy_s, time.monotonic()
         if busy_s:
-            self._listener.scheduler_was_busy(busy_s)
+            text = f"its loop did not answer for {busy_s:.1f} s; workers went on"
+            self._tell(Severity.WARNING, "scheduler", "busy", text)
         match message:
             case SchedulerStarted():
-                self.started = message
-                self._listener.scheduler_started(message)
+                self._listens(message)
             case Counts():
                 self.counts = message
-                self._listener.counts_taken(message)
-            case RetiredByClient(names):
-                self._listener.workers_retired(names)
-            case Retired(request=number) if number in self._waiting:
-                self._waiting[number].set_result(message)
+            case Retired(request=number):
+                if number in self._waiting:
+                    self._waiting[number].set_result(message)
+                return
+        self._took(message)
+
+    def _listens(self, started: SchedulerStarted) -> None:
+        """Keep its port, for one that may have to take its place."""
+        self.started, self._port = started, started.port
+        self.address, self.dashboard = f"tls://{LOOPBACK}:{started.port}", started.dashboard
+        dashboard = f", dashboard {started.dashboard}" if started.dashboard else ""
+        self._tell(Severity.INFO, "scheduler", "started", f"port {started.port}{dashboard}")
 
     def _end(self, child: SchedulerChild) -> None:
-        self._end_reason = f"the scheduler {child.reason or 'could not be ended'}"
+        self._lose(f"the scheduler {child.reason or 'could not be ended'}", child.status == 0)
+
+    def _lose(self, reason: str, closed: bool) -> None:
+        """Fail what waits for it, and start another one where that may help."""
+        self._end_reason = reason
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(HeadError(self._end_reason))
-        if not self._stopping:
-            self._listener.scheduler_ended(self._end_reason, closed=child.status == 0)
+                answer.set_exception(HeadError(reason))
+        if self._stopping:
+            return
+        now = time.monotonic()
+        self._deaths = [at for at in self._deaths if now - at < DEATHS_WITHIN_S] + [now]
+        lasting = self._config.stays and self.address and len(self._deaths) <= DEATHS
+        if closed or not lasting:
+            self._ended(reason, closed)
+            return
+        self._tell(Severity.ERROR, "scheduler", "lost", f"{reason}; another one starts")
+        self._tasks.start(self.start(), "the start of another scheduler")
 
     def _failed(self, name: str, error: Exception) -> None:
-        """End with the scheduler: its listener failed."""
+        """End with the scheduler: what it said could not be handled, or no other starts."""
         if not self._stopping:
-            self._listener.scheduler_ended(f"the scheduler was lost: {error}", closed=False)
+            self._ended(f"{name} failed: {words(error)}", False)
 
 
 def environment(cluster_id: str) -> dict[str, str]:

@@ -92,10 +92,11 @@ class FrontendConnection:
 class FrontendServer:
     """Listens for frontends, and keeps those that are attached."""
 
-    def __init__(self, path: Path, listener: FrontendListener) -> None:
+    listener: FrontendListener
+
+    def __init__(self, path: Path) -> None:
         self.path = path
         self.frontends: set[FrontendConnection] = set()
-        self._listener = listener
         self._server: asyncio.Server | None = None
         self._tasks = Background(self._failed)
 
@@ -142,19 +143,19 @@ class FrontendServer:
                     return
                 attach = decode(await channel.read_line() or b"", Attach)
                 frontend = FrontendConnection(attach, channel, pid)
-                frontend.send(self._listener.frontend_attached(frontend))
+                frontend.send(self.listener.frontend_attached(frontend))
                 if attach.compressed:
                     await channel.flush(None)
                     channel.compress()
             self.frontends.add(frontend)
             try:
-                self._listener.frontend_settled(frontend)
-                take = partial(self._listener.message_taken, frontend)
+                self.listener.frontend_settled(frontend)
+                take = partial(self.listener.message_taken, frontend)
                 await channel.serve(take, self._tasks)
             finally:
                 self.frontends.discard(frontend)
                 frontend.gone.set()
-                self._listener.frontend_left(frontend)
+                self.listener.frontend_left(frontend)
         except ProtocolError as error:
             logger.warning("a frontend sent what is no message: %s", error)
         except TimeoutError:

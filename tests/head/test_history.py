@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gputui.head import frontends
+from gputui.head import requests
 from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
 from gputui.head.recent_history import RecentHistory
 from gputui.head.server import FrontendConnection
@@ -162,11 +162,11 @@ async def test_nothing_is_packed_for_a_frontend_that_has_left(
             packed.append(number)
             yield kept.taken()
 
-    monkeypatch.setattr(frontends, "HISTORY_AFTER_S", 0.0)
-    head = SimpleNamespace(history=SimpleNamespace(taken=taken))
+    monkeypatch.setattr(requests, "HISTORY_AFTER_S", 0.0)
+    serving = requests.Requests(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(taken=taken))
     one, other = memory_pair(FromFrontend, ToFrontend)
     frontend = FrontendConnection(Attach("screen", True), one, None)
-    sending = asyncio.create_task(frontends.Frontends(head)._send_history(frontend))
+    sending = asyncio.create_task(serving._send_history(frontend))
     async for _ in other:
         await other.close()
         await one.close()

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from gputui.client import HeadConnection
+from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
-from gputui.head.requests import carry_out
-from gputui.model.snapshot import Session
 from gputui.process.background import Background
 from gputui.protocol import VERSION
 from gputui.protocol.frontend import Scale
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler
-from gputui.protocol.shared import Refused
 from gputui.protocol.starter import ConfigureHead
 from gputui.protocol.typed_codec import decode, encode
 
@@ -48,9 +47,10 @@ def texts(head: Head) -> list[str]:
 
 async def test_a_request_whose_handler_fails_is_answered(head: Head) -> None:
     head.fleet.set_desired = None  # type: ignore[assignment]
-    reply = await carry_out(head, Scale(7, 1), Session("screen"))
-    assert isinstance(reply, Refused) and reply.request == 7
-    assert "Scale failed in the head: TypeError" in reply.reason
+    link = await HeadConnection.open(head.server.path, frontend="screen")
+    with pytest.raises(HeadError, match="Scale failed: TypeError"):
+        await link.request(Scale(7, 1))
+    await link.close()
 
 
 async def test_snapshots_that_cannot_be_taken_are_recorded_once_and_tried_again(
@@ -79,8 +79,10 @@ async def test_a_scheduler_that_cannot_be_started_again_ends_the_cluster_with_th
     async def start() -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(head.scheduler_runner, "start", start)
-    head.scheduler_died()
+    await until(lambda: head.scheduler.address)
+    monkeypatch.setattr(head.scheduler, "start", start)
+    assert head.scheduler._child is not None
+    await head.scheduler._child.end(0.0)
     await until(lambda: head.end_reason)
     assert "the start of another scheduler failed" in head.end_reason
     assert "Too many open files" in head.end_reason

@@ -51,7 +51,8 @@ class Listener:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[FrontendServer, Listener]]:
     listener = Listener()
-    server = FrontendServer(tmp_path / "server.sock", listener)
+    server = FrontendServer(tmp_path / "server.sock")
+    server.listener = listener
     await server.open()
     yield server, listener
     await server.close(SchedulerReady(""), bound_s=0.1)

@@ -1,0 +1,294 @@
+"""One cluster as its head holds it: fleet, scheduler, runs, events and frontends together.
+
+It learns of changes as the listener of its parts, and never waits for any of them: a busy
+scheduler, a dead host or a slow frontend delays nothing else.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from gputui.engine import dask_settings
+from gputui.errors import HeadError
+from gputui.fleet import desired
+from gputui.fleet.deploy.start_agent import Opener
+from gputui.fleet.desired import AdaptiveBounds, Desired
+from gputui.fleet.fleet import Fleet
+from gputui.fleet.fleet_settings import FleetSettings
+from gputui.fleet.stages import Question
+from gputui.folders import runtime_folder
+from gputui.head.broadcasts import EventLog, LogRelay, Questions
+from gputui.head.certificate import Certificate
+from gputui.head.runs import Runs, StartChild, start_run
+from gputui.head.scheduler_process import (
+    LOOPBACK,
+    SchedulerProcess,
+    StartScheduler,
+    start_scheduler,
+)
+from gputui.head.server import FrontendServer
+from gputui.model.hosts import parse_hosts
+from gputui.model.snapshot import ClusterState, Event, Session, Severity, Snapshot, TaskSpan
+from gputui.protocol.connection_file import ConnectionFile, NameLock
+from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
+from gputui.protocol.scheduler import Counts, RetiredByClient, SchedulerStarted
+from gputui.protocol.shared import LogLines
+from gputui.protocol.starter import ConfigureHead
+from gputui.version import __version__
+
+
+class Cluster:
+    """One cluster: its parts, and what happens to them."""
+
+    def __init__(
+        self,
+        config: ConfigureHead,
+        *,
+        opener: Opener | None = None,
+        scheduler: StartScheduler = start_scheduler,
+        run: StartChild = start_run,
+        simulated: bool = False,
+    ) -> None:
+        """Take the cluster's name; raises HeadError when it is in use, HostsError, UsageError.
+
+        Hosts are reached through `opener`, by default over SSH; `scheduler` and `run` start the
+        scheduler and what a frontend asks to be run. A `simulated` cluster takes no name, opens no
+        socket and makes no certificate: its frontends come through `server.accept`.
+        """
+        self.config = config
+        self.simulated = simulated
+        self.cluster_id = config.cluster_id
+        self.started_at = time.time()
+        self.adaptive: AdaptiveBounds | None = None
+        hosts = parse_hosts(config.hosts_text, config.hosts_source or "hosts")
+        self.local_only = all(host.is_local for host in hosts)
+        self._hosts = hosts
+        self.name = config.name
+        self._name_lock: NameLock | None = None
+        if not simulated:
+            self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
+            self.name = self._name_lock.name
+        self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
+        self.event_log = EventLog(self._event_happened)
+        self.questions = Questions(self.server.broadcast, self._someone_there)
+        start_child = partial(run, self.name, self.cluster_id)
+        self.runs = Runs(start_child, self.event_log, self.fleet_changed)
+        self.fleet = Fleet(
+            replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
+            Desired(config.workers),
+            self,
+            opener,
+        )
+        self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
+        self.scheduler = SchedulerProcess(
+            config,
+            host=LOOPBACK if self.local_only else "",
+            start=scheduler,
+            tell=self.tell,
+            took=self.scheduler_took,
+            ended=self.scheduler_ended,
+        )
+        self._certificate: Certificate | None = None
+        self._came_up = False
+        self._met = asyncio.Event()
+        """Set when a frontend has attached, or none will."""
+        self._change = asyncio.Event()
+        self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        self._scheduler_listened = False
+        self._spans_from: float | None = None
+
+    def stop(self, reason: str, failed: bool = False) -> None:
+        """Begin to stop the cluster."""
+        if not self._ending.done():
+            severity = Severity.ERROR if failed else Severity.INFO
+            self.tell(severity, "cluster", "failed" if failed else "stopping", reason)
+            self._ending.set_result(Stopped(reason, failed))
+            for frontend in self.server.frontends:
+                frontend.send(Stopping(reason, failed))
+            self.fleet_changed()
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The frontends that are attached, without runs that were started here."""
+        frontends = self.server.frontends
+        return [each.session for each in frontends if not self.runs.runs_one_of_ours(each)]
+
+    def _frontend_pids(self) -> tuple[int, ...]:
+        """Return the pids of the cluster's users on this machine; at first, that of its starter."""
+        first = () if self._met.is_set() else (self.config.starter_pid,)
+        return first + tuple(each.pid for each in self.server.frontends if each.pid)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; raises HeadError when the cluster ends before that."""
+        while not condition():
+            if self.end_reason:
+                raise HeadError(self.end_reason)
+            await self._change.wait()
+
+    def scheduler_took(self, message: SchedulerStarted | Counts | RetiredByClient) -> None:
+        """Handle what the scheduler reports."""
+        match message:
+            case SchedulerStarted(port=port):
+                again, self._scheduler_listened = self._scheduler_listened, True
+                self.fleet.scheduler_listens(port)
+                self._publish()
+                ready = SchedulerReady(self.scheduler.address, self.scheduler.dashboard)
+                for frontend in self.server.frontends:
+                    frontend.send(ready)
+                if again:
+                    self.fleet.restart(self.fleet.worker_table.staying)
+                self.fleet_changed()
+            case Counts(adaptive_target=target):
+                self.fleet.worker_table.count(message)
+                if self.adaptive is not None:
+                    wanted = self.fleet.desired.workers
+                    now = len(self.fleet.worker_table.staying) if wanted is None else wanted
+                    then = self.adaptive.wanted(target, now)
+                    if then != now:
+                        self.fleet.set_desired(desired.scale(self.fleet.desired, then))
+            case RetiredByClient(names):
+                text = f"a Dask client retired {', '.join(names)}"
+                self.tell(Severity.INFO, "cluster", "scaled", text)
+                self.fleet.set_desired(desired.retire(self.fleet.desired, names))
+
+    def scheduler_ended(self, reason: str, closed: bool) -> None:
+        """End the cluster: there will be no other scheduler."""
+        if closed:
+            self.stop("a Dask client shut the scheduler down")
+        else:
+            self.stop(reason, failed=True)
+
+    @property
+    def state(self) -> ClusterState:
+        """The cluster as a whole."""
+        if self._ending.done():
+            failed = self._ending.result().failed
+            return ClusterState.FAILED if failed else ClusterState.STOPPING
+        return ClusterState.RUNNING if self._came_up else ClusterState.STARTING
+
+    @property
+    def end_reason(self) -> str:
+        """Why it ends; "" while it does not."""
+        return self._ending.result().reason if self._ending.done() else ""
+
+    def fleet_changed(self) -> None:
+        """Wake everything that waits for a change."""
+        self._came_up = self._came_up or self.fleet.worker_table.up_count > 0
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
+        """Record an event."""
+        self.event_log.tell(severity, subject, kind, text)
+
+    def worker_restarted(self, name: str) -> None:
+        """Count it for the runs under way."""
+        self.tell(Severity.INFO, name, "restarted", "")
+        self.runs.worker_restarted()
+
+    def logs_printed(self, lines: LogLines) -> None:
+        """Pass what workers printed on to those who follow."""
+        self.logs.printed(lines)
+
+    async def ask(self, host: str, question: Question) -> str | None:
+        """Ask the user at a screen."""
+        return await self.questions.ask(host, question)
+
+    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Have the scheduler move the workers' results."""
+        return await self.scheduler.retire(names)
+
+    def remove(self, names: tuple[str, ...], reason: str) -> None:
+        """Have the scheduler forget workers."""
+        self.scheduler.remove(names, reason)
+
+    def attached(self) -> Attached:
+        """Return a new frontend's first message: the cluster, its certificate, where it is."""
+        self._met.set()
+        assert self._certificate is not None
+        return Attached(
+            name=self.name,
+            cluster_id=self.cluster_id,
+            pid=os.getpid(),
+            address=self.scheduler.address,
+            certificate_pem=self._certificate.certificate_pem,
+            key_pem=self._certificate.key_pem,
+            hosts_source=self.config.hosts_source,
+            started_at=self.started_at,
+            dask_config_json=self.config.dask_config_json,
+            dashboard=self.scheduler.dashboard,
+            python=sys.executable,
+            python_version=f"{sys.version_info.major}.{sys.version_info.minor}",
+        )
+
+    def _someone_there(self) -> bool:
+        return self.config.interactive or any(
+            frontend.kind == "screen" for frontend in self.server.frontends
+        )
+
+    def _event_happened(self, event: Event) -> None:
+        self.server.broadcast(EventHappened(event))
+
+    def _publish(self) -> None:
+        """Write what others may know into the connection file."""
+        if self._name_lock is None:
+            return
+        self._name_lock.publish(
+            ConnectionFile(
+                name=self.name,
+                cluster_id=self.cluster_id,
+                pid=os.getpid(),
+                socket=str(self.server.path),
+                started_at=self.started_at,
+                version=__version__,
+                hosts_source=self.config.hosts_source,
+                address=self.scheduler.address,
+            )
+        )
+
+    def snapshot(self, sequence: int) -> Snapshot:
+        """Return the cluster at this moment."""
+        counts = self.scheduler.counts
+        return Snapshot(
+            sequence=sequence,
+            taken_at=time.time(),
+            name=self.name,
+            state=self.state,
+            started_at=self.started_at,
+            scheduler=self.scheduler.status,
+            hosts=self.fleet.host_statuses,
+            workers=self.fleet.worker_statuses,
+            groups=counts.groups if counts else (),
+            runs=self.runs.statuses,
+            spans=self._new_spans(),
+            wanted_workers=self.fleet.desired.workers,
+            adaptive=self.adaptive.bounds if self.adaptive else None,
+            sessions=tuple(sorted(self.sessions, key=lambda each: each.attached_at)),
+            reason=self.end_reason,
+            simulated=self.simulated,
+        )
+
+    def _new_spans(self) -> tuple[TaskSpan, ...]:
+        """Return the sampled tasks of the last counts, once."""
+        counts = self.scheduler.counts
+        if counts is None or counts.at == self._spans_from:
+            return ()
+        self._spans_from = counts.at
+        return counts.spans
+
+
+def _fleet_settings(config: ConfigureHead, name: str) -> FleetSettings:
+    return FleetSettings(
+        cluster_id=config.cluster_id,
+        cluster=name,
+        ping_interval_s=min(1.0, config.lease_s / 10),
+        silence_s=min(5.0, config.lease_s / 2),
+        cpu_fallback=config.cpu_fallback,
+        environ=dask_settings.worker_environment(config.dask_config_json),
+        temporary_directory=dask_settings.temporary_directory(config.dask_config_json),
+        **config.keywords(),
+    )
