@@ -150,26 +150,6 @@ def bar(fraction: float | None, width: int) -> str:
     return ("█" * whole + (BLOCKS[rest] if rest else "")).ljust(width)
 
 
-def level(fraction: float | None) -> str:
-    """Return one cell that is filled from below.
-
-    >>> level(None), level(0.0), level(0.5), level(1.0)
-    ('–', ' ', '▄', '█')
-    """
-    if fraction is None:
-        return MISSING
-    return EIGHTHS[round(min(1.0, max(0.0, fraction)) * 8)]
-
-
-def coarse_level(fraction: float) -> str:
-    """Return one cell in quarters, so that a thousand cells do not flicker with small changes.
-
-    >>> coarse_level(0.0), coarse_level(0.5), coarse_level(0.96), coarse_level(1.0)
-    ('▂', '▆', '█', '█')
-    """
-    return "▂▄▆█"[min(3, max(0, int(fraction * 4)))]
-
-
 def braille(fractions: Sequence[float | None], width: int) -> str:
     """Return the last `2 * width` values as a graph, two to a cell, the newest at the right.
 

@@ -5,6 +5,7 @@ hosts and columns hold for all that is shown. `metrics` has the readings, `rows`
 are drawn, `selection` which of them.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from textual.app import ComposeResult
@@ -137,28 +138,29 @@ class FleetView(View):
     def _host_columns(self) -> tuple[Column[Row], ...]:
         return HOST_COLUMNS if self.selection.on_gpus else CPU_HOST_COLUMNS
 
-    def _rows(self, rows: dict[str, Row], width: int) -> Rows:
+    def _rows(self, width: int) -> Rows:
         """Return rows as they are drawn at the present zoom."""
         selection, columns = self.selection, self.columns
+        names: Iterable[str] = selection.by_host
         if self.zoom is Zoom.HOST:
             most = max(map(len, selection.by_host.values()), default=1)
             glyphs = replace(GLYPHS, width=max(4, min(GLYPHS_LEAST, most)), most=most)
             columns = tuple(glyphs if each is GLYPHS else each for each in self._host_columns)
+        else:
+            grouped = not selection.order.chosen
+            names = (slot.label if grouped else key for key, slot in selection.slots.items())
         return Rows(
-            rows, self.order, columns, width, on_gpus=selection.on_gpus, zoom=self.zoom,
-            marked=selection.marked, folded=selection.folded,
+            selection.row, names, self.order, columns, width, on_gpus=selection.on_gpus,
+            zoom=self.zoom, marked=selection.marked, folded=selection.folded,
         )  # fmt: skip
 
     def _show_rows(self) -> None:
-        selection = self.selection
+        keys, rows = self.selection.keys(), self._rows(self.table.scrollable_content_region.width)
         if self.zoom is Zoom.HOST:
-            rows = selection.rows(selection.by_host)
-            keys = [row.key for row in self.host_order.sorted(rows.values())]
-        else:
-            rows = selection.rows(keys := selection.keys())
-        drawn = self._rows(rows, self.table.scrollable_content_region.width)
-        self._headings = drawn.headings
-        self.table.show(drawn.heading, keys, drawn.line)
+            hosts = map(self.selection.row, self.selection.by_host)
+            keys = [row.key for row in self.host_order.sorted(hosts)]
+        self._headings = rows.headings
+        self.table.show(rows.heading, keys, rows.line)
 
     def _show_selected(self) -> None:
         """Show the GPU under the cursor in full where there is room, and the outliers."""
@@ -210,7 +212,7 @@ class FleetView(View):
     def cells(self) -> list[list[str]]:
         """Return every slot, or every host in their zoom, with all columns."""
         keys = self.selection.by_host if self.zoom is Zoom.HOST else self.selection.slots
-        return self._rows(self.selection.rows(keys), UNCUT).cells()
+        return self._rows(UNCUT).cells(keys)
 
     def targets(self) -> tuple[str, ...]:
         """Return the marked keys, else the one under the cursor."""

@@ -109,7 +109,10 @@ class Metric:
 
     def share(self, slots: Sequence[Slot]) -> Number:
         """Return the reading as a share of what it can be."""
-        value, whole = self.value(slots), self._together(slots, self.whole)
+        if len(slots) == 1:  # of each of thousands of cells
+            value, whole = self.of(slots[0]), self.whole(slots[0])
+        else:
+            value, whole = self.value(slots), self._together(slots, self.whole)
         return None if value is None or not whole else value / whole
 
     def amount(self, slots: Sequence[Slot]) -> Number:

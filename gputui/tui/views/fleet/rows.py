@@ -4,7 +4,7 @@ Pure but for the histories, which the watched cluster keeps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -355,21 +355,22 @@ class Rows:
 
     def __init__(
         self,
-        rows: Mapping[str, Row],
+        row_of: Callable[[str], Row],
+        names: Iterable[str],
         order: Order[Row],
         columns: Sequence[Column[Row]],
         width: int,
         *,
         on_gpus: bool = True,
         zoom: Zoom = Zoom.GPU,
-        marked: Iterable[str] = (),
-        folded: Iterable[str] = (),
+        marked: Collection[str] = (),
+        folded: Collection[str] = (),
     ) -> None:
-        self._rows, self._order, self._zoom, self._width = rows, order, zoom, width
-        self._marked, self._folded = set(marked), set(folded)
+        """`names` are those of the lines."""
+        self._row_of, self._order, self._zoom, self._width = row_of, order, zoom, width
+        self._marked, self._folded = marked, folded
         self._first = "HOST" if zoom is Zoom.HOST else "GPU" if on_gpus else "WORKER"
-        names = (cell_len(self._name(each)) for each in rows.values() if self._is_line(each))
-        self._names = min(NAME_MOST, max(4, len(self._first), *names, 0))
+        self._names = min(NAME_MOST, max(4, len(self._first), *map(cell_len, set(names)), 0))
         self._columns = columns if on_gpus else on_cpus(columns)
         self.columns: tuple[Fitted[Row], ...] = fitting(self._columns, width - self._names - 2)
 
@@ -392,15 +393,15 @@ class Rows:
         columns = ((each.column.key, each.width) for each in self.columns)
         return (("host", self._names + 1), *columns)
 
-    def cells(self) -> list[list[str]]:
-        """Return all rows as a file has them, titles first."""
-        columns = [column for column in self._columns if column is not HISTORY]
-        shown = self._order.sorted(filter(self._is_line, self._rows.values()))
+    def cells(self, keys: Iterable[str]) -> list[list[str]]:
+        """Return these lines as a file has them, titles first."""
+        columns = [column for column in self._columns if column.key != HISTORY.key]
+        shown = self._order.sorted(map(self._row_of, keys))
         return [["name", *titles(columns)], *([each.key, *texts(columns, each)] for each in shown)]
 
     def line(self, key: str) -> Line:
         """Return the row of a slot or of a host, or the heading over a host's slots."""
-        each = self._rows[key]
+        each = self._row_of(key)
         if not self._is_line(each):
             return self._group(each)
         role = each.role

@@ -132,10 +132,6 @@ class Selection:
             return Row(slot.host, (slot,), self.look, slot)
         return Row(self.hosts[key], self.by_host.get(key, ()), self.look)
 
-    def rows(self, keys: Iterable[str]) -> dict[str, Row]:
-        """Return slots and hosts by their names."""
-        return {key: self.row(key) for key in keys}
-
     def fitting(self, room: int) -> Zoom:
         """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""
         if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= PAGES * room:
