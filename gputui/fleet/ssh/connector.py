@@ -148,6 +148,9 @@ class Connector:
             await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
             async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
                 connection = await asyncssh.connect(**options, tunnel=through and through.ssh)
+            if not login.is_trusted:
+                connection.abort()
+                raise asyncssh.HostKeyNotVerifiable("asyncssh did not have it checked")
             opened.pop_all()
         await login.close()
         return SshConnection(connection, configuration.environment, through, login.proxy)

@@ -102,9 +102,9 @@ class Login(asyncssh.SSHClient):
             self._begin()
 
     async def public_key_auth_requested(self) -> list[asyncssh.SSHKeyPair] | None:
-        """Return the next key."""
+        """Return the next key, for a host that is trusted only."""
         self._stages.progress()
-        key = await anext(self._offers, None)
+        key = await anext(self._offers, None) if self.is_trusted else None
         return [key] if key else None
 
     async def password_auth_requested(self) -> str | None:

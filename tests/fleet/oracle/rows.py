@@ -925,6 +925,27 @@ ROWS = (
         asked=("password",) * 3,
         expect="alice@127.0.0.2:22 one",
     ),
+    # Nothing to log in with
+    Row(
+        "a server that asks for no login",
+        "Host gpu-k\nUser guest\n",
+        line="gpu-k",
+        expect="guest@127.0.0.11:22 keyboard-interactive",
+    ),
+    Row(
+        "a server that asks for no login, another key is known",
+        "Host gpu-k\nUser guest\n",
+        line="gpu-k",
+        known="gpu-k {b}",
+        expect="changed",
+    ),
+    Row(
+        "a server that asks for no login, its key is not known",
+        "Host gpu-k\nUser guest\nStrictHostKeyChecking yes\n",
+        line="gpu-k",
+        known="",
+        expect="unknown",
+    ),
     # What takes its time
     Row("Match exec that takes its time", 'Match exec "sleep 3"\n' + ALICE, stage_s=1),
     Row(

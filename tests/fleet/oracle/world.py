@@ -325,9 +325,9 @@ class Rounds(asyncssh.SSHServer):
         self._left = 0
 
     def begin_auth(self, username: str) -> bool:
-        """Ask for a login."""
+        """Ask for a login; let a guest in without one."""
         self._rounds = 5 if username == "bob" else 3
-        return True
+        return username != "guest"
 
     def public_key_auth_supported(self) -> bool:
         """Let no key in."""
