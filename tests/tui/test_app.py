@@ -145,7 +145,7 @@ async def test_a_filter_narrows_the_fleet_and_escape_lets_go_of_it() -> None:
     async with demo.app.run_test(size=(80, 24)) as pilot:
         await up(pilot)
         await pilot.press("slash", *"gpu0 !node-02", "enter")
-        await until(pilot, lambda: "1 GPU on 1 host" in seen(pilot))
+        await until(pilot, lambda: "1 of 8 GPUs on 1 host" in seen(pilot))
         await pilot.press("escape")
         await until(pilot, lambda: "8 GPUs on 2 hosts" in seen(pilot))
 

@@ -20,14 +20,14 @@ ONE = {
     WORKING: ((), ("● running", "hosts 1/1", "workers 1/1")),
     DOING: ((), ("gpu0 ● busy", "%", "UTIL 9", "MEM 5", "POWER 5", "TEMP 6", "task   dot")),
     WRONG: ((), ("hosts 1/1  workers 1/1  tasks",)),
-    GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
+    GETTING_ON: (("6",), ("● running", "2%", "✔ done", "✖ failed")),
     TO_DO: (("question_mark",), (":zoom-in", "esc closes")),
 }
 THOUSAND = {
     WORKING: ((), ("● running", "hosts 123/125", "workers 979/983")),
-    DOING: ((), ("heat zoom", "node-001–007  ▇▇▇▇▇!▇▇ ", "UTIL  0 ▇▇▇▇▇▇▇▇ 100 %")),
-    WRONG: ((), ("!24 alarms", "node-003:gpu3: crash loop")),
-    GETTING_ON: (("6",), ("● running", "8%", "✔ done", "✖ failed")),
+    DOING: ((), ("heat zoom", "node-001–022 [! ]!  ■ ", "UTIL  0 ▇▇▇▇▇▇▇▇ 100 %")),
+    WRONG: ((), ("!27 alarms", "✖ node-010 and 1 more  host failed", "! lists all")),
+    GETTING_ON: (("6",), ("● running", "2%", "✔ done", "✖ failed")),
     TO_DO: (("question_mark",), (":zoom-in", "esc closes")),
 }
 

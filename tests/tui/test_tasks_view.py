@@ -82,11 +82,11 @@ async def test_one_moves_through_the_lanes() -> None:
     screen = Still(busy(60))
     async with screen.app.run_test(size=(80, 24)) as pilot:
         await pilot.press("3")
-        await sees(pilot, "lanes 1–14 of 60")
+        await sees(pilot, "lanes 1–13 of 60")
         await pilot.press("G")
-        await sees(pilot, "lanes 47–60 of 60", "h:gpu59")
+        await sees(pilot, "lanes 48–60 of 60", "h:gpu59")
         await pilot.press("g", "j", "j")
-        await sees(pilot, "lanes 3–16 of 60")
+        await sees(pilot, "lanes 3–15 of 60")
 
 
 async def test_a_filter_leaves_the_lanes_that_match() -> None:

@@ -177,7 +177,13 @@ class QuestionDialog(Dialog):
     takes no key at first: what somebody was typing must not answer it.
     """
 
+    DEFAULT_CSS = """
+    QuestionDialog Choices, QuestionDialog Input { visibility: hidden; }
+    QuestionDialog.-open Choices, QuestionDialog.-open Input { visibility: visible; }
+    """
+
     def __init__(self, asked: Asked) -> None:
+        self._held = True
         self.number = asked.question
         self._secret = asked.secret
         self._yes_or_no = asked.kind == "host-key"
@@ -196,20 +202,15 @@ class QuestionDialog(Dialog):
 
     def begin(self) -> None:
         """Show the choices once the question can have been seen."""
-        self._hold(True)
         self.set_timer(UNASKED_S, self._take_answers)
 
     def _take_answers(self) -> None:
-        self._hold(False)
+        self._held = False
+        self.add_class("-open")
         if self._yes_or_no:
             super().begin()
         else:
             self.set_focus(self.query_one(Input))
-
-    def _hold(self, held: bool) -> None:
-        self._held = held
-        for widget in self.query("Choices, Input"):
-            widget.visible = not held
 
     async def on_key(self, event: events.Key) -> None:
         """Take no key that was typed before the question can have been seen."""
