@@ -17,6 +17,9 @@ from gputui.errors import ExitCode, UsageError
 from gputui.model.hosts import OPTIONS, parse_hosts
 from gputui.presets import names
 from gputui.settings import KEYS, WORKER_KEYS, Settings, parse_settings
+from gputui.tui.commands.changes import COMMANDS as CHANGES
+from gputui.tui.commands.command_registry import key_name
+from tests.tui.test_commands import registry_of_all
 
 ROOT = Path(__file__).parent.parent
 FILES = [ROOT / "README.md", ROOT / ".github/CONTRIBUTING.md", *sorted(FOLDER.glob("*.md"))]
@@ -117,6 +120,17 @@ def test_the_hosts_files_in_it_are_read_and_every_option_is_described() -> None:
     assert [len(parse_hosts(sample)) > 15 for sample in samples] == [True, True]
     described = re.findall(r"^\| `([a-z][a-z-]*|env\.X)`", TEXTS[FOLDER / "hosts.md"], re.M)
     assert set(described) == {*OPTIONS, "env.X"}
+
+
+def test_every_key_of_the_screen_is_described_and_no_other() -> None:
+    described = {
+        key
+        for row in re.findall(r"^\| (`[^|]*`)", TEXTS[FOLDER / "screen.md"], re.M)
+        for key in inline(row)
+    }
+    pressed = {key_name(command.key) for command in (*registry_of_all(), *CHANGES) if command.key}
+    described = {key.replace("ctrl+", "^") for key in described} | {"?", ":", "^p"}
+    assert described - {"enter"} == pressed
 
 
 def test_every_preset_is_listed() -> None:
