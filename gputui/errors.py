@@ -18,6 +18,7 @@ GputuiError
 
 from enum import IntEnum
 
+from gputui.model.failure import Failure, frames
 from gputui.model.plain_text import safe
 
 
@@ -35,6 +36,20 @@ class GputuiError(Exception):
     """Base of gputui's errors; `exit_code` is the exit code of the command line."""
 
     exit_code = ExitCode.COMPUTATION_FAILED
+    hint = ""
+    """How to fix it, where that is not in the message."""
+    traceback: tuple[str, ...] = ()
+    """Of another process, where it was raised there."""
+
+    @property
+    def message(self) -> str:
+        """What happened, without the hint."""
+        return str(self).removesuffix(f"\n  {self.hint}")
+
+    def failure(self, worker: str = "", worker_log: tuple[str, ...] = ()) -> Failure:
+        """Return the error as a run's record, its cluster and the screen have it."""
+        trace = self.traceback or frames(self.__cause__)
+        return Failure(type(self).__name__, self.message, self.hint, trace, worker, worker_log)
 
 
 class UsageError(GputuiError):
@@ -114,16 +129,25 @@ class RunError(GputuiError):
     """The computation itself failed; `hint` says what to change, where that is known.
 
     `lost` where its tasks were lost rather than failed: then the cluster may be gone, too.
-    `lost_worker` is the last one that a task took along: the head knows how it ended.
+    `worker` is the one it failed on, `killed` where a task took that along: the head knows how.
     """
 
     def __init__(
-        self, message: str, *, hint: str = "", lost: bool = False, lost_worker: str = ""
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        lost: bool = False,
+        traceback: tuple[str, ...] = (),
+        worker: str = "",
+        killed: bool = False,
     ) -> None:
         super().__init__(message + (f"\n  {hint}" if hint else ""))
         self.hint = hint
+        self.traceback = traceback
         self.lost = lost
-        self.lost_worker = lost_worker
+        self.worker = worker
+        self.killed = killed
 
 
 class ProtocolError(GputuiError):

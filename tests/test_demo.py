@@ -214,7 +214,7 @@ def test_every_alarm_can_be_seen_in_the_first_five_minutes() -> None:
     assert "lost" not in kinds, "the host came back after its lease"
     assert one.snapshot and one.snapshot.workers_up > 24
     failed = [run for run in one.snapshot.runs if run.state is RunState.FAILED]
-    assert failed and failed[0].error_type == "OutOfMemoryError"
+    assert failed and failed[0].failure.type == "OutOfMemoryError"
     parked = [w for w in one.snapshot.workers if w.state is WorkerState.CRASH_LOOP]
     assert "Xid" in parked[0].reason
     one.close()

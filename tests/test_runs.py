@@ -19,12 +19,13 @@ from gputui import runs
 from gputui.cli.open import remove_old_runs
 from gputui.cli.recorded_runs import list_runs, show_run
 from gputui.errors import RunError, UsageError
+from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import own_place
 from gputui.runs import arrays, records
-from gputui.runs.records import write
+from gputui.runs.records import ended, status_of, write
 from gputui.tui.rendering.figures import figure_text
 
 
@@ -83,9 +84,9 @@ def test_nobody_else_can_read_a_record(state: Path) -> None:
 
 
 def test_an_error_is_recorded_with_its_type() -> None:
-    recording().end(RunState.FAILED, error=RunError("too large", hint="use less"))
+    recording().end(RunState.FAILED, failure=RunError("too large", hint="use less").failure())
     (found,) = records.recorded()
-    assert (found.error_type, found.error) == ("RunError", "too large\n  use less")
+    assert found.failure == Failure("RunError", "too large", "use less")
 
 
 def test_a_run_whose_process_is_gone_is_lost() -> None:
@@ -391,7 +392,7 @@ def test_what_is_not_finite_stays_valid_json_in_a_record() -> None:
 def test_a_result_is_recorded_before_anything_is_made_of_it() -> None:
     run = recording()
     run.keep({"result": {"sum": 3}})
-    run.end(RunState.FAILED, error=RunError("the disk is full"))
+    run.end(RunState.FAILED, failure=RunError("the disk is full").failure())
     assert records.find(run.record.id).result == {"result": {"sum": 3}}
 
 
@@ -450,3 +451,15 @@ def test_one_point_is_a_point_and_whole_numbers_have_whole_ticks() -> None:
     assert "•" in drawn
     ticks = figure_text(Figure("line", "l", x=(1.0, 2.0, 3.0), y=(1.0, 4.0, 9.0)), 60, 12)
     assert not [word for word in ticks.splitlines()[-1].split() if "." in word]
+
+
+def test_a_record_of_an_earlier_release_shows_its_error_and_its_hint(tmp_path: Path) -> None:
+    record = runs.new_record("svd", {}, backend="auto", hosts="", version="0.2.0")
+    write(ended(record, RunState.FAILED))
+    path = record.folder / "run.json"
+    fields = json.loads(path.read_text())
+    del fields["failure"]
+    path.write_text(json.dumps(fields | {"error_type": "RunError", "error": "large\n  use less"}))
+    (found,) = runs.recorded()
+    assert found.failure == Failure("RunError", "large\n  use less")
+    assert status_of(found).words == "large\n  use less"

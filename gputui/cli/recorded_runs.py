@@ -4,13 +4,13 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from gputui.model.plain_text import safe, safe_lines
 from gputui.presets import Figure
 from gputui.presets.outcome import json_text
 from gputui.runs import RunRecord, find, recorded, text
+from gputui.runs.records import as_object
 
 SHOWN = 30
 """Runs that are listed as text; `--json` has them all."""
@@ -20,7 +20,7 @@ def list_runs(as_json: bool) -> int:
     """Print the recorded runs, the newest first."""
     found = recorded()
     if as_json:
-        print(json_text([asdict(record) for record in found], indent=1))
+        print(json_text([as_object(record) for record in found], indent=1))
         return 0
     if not found:
         print("no run yet; gputui --run svd makes one", file=sys.stderr)
@@ -46,7 +46,7 @@ def show_run(id_: str, as_json: bool) -> int:
     """Print one run; raises UsageError when the id names none, or several."""
     record = find(id_)
     if as_json:
-        print(json_text(asdict(record), indent=1))
+        print(json_text(as_object(record), indent=1))
     else:
         print("\n\n".join(parts(record)))
     return 0

@@ -14,7 +14,8 @@ from gputui.client.head_connection import HeadConnection
 from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.demo.work import SimulatedRun
 from gputui.errors import HeadError
-from gputui.model.snapshot import RunState
+from gputui.model.failure import Failure
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.process.background import Background
 from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
 
@@ -29,7 +30,9 @@ OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 """What runs by itself, over and over, so that there is something to see."""
 FAILING, FAILS_AT = 2, 0.4
 """Which of them fails, with `failures`, and the share of its tasks that is done by then."""
-FAILURE = "11.2 GiB would not fit in 9.8 GiB: use chunk_rows ≤ 40,000"
+FAILURE = Failure(
+    "OutOfMemoryError", "11.2 GiB would not fit in 9.8 GiB", "use chunk_rows ≤ 40,000"
+)
 
 Attach = Callable[[str], Awaitable[HeadConnection]]
 
@@ -67,7 +70,7 @@ class RunProcess:
         run, connection = self._run, await self._attach("run")
         self._tasks.start(self._listen(connection), "listening for the head")
         try:
-            while not RunState((report := self._report()).state).ended:
+            while not (report := self._report()).run.state.ended:
                 await connection.send(report)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._cancelled.wait(), REPORT_S)
@@ -83,15 +86,16 @@ class RunProcess:
 
     def _report(self) -> ReportRun:
         run, state = self._run, RunState.RUNNING
-        summary = result_json = error_type = ""
+        summary = result_json = ""
+        failure = None
         if self._cancelled.is_set():
             state, summary = RunState.CANCELLED, "cancelled"
         elif run.fails and run.done >= FAILS_AT * run.total:
-            state, summary, error_type = RunState.FAILED, FAILURE, "OutOfMemoryError"
+            state, failure = RunState.FAILED, FAILURE
         elif run.done >= run.total:
             state = RunState.DONE
             summary, result_json = run.result(time.time(), len(self._scheduler.workers))
-        return ReportRun(
+        status = RunStatus(
             id=run.id,
             preset=run.preset,
             parameters=run.parameters,
@@ -102,8 +106,9 @@ class RunProcess:
             total=run.total,
             summary=summary,
             result_json=result_json,
-            error_type=error_type,
+            failure=failure,
         )
+        return ReportRun(status)
 
     def _failed(self, what: str, error: Exception) -> None:
         self.reason = f"failed: {what}: {error}"

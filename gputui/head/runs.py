@@ -103,24 +103,15 @@ class Runs:
 
     def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
         """Take a frontend's report of its run."""
-        before = self._runs.get(report.id)
-        state = RunState(report.state)
-        self._reporters[report.id] = frontend
+        run = report.run
+        before = self._runs.get(run.id, replace(run, restarts=0))
+        self._reporters[run.id] = frontend
         self._put(
-            RunStatus(
-                id=report.id,
-                preset=report.preset,
-                parameters=report.parameters,
-                state=state,
-                started_at=before.started_at if before else report.started_at,
-                ended_at=time.time() if state.ended else None,
-                done=report.done,
-                total=report.total,
-                stage=report.stage,
-                summary=report.summary,
-                result_json=report.result_json,
-                restarts=before.restarts if before else 0,
-                error_type=report.error_type,
+            replace(
+                run,
+                started_at=before.started_at,
+                ended_at=time.time() if run.state.ended else None,
+                restarts=before.restarts,
             )
         )
 
@@ -208,6 +199,6 @@ class Runs:
         if before is None or before.state is not run.state:
             bad = run.state in (RunState.FAILED, RunState.LOST)
             severity = Severity.ERROR if bad else Severity.INFO
-            text = f"{run.preset}: {run.summary}" if run.summary else run.preset
+            text = f"{run.preset}: {run.words}" if run.words else run.preset
             self._event_log.tell(severity, f"run {run.id}", run.state, text)
         self._changed()

@@ -30,6 +30,7 @@ from gputui.model.bounds import (
     Text,
     WorkerNumber,
 )
+from gputui.model.failure import Failure
 from gputui.model.readings import UNREAD, DeviceReading, HostReading
 
 
@@ -273,12 +274,19 @@ class RunStatus:
     stage: Name = ""
     """The present stage in a word or two: building, computing, checking."""
     summary: Document = ""
-    """The result in a line, or the error."""
+    """The result in a line, or why it was lost."""
     result_json: Document = ""
     """The `--json` object of an ended run."""
     restarts: Restarts = 0
     """Workers restarted while it ran."""
-    error_type: Name = ""
+    failure: Failure | None = None
+    timings: Some[tuple[Name, Seconds]] = ()
+    """How long each stage took, of an ended run."""
+
+    @property
+    def words(self) -> str:
+        """How it failed, or what it came to."""
+        return self.failure.text if self.failure else self.summary
 
 
 class Severity(StrEnum):

@@ -208,20 +208,24 @@ class Job:
         if future.status == "error":
             # Not `result`: what is no Exception ends the client's loop (distributed 2026.8).
             error = future.exception()
+            worker = self._worker_of(future.key)
+            with contextlib.suppress(AttributeError):  # an error may take none
+                error.failed_on = worker.name if worker else ""
             if is_out_of_memory(error):
-                error.add_note(self._where(future.key))
+                error.add_note(
+                    f"on {worker.name}, where a task may take {sized(worker.memory_bytes)}"
+                    if worker
+                    else "on a worker"
+                )
             raise error.with_traceback(future.traceback())
         raise RunError(f"the cluster dropped task {future.key} ({future.status})", lost=True)
 
-    def _where(self, key: Any) -> str:
-        """Return which worker a task failed on, and what memory it had there."""
+    def _worker_of(self, key: Any) -> RunWorker | None:
+        """Return the worker that a task failed on."""
         failed_on: list[str] = []
         with contextlib.suppress(OSError):
             failed_on = self.client.run_on_scheduler(_failed_on, key)
-        for worker in self.workers:
-            if worker.address in failed_on:
-                return f"on {worker.name}, where a task may take {sized(worker.memory_bytes)}"
-        return "on a worker"
+        return next((each for each in self.workers if each.address in failed_on), None)
 
     def placement(self) -> dict[str, Any]:
         """Return where tasks may run: on this run's workers, by resource where they have one."""
@@ -298,10 +302,11 @@ def _explanation(
 ) -> RunError:
     """Return the error with what to change."""
     name, said = type(error).__name__, _first_line(error)
+    worker = getattr(error, "failed_on", "")
     if is_out_of_memory(error):
         where = next(iter(getattr(error, "__notes__", ())), "on a worker")
         message = f"{what} ran out of memory {where}: {said}"
-        return RunError(message, hint=_smaller(hints))
+        return RunError(message, hint=_smaller(hints), worker=worker)
     if name == "KilledWorker":
         return _killed(what, error, hints)
     if name in LOST and not isinstance(error, asyncio.CancelledError):
@@ -309,7 +314,7 @@ def _explanation(
     if name == "LinAlgError":
         hint = "look for NaN, inf or a singular matrix"
         return RunError(f"{what} does not converge: {said}", hint=hint)
-    return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}")
+    return RunError(f"{what} failed: {name}: {said}{_line_in(folder, error)}", worker=worker)
 
 
 def _line_in(folder: str, error: BaseException) -> str:
@@ -329,7 +334,7 @@ def _killed(what: str, error: Any, hints: Mapping[str, Callable[[], str]]) -> Ru
         f"task, {error.task}; the last one was {worker}"
     )
     hint = f"where memory ran out, {_smaller(hints)}"
-    return RunError(message, hint=hint, lost_worker=worker)
+    return RunError(message, hint=hint, worker=worker, killed=True)
 
 
 def _smaller(hints: Mapping[str, Callable[[], str]]) -> str:

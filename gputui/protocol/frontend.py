@@ -24,7 +24,7 @@ from gputui.model.bounds import (
     SmallNumber,
 )
 from gputui.model.series import ROW_BYTES
-from gputui.model.snapshot import Event, HostStatus, Snapshot, WorkerStatus
+from gputui.model.snapshot import Event, HostStatus, RunStatus, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
 
 
@@ -150,22 +150,12 @@ class ReportRun:
 
     delivery: ClassVar[Delivery] = Delivery.LATEST
 
-    id: Name
-    preset: Line
-    parameters: Options
-    state: Name
-    started_at: Moment
-    stage: Name = ""
-    done: Number = 0
-    total: Number = 0
-    summary: Document = ""
-    result_json: Document = ""
-    error_type: Name = ""
+    run: RunStatus
 
     @property
     def delivery_key(self) -> str:
         """Each run has a latest report of its own."""
-        return self.id
+        return self.run.id
 
 
 @dataclass(frozen=True, slots=True)

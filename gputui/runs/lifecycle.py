@@ -70,7 +70,7 @@ async def run_recorded(request: RunRequest, open_cluster: OpenCluster, compute: 
         raise
     except Exception as error:
         known = error if isinstance(error, GputuiError) else _unexpected(request, error)
-        recording.end(_state(known), error=known)
+        recording.end(_state(known), failure=known.failure())
         if request.as_json:
             print_failure(request, known)
         raise known from known.__cause__
@@ -136,7 +136,7 @@ async def _settled(
 
 async def _done(ongoing: OngoingRun, compute: Compute) -> int:
     """Compute, and have record and head know how it ended."""
-    await ongoing.report(RunState.RUNNING)
+    await ongoing.report()
     try:
         end = await compute(ongoing)
     except asyncio.CancelledError:
@@ -144,22 +144,16 @@ async def _done(ongoing: OngoingRun, compute: Compute) -> int:
         raise
     except GputuiError as error:
         known = _with_crashes(error, ongoing)
-        await ongoing.end(_state(known), error=known)
+        await ongoing.end(_state(error), error)
         raise known from error
-    await ongoing.end(
-        end.state,
-        end.summary,
-        result=end.kept,
-        error=end.error,
-        saved=end.saved,
-    )
+    await ongoing.end(end.state, end.error, result=end.kept, saved=end.saved, summary=end.summary)
     return int(end.exit_code)
 
 
 def _with_crashes(error: GputuiError, ongoing: OngoingRun) -> GputuiError:
     """Return the error of a run, with how its workers ended behind it."""
-    news = (c for c in ongoing.events.crashes if c.partition(": ")[2] not in str(error))
-    crashes = list(dict.fromkeys(news))[-MOST_CRASHES:]
+    ends = [f"{w} {line}" for w, lines in ongoing.events.crashes.items() for line in lines]
+    crashes = [end for end in ends if end.partition(": ")[2] not in str(error)][-MOST_CRASHES:]
     if not crashes or type(error) is not RunError:
         return error
     known = RunError("\n  ".join([str(error), *crashes]))

@@ -7,16 +7,16 @@ to the terminal and to the log. From the head come crashed workers, restarts, an
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import failures
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
+from gputui.model.failure import Failure
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets.job import RunCancelledError
-from gputui.presets.outcome import json_text
 from gputui.process.background import Background
 from gputui.protocol.frontend import (
     AwaitWorkers,
@@ -33,6 +33,7 @@ from gputui.protocol.frontend import (
 from gputui.protocol.shared import LogLines
 from gputui.runs.progress import Progress, Silence
 from gputui.runs.recording import Recording
+from gputui.runs.records import status_of
 from gputui.runs.request import RunRequest
 
 REPORT_EVERY_S = 0.5
@@ -41,8 +42,10 @@ REPORT_EVERY_S = 0.5
 CAUSE_S = 5.0
 """How long the head may take to report why tasks were lost, or how a worker ended."""
 
-MOST_REPORTED = 2**16
-"""Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
+LAST_LINES = 8
+LONGEST = 1_000
+MOST_WORKERS = 256
+"""Whose last lines are kept."""
 
 Result = TypeVar("Result")
 
@@ -61,8 +64,10 @@ class RunEvents:
     """Counts what happened in the cluster during a run."""
 
     restarts: int = 0
-    crashes: list[str] = field(default_factory=list)
-    """How workers ended that should not have."""
+    crashes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """How workers ended that should not have, by name; the last is the newest."""
+    printed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The last lines of workers, as the newest of them printed last."""
     snapshot: Snapshot | None = None
     """The newest."""
 
@@ -113,7 +118,8 @@ class OngoingRun:
                 return await task
             except RunError as error:
                 await _raise_cause(listening, error)
-                await self._until_its_end_is_known(error.lost_worker)
+                if error.killed:
+                    await self._until_its_end_is_known(error.worker)
                 raise
         finally:
             listening.cancel()
@@ -127,58 +133,51 @@ class OngoingRun:
         self._stage = stage
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()
-            self._tasks.start(self.report(RunState.RUNNING), "reporting progress")
+            self._tasks.start(self.report(), "reporting progress")
 
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
         self._bars.stop()
         self._bars = Silence()
 
-    async def report(self, state: RunState, summary: str = "") -> None:
-        """Report to the head how the run is, and how it ended where that is recorded already."""
-        record = self.recording.record
-        await self.connection.send(
-            ReportRun(
-                id=record.id,
-                preset=self.request.located,
-                parameters=self.request.given,
-                state=state.value,
-                started_at=record.started_at,
-                stage=self._stage.name,
-                done=self._stage.done,
-                total=self._stage.total,
-                summary=summary,
-                result_json=reported(record.result),
-                error_type=record.error_type,
-            )
+    async def report(self) -> None:
+        """Report to the head how the run is."""
+        status = status_of(self.recording.record)
+        run = replace(
+            status,
+            preset=self.request.located,
+            parameters=self.request.given,
+            stage=self._stage.name,
+            done=self._stage.done,
+            total=self._stage.total,
         )
+        await self.connection.send(ReportRun(run))
 
-    async def end(
-        self,
-        state: RunState,
-        summary: str = "",
-        *,
-        result: Mapping[str, Any] | None = None,
-        error: GputuiError | None = None,
-        saved: tuple[str, ...] = (),
-    ) -> None:
-        """Record how the run ended, then report it to the head."""
+    async def end(self, state: RunState, error: GputuiError | None = None, **more: Any) -> None:
+        """Record how the run ended, then report it to the head.
+
+        `more` are fields of the record: result, saved, summary.
+        """
         self.recording.end(
             state,
-            result=result,
-            error=error,
+            failure=self.failure(error) if error else None,
             restarts=self.events.restarts,
             workers=self.settled.workers,
-            saved=saved,
-            summary="" if error else summary,
+            **more,
         )
-        await self.report(state, summary or str(error or ""))
+        await self.report()
+
+    def failure(self, error: GputuiError) -> Failure:
+        """Return how the run failed, with the end and the last lines of the worker behind it."""
+        crashed, printed = self.events.crashes, self.events.printed
+        worker = getattr(error, "worker", "") or next(iter(reversed((*printed, *crashed))), "")
+        return error.failure(worker, (*crashed.get(worker, ()), *printed.get(worker, ())))
 
     async def _until_its_end_is_known(self, worker: str) -> None:
-        """Wait until the head reports how a worker ended; "" if it does not."""
+        """Wait until the head reports how a worker ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CAUSE_S):
-                while worker and not any(c.startswith(f"{worker} ") for c in self.events.crashes):
+                while worker not in self.events.crashes:
                     self._crashed.clear()
                     await self._crashed.wait()
 
@@ -209,6 +208,7 @@ class OngoingRun:
                 self._take_event(event)
             case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
                 self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
+                _keep(self.events.printed, worker, lines)
             case SnapshotTaken(snapshot):
                 self.events.snapshot = snapshot
                 self.looked(snapshot)
@@ -226,24 +226,18 @@ class OngoingRun:
         if event.kind == "restarted" and event.subject != "cluster":
             self.events.restarts += 1
         if event.kind in ("crashed", "crash loop", "given up", "lost"):
-            self.events.crashes.append(f"{event.subject} {event.kind}: {event.text}")
+            _keep(self.events.crashes, event.subject, (f"{event.kind}: {event.text}",))
             self._crashed.set()
         if event.kind in ("crash loop", "given up", "lost", "failed"):
             self._fewer.set()
 
 
-def reported(result: Mapping[str, Any]) -> str:
-    """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
-
-    >>> reported({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
-    '{"result": {"sum": 3}}'
-    """
-    without_figure = {key: value for key, value in result.items() if key != "figure"}
-    for each in (result, without_figure):
-        text = json_text(each)
-        if len(text) <= MOST_REPORTED:
-            return text if each else ""
-    return ""
+def _keep(lines: dict[str, tuple[str, ...]], worker: str, new: Iterable[str]) -> None:
+    """Add to the last lines of a worker, which is the newest then; of some workers only."""
+    kept = (*lines.pop(worker, ()), *(line[:LONGEST] for line in new))
+    lines[worker] = tuple(dict.fromkeys(kept))[-LAST_LINES:]
+    if len(lines) > MOST_WORKERS:
+        del lines[next(iter(lines))]
 
 
 async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None:

@@ -216,7 +216,7 @@ def _put_out(
         print_out(json_text(printed))
     return RunEnd(
         kept=printed | result.extras(),
-        summary=str(error) if error else _summary(result),
+        summary="" if error else _summary(result),
         saved=tuple(str(path.absolute()) for path in saved),
         exit_code=ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE,
         state=RunState.FAILED if error else RunState.DONE,

@@ -7,7 +7,6 @@ the run goes on without.
 import contextlib
 import os
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +62,10 @@ class Recording:
             return
         self._end_stage()
         self.record = ended(self.record, state, timings=self._timings, **outcome)
+        trace = self.record.failure.traceback if self.record.failure else ()
         said = f"{state} {self.record.error}".rstrip().splitlines()
         with self._writing():
-            self._log.write_last(*_traceback(outcome.get("error")), *said)
+            self._log.write_last(*(f"traceback | {line}" for line in trace), *said)
         with self._writing():
             write_last(self.record)
 
@@ -83,15 +83,6 @@ class Recording:
                 self._warned = True
                 why = error.strerror or error
                 self._warn(f"this run is not recorded: {self.record.folder}: {why}")
-
-
-def _traceback(error: BaseException | None) -> list[str]:
-    """Return where the cause of an error was raised, in lines of a log."""
-    cause = error.__cause__ if error is not None else None
-    if cause is None:
-        return []
-    text = "".join(traceback.format_exception(cause))
-    return [f"traceback | {line}" for line in text.splitlines()]
 
 
 class RunLog:

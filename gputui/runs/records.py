@@ -11,18 +11,19 @@ import difflib
 import json
 import os
 import secrets
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from gputui.errors import UsageError
 from gputui.folders import write_whole
-from gputui.model.snapshot import RunState
+from gputui.model.failure import Failure
+from gputui.model.snapshot import RunState, RunStatus
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
 
@@ -50,6 +51,11 @@ RESULT_PARTS = {
     "failed_hosts": tuple[Mapping[str, str], ...],
 }
 """Fields of a record's `result` that are shown."""
+
+MOST_SHOWN = 2**16
+"""Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
+TAIL_BYTES = 2**14
+TAIL_LINES = 8
 
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by, and when it
@@ -87,8 +93,12 @@ class RunRecord:
     """Its result in a few words."""
     result: Mapping[str, Any] = field(default_factory=dict)
     """The `--json` object of an ended run, with plus `figure`, `units` and `versions`."""
-    error_type: str = ""
-    error: str = ""
+    failure: Failure | None = None
+
+    @property
+    def error(self) -> str:
+        """How it failed, with the hint; "" where it did not."""
+        return self.failure.text if self.failure else ""
 
     @property
     def elapsed_s(self) -> float | None:
@@ -160,29 +170,83 @@ def ended(
     state: RunState,
     *,
     result: Mapping[str, Any] | None = None,
-    error: BaseException | None = None,
     **more: Any,
 ) -> RunRecord:
-    """Return the record with how the run ended: its `--json` object, or what went wrong.
+    """Return the record with how the run ended: its `--json` object.
 
-    `more` are other fields: restarts, workers, timings, saved, summary.
+    `more` are other fields: failure, restarts, workers, timings, saved, summary.
     """
     return replace(
         record,
         state=state,
         ended_at=time.time(),
         result=dict(record.result if result is None else result),
-        error_type=type(error).__name__ if error else "",
-        error=str(error) if error else "",
         **more,
     )
+
+
+def as_object(record: RunRecord) -> dict[str, Any]:
+    """Return a record as its file and `runs --json` have it."""
+    kind = record.failure.type if record.failure else ""
+    return {**asdict(record), "error_type": kind, "error": record.error}
+
+
+def status_of(record: RunRecord) -> RunStatus:
+    """Return a record as the screen and other frontends have the run."""
+    result = _shortened(record.result)
+    return RunStatus(
+        id=record.id,
+        preset=record.preset,
+        parameters=tuple(
+            (name, _typed(value)) for name, value in record.parameters.items() if value != []
+        ),
+        state=record.state,
+        started_at=record.started_at,
+        ended_at=record.ended_at,
+        summary=record.words if record.failure is None else "",
+        result_json=result,
+        restarts=record.restarts,
+        failure=record.failure.shown if record.failure else None,
+        timings=tuple(record.timings.items()),
+    )
+
+
+def _shortened(result: Mapping[str, Any]) -> str:
+    """Return of a result what fits into every snapshot of a cluster: all, no figure, or nothing.
+
+    >>> _shortened({"result": {"sum": 3}, "figure": {"y": [1.5] * 100_000}})
+    '{"result": {"sum": 3}}'
+    """
+    without_figure = {key: value for key, value in result.items() if key != "figure"}
+    for each in (result, without_figure):
+        text = json_text(each)
+        if len(text) <= MOST_SHOWN:
+            return text if each else ""
+    return ""
+
+
+def _typed(value: object) -> str:
+    """Return a recorded parameter as it was typed; a script's arguments as a shell takes them."""
+    if isinstance(value, list):
+        return shlex.join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def log_tail(id: str) -> tuple[str, ...]:
+    """Return the last lines of a run's log."""
+    try:
+        with (runs_dir() / id / LOG).open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - TAIL_BYTES))
+            return tuple(file.read().decode("utf-8", "replace").splitlines()[-TAIL_LINES:])
+    except OSError:
+        return ()
 
 
 def write(record: RunRecord) -> None:
     """Write a record as a whole, into a folder of its own; raises OSError."""
     record.folder.parent.mkdir(parents=True, exist_ok=True)
     record.folder.mkdir(mode=0o700, exist_ok=True)
-    write_whole(record.folder / FILE, json_text(asdict(record), indent=1).encode())
+    write_whole(record.folder / FILE, json_text(as_object(record), indent=1).encode())
 
 
 def reserve(record: RunRecord) -> None:
@@ -271,20 +335,39 @@ def _read(path: Path) -> RunRecord | None:
         fields = json.loads(path.read_text())
         # Raises for numbers that are not finite, and for half of a surrogate pair.
         json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-        record = RunRecord(**fields)
-        record = replace(record, state=RunState(record.state))
+        record = _parsed(fields)
         _check(record, path.parent.name)
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError):
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ):
         return None
     if not record.state.ended and not _lives(record):
         return replace(record, state=RunState.LOST)
     return record
 
 
+def _parsed(fields: dict[str, Any]) -> RunRecord:
+    """Return a record; those up to 0.2.0 have the error as a text. Raises as dataclasses do."""
+    kind, error = fields.pop("error_type", ""), fields.pop("error", "")
+    failure = fields.pop("failure", None) or ({"type": kind, "message": error} if kind else None)
+    if failure is not None:
+        lines = {key: tuple(failure.get(key, ())) for key in ("traceback", "worker_log")}
+        failure = Failure(**{**failure, **lines})
+    return RunRecord(**fields | {"state": RunState(fields["state"]), "failure": failure})
+
+
 def _check(record: RunRecord, id_: str) -> None:
     """Raise TypeError, ValueError or OverflowError for what no run writes."""
-    for name, hint in _hints().items():
-        _check_type(name, getattr(record, name), hint)
+    for part in (record, record.failure):
+        if part is not None:
+            for name, hint in get_type_hints(type(part)).items():
+                _check_type(name, getattr(part, name), hint)
     for name, hint in RESULT_PARTS.items():
         if name in record.result:
             _check_type(name, record.result[name], hint)
@@ -292,11 +375,6 @@ def _check(record: RunRecord, id_: str) -> None:
         time.localtime(moment)
     if record.id != id_:
         raise ValueError(f"the record of {record.id} in the folder of {id_}")
-
-
-@cache
-def _hints() -> dict[str, Any]:
-    return get_type_hints(RunRecord)
 
 
 def _check_type(name: str, value: object, hint: Any) -> None:

@@ -78,7 +78,6 @@ async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> R
         last_words.seek(0)
         text = last_words.read(MOST_SAID)
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
-    ongoing.recording.note(*(f"traceback | {line}" for line in said))
     return _outcome(ongoing, path, status, time.monotonic() - started, said)
 
 
@@ -176,7 +175,8 @@ def _outcome(
         "version": __version__,
     }
     why = f": {said[-1]}" if said else ""
-    error = RunError(f"{path.name} {_words(status)}{why}") if code else None
+    words = f"{path.name} {_words(status)}{why}"
+    error = RunError(words, traceback=tuple(said)) if code else None
     if error and status < 0:
         _say(error)
     if ongoing.request.as_json and error:
@@ -187,7 +187,7 @@ def _outcome(
     failed = RunState.CANCELLED if interrupted else RunState.FAILED
     return RunEnd(
         kept=printed,
-        summary=f"{_words(status)}{why}" if code else f"{elapsed_s:.2f} s",
+        summary="" if code else f"{elapsed_s:.2f} s",
         exit_code=code,
         state=failed if code else RunState.DONE,
         error=error,

@@ -17,12 +17,12 @@ from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
 if TYPE_CHECKING:
     from gputui.tui.commands.person import AskingLogin
     from gputui.tui.first_minute import First
-    from gputui.tui.run_story import RecordedRuns
+    from gputui.tui.recorded_runs import RecordedRuns
 
 
 @cache
 def _records() -> "RecordedRuns":
-    from gputui.tui.run_story import RecordedRuns  # when the runs are looked at first
+    from gputui.tui.recorded_runs import RecordedRuns  # when the runs are looked at first
 
     return RecordedRuns()
 

@@ -132,7 +132,11 @@ def test_without_any_run_it_is_said_how_to_make_one(capsys: Capture) -> None:
 
 def test_runs_are_a_table_with_how_each_ended() -> None:
     good = ended(record(id="20260101-120000-svd-aaaa"), RunState.DONE, summary="condition 3")
-    bad = ended(record(id="20260101-120000-mean-bbbb"), RunState.FAILED, error=RunError("full\nx"))
+    bad = ended(
+        record(id="20260101-120000-mean-bbbb"),
+        RunState.FAILED,
+        failure=RunError("full\nx").failure(),
+    )
     assert table(
         (replace(good, ended_at=good.started_at + 2), replace(bad, ended_at=bad.started_at))
     ) == [

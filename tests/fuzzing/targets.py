@@ -21,7 +21,7 @@ from gputui.model.snapshot import Snapshot
 from gputui.protocol import agent, frontend, scheduler, starter
 from gputui.protocol.typed_codec import decode, encode
 from gputui.runs import records
-from gputui.tui.run_story import status_of
+from gputui.runs.records import status_of
 
 RUN = "one"
 """The id of the run whose record is fuzzed."""

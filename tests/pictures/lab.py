@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, DeviceReading, HostReading, Owner
 from gputui.model.snapshot import (
     ClusterState,
@@ -493,9 +494,12 @@ def runs(second: int) -> tuple[RunStatus, ...]:
             begun + 231,
             411,
             1200,
-            summary="worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held\n"
-            "a smaller block fits: block=10240",
-            error_type="OutOfMemoryError",
+            failure=Failure(
+                "OutOfMemoryError",
+                "worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held",
+                "a smaller block fits: block=10240",
+                worker="node-3:gpu3",
+            ),
             restarts=1,
         ),
         RunStatus(

@@ -7,6 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from gputui import presets
+from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import HostState, RunState, RunStatus, Snapshot
 from gputui.presets import Preset
@@ -31,7 +32,14 @@ def nasty() -> Snapshot:
     bad = host(NASTY, replace(device(0, NASTY, processes=(theirs,)), name=NASTY), reason=NASTY)
     refused = host("r", state=HostState.FAILED, reason=NASTY, hint=NASTY, stderr_tail=(NASTY,))
     working = replace(worker(0, NASTY), current_task=NASTY, reason=NASTY)
-    run = RunStatus("r-1", NASTY, ((NASTY, NASTY),), RunState.FAILED, EPOCH, error_type=NASTY)
+    run = RunStatus(
+        "r-1",
+        NASTY,
+        ((NASTY, NASTY),),
+        RunState.FAILED,
+        EPOCH,
+        failure=Failure(NASTY, NASTY, NASTY, (NASTY,), NASTY, (NASTY,)),
+    )
     return snapshot(bad, refused, workers=(working,), runs=(run,), name=NASTY)
 
 

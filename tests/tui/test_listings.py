@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import RunState, RunStatus, Snapshot, WorkerState
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
@@ -263,8 +264,7 @@ def test_a_failed_run_shows_its_error() -> None:
         RunState.FAILED,
         EPOCH,
         EPOCH + 9,
-        summary="11 GiB do not fit\n  use chunk_rows ≤ 40,000",
-        error_type="OutOfMemoryError",
+        failure=Failure("OutOfMemoryError", "11 GiB do not fit", "use chunk_rows ≤ 40,000"),
         result_json="not json",
     )
     text = ["".join(part for part, _ in line) for line in run_lines(RunRow.at(failed, EPOCH), 80)]

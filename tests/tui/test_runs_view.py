@@ -11,15 +11,17 @@ import pytest
 from textual.pilot import Pilot
 
 from gputui.errors import RunError
+from gputui.model.failure import Failure
 from gputui.model.snapshot import Event, RunState, RunStatus, Severity, Snapshot, TaskGroupStatus
 from gputui.protocol.frontend import Done, EventHappened, SnapshotTaken, StartRun
 from gputui.runs import Recording, new_record, recorded
+from gputui.runs.records import log_tail
 from gputui.runs.text import text
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
+from gputui.tui.recorded_runs import RecordedRuns
 from gputui.tui.rendering.results import RunRow, result_lines, run_lines
-from gputui.tui.run_story import RecordedRuns, Story, story_of
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
@@ -33,7 +35,7 @@ def run(number: int = 1, state: RunState = RunState.DONE, **values: object) -> R
     return RunStatus(f"svd-{number}", "svd", SVD, state, EPOCH, **values)  # type: ignore[arg-type]
 
 
-FAILED = run(1, RunState.FAILED, summary=WHY, error_type="RunError", stage="computing")
+FAILED = run(1, RunState.FAILED, failure=Failure("RunError", WHY), stage="computing")
 
 
 def cluster(*runs: RunStatus, sequence: int = 1) -> Snapshot:
@@ -139,7 +141,8 @@ async def test_a_failed_runs_page_has_its_error_whole_and_how_to_run_it_again() 
 
 
 async def test_enter_goes_from_event_to_run_to_worker_to_log_in_four_keys() -> None:
-    failed = run(1, RunState.FAILED, summary="lost its worker h:gpu1", error_type="RunError")
+    failure = Failure("RunError", "lost its worker h:gpu1", worker="h:gpu1")
+    failed = run(1, RunState.FAILED, failure=failure)
     on = Still(cluster(failed))
     event = Event(1, EPOCH, Severity.ERROR, "run svd-1", "failed", "svd: lost its worker")
     on.link.put(EventHappened(event))
@@ -170,16 +173,16 @@ def test_a_log_has_the_traceback_and_whose_worker_said_what(
         except ValueError as inner:
             raise RunError("svd failed on h:gpu1") from inner
     except RunError as error:
-        recording.end(RunState.FAILED, error=error)
+        failure = error.failure("h:gpu1", ("no memory left",))
+        recording.end(RunState.FAILED, failure=failure)
     (status,) = RecordedRuns()()
+    assert status.failure == failure
     assert (status.parameters, status.state) == ((("rows", "5"),), RunState.FAILED)
-    story = story_of(status)
-    assert story.worker == "h:gpu1" and story.worker_log == ("no memory left",)
-    assert story.traceback[-1] == "ValueError: inside a task"
-    assert any("test_runs_view.py" in line for line in story.traceback)
+    assert failure.traceback[-1] == "ValueError: inside a task"
+    assert any("test_runs_view.py" in line for line in failure.traceback)
+    assert any("traceback | ValueError" in line for line in log_tail(status.id))
     text = "\n".join(
-        "".join(part for part, _ in line)
-        for line in run_lines(RunRow.at(status, time.time()), 60, story)
+        "".join(part for part, _ in line) for line in run_lines(RunRow.at(status, time.time()), 60)
     )
     assert "computing 0.0 s" in text and "last log lines of h:gpu1" in text
     assert all(len(line) <= 60 for line in text.splitlines()[1:])
@@ -252,23 +255,23 @@ def test_no_line_of_a_result_is_wider_than_the_page_or_harms_the_terminal() -> N
     assert not {"\x1b", "\x07"} & set("".join(texts))
 
 
-async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_story(
+async def test_a_look_at_earlier_runs_does_not_end_the_reading_of_a_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = threading.Event()
 
-    def story(run: RunStatus) -> Story:
+    def tail(id: str) -> tuple[str, ...]:
         assert waits.wait(30)
-        return Story(log=("the story of " + run.id,))
+        return (f"the log of {id}",)
 
-    monkeypatch.setattr(runs_view, "story_of", story)
+    monkeypatch.setattr(runs_view, "log_tail", tail)
     on = Still(cluster(FAILED))
     async with on.app.run_test(size=(120, 40)) as pilot:
         await on_runs(on, pilot)
         on.app.stage.visited("runs")._look_back()
         await pilot.pause()
         waits.set()
-        await sees(pilot, "the story of svd-1")
+        await sees(pilot, "the log of svd-1")
 
 
 async def test_two_marked_runs_are_compared_side_by_side() -> None:

@@ -3,12 +3,13 @@
 import json
 from dataclasses import dataclass
 
+from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.progress import compared, run_progress
-from gputui.tui.run_story import Story
+from gputui.tui.widgets.logbook import message_of
 
 MARKS = {
     RunState.STARTING: ("◔", "accent"),
@@ -21,6 +22,7 @@ MARKS = {
 """How a run's state is shown: by shape and role."""
 
 
+TRACEBACK_LINES = 14
 NAME_CELLS = 16
 """Rows of a comparison of two runs."""
 
@@ -60,7 +62,7 @@ class RunRow:
 def run_lines(
     row: RunRow,
     width: int,
-    story: Story | None = None,
+    log: tuple[str, ...] = (),
     command: str = "",
     defaults: str = "",
     then_s: float | None = None,
@@ -70,10 +72,10 @@ def run_lines(
     `command` is what runs the same in a shell, "" for none that is worth a line; `defaults` are
     the parameters that were not given; `then_s` is how long the last run of the same kind took.
     """
-    run, story, took = row.run, story or Story(), fmt.elapsed(row.took_s)
+    run, took = row.run, fmt.elapsed(row.took_s)
     if run.state is RunState.DONE and row.took_s is not None and then_s:
         took += f" ({compared(row.took_s, then_s)})"
-    stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in story.timings)
+    stages = ", ".join(f"{stage} {elapsed_s:.1f} s" for stage, elapsed_s in run.timings)
     title = [
         (f"{MARKS[run.state][0]} {run.state.value}", row.role),
         (f"  {fmt.safe(run.preset)}", "title"),
@@ -92,18 +94,17 @@ def run_lines(
     if run.restarts:
         text = f"{fmt.many(run.restarts, 'worker')} restarted during it: some tasks ran again"
         lines.append([(text, "warn")])
-    if run.error_type:
-        said, _, hint = run.summary.partition("\n")
-        lines += [(), *wrapped(f"{run.error_type}: {said}", width, "bad")]
-        lines += wrapped(f"try: {' '.join(hint.split())}", width, "accent") if hint else []
+    if failure := run.failure:
+        lines += [(), *wrapped(f"{failure.type}: {failure.message}", width, "bad")]
+        lines += wrapped(f"try: {failure.hint}", width, "accent") if failure.hint else []
     if command:
         lines += [
             (),
             [("in a shell", "heading")],
             *wrapped(command, width, "accent", "  "),
         ]
-    if run.error_type:
-        lines += _story(story, width)
+    if failure:
+        lines += _evidence(failure, log, width)
     numbers = result_lines(run.result_json, width)
     return [*lines, (), *numbers] if numbers else lines
 
@@ -140,21 +141,32 @@ def _facts(row: RunRow) -> dict[str, str]:
         facts |= {key: json.dumps(value) for key, value in result.items()}
     except (ValueError, AttributeError):
         facts["result"] = run.summary
-    return facts if not run.error_type else {**facts, "error": run.summary}
+    return facts if not run.failure else {**facts, "error": run.failure.message}
 
 
-def _story(story: Story, width: int) -> list[Line]:
+def _evidence(failure: Failure, log: tuple[str, ...], width: int) -> list[Line]:
     """Return how a run came to fail."""
     lines: list[Line] = []
+    shown = tuple(map(message_of, failure.worker_log))
     for title, texts, role in (
-        ("traceback", story.traceback, ""),
-        (f"last log lines of {fmt.safe(story.worker)}", story.worker_log, "dim"),
-        ("last log lines of the run", story.log, "dim"),
+        ("traceback", from_a_frame(failure.traceback[-TRACEBACK_LINES:]), ""),
+        (f"last log lines of {fmt.safe(failure.worker)}", shown, "dim"),
+        ("last log lines of the run", log, "dim"),
     ):
         if texts:
             lines += [(), [(title, "heading")]]
             lines += [line for text in texts for line in wrapped(text, width, role, "  ")]
     return lines
+
+
+def from_a_frame(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the end of a traceback from its first whole frame on.
+
+    >>> from_a_frame(("    result = f()", '  File "a.py", line 1, in f', "ValueError: x"))
+    ('  File "a.py", line 1, in f', 'ValueError: x')
+    """
+    whole = (n for n, line in enumerate(lines) if line.lstrip().startswith(("File ", "Traceback")))
+    return lines[next(whole, 0) :]
 
 
 def result_lines(result_json: str, width: int) -> list[Line]:

@@ -9,6 +9,7 @@ from textual.worker import Worker
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
+from gputui.runs.records import log_tail
 from gputui.runs.request import is_script
 from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
@@ -27,7 +28,6 @@ from gputui.tui.rendering.progress import (
 )
 from gputui.tui.rendering.results import MARKS, RunRow, compare_lines, run_lines
 from gputui.tui.rendering.run_graphs import LINES, fleet_lines
-from gputui.tui.run_story import Story, story_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table
@@ -52,7 +52,7 @@ def _progress(row: RunRow, width: int) -> Line:
 
 
 def _summary(row: RunRow) -> str:
-    return fmt.safe((row.run.summary or row.run.stage).partition("\n")[0])
+    return fmt.safe((row.run.words or row.run.stage).partition("\n")[0])
 
 
 RUN_COLUMNS: tuple[Column[RunRow], ...] = (
@@ -71,7 +71,7 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
     ),
     text_column("BEGAN", 12, 5, lambda r: r.began, lambda r: "dim"),
     text_column("PARAMETERS", 20, 3, lambda r: r.parameters, lambda r: "dim"),
-    text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.error_type else "", rest=14),
+    text_column("RESULT", 14, 2, _summary, lambda r: "bad" if r.run.failure else "", rest=14),
 )  # fmt: skip
 
 
@@ -99,9 +99,9 @@ class RunsView(Listing[RunRow]):
         self._wanted = ""
         """The run to go to as soon as it is there."""
         self._earlier: tuple[RunStatus, ...] = ()
-        self._stories: dict[tuple[str, RunState], Story] = {}
+        self._logs: dict[tuple[str, RunState], tuple[str, ...]] = {}
         self._reading: Worker[None] | None = None
-        """Reads the story of a run."""
+        """Reads the end of a log."""
         self._comparing = False
         self._graphs: dict[tuple[str, int], list[Line]] = {}
         """Graphs of the GPUs during ended runs, by id and width."""
@@ -156,10 +156,10 @@ class RunsView(Listing[RunRow]):
             first, second = sorted(map(self._values.__getitem__, self.marked), key=_began)
             return compare_lines(first, second, width)
         run = value.run
-        command = self._command(run) if run.error_type else ""
+        command = self._command(run) if run.failure else ""
         then = last_alike(run, (row.run for row in self._values.values()))
         then_s = then.ended_at - then.started_at if then and then.ended_at else None
-        lines = run_lines(value, width, self._story(run), command, self._defaults(run), then_s)
+        lines = run_lines(value, width, self._log(run), command, self._defaults(run), then_s)
         watched = self.screen_app.watched
         goes_on = not run.state.ended and watched.snapshot is not None and self._is_here(run)
         if goes_on and watched.snapshot is not None:
@@ -224,17 +224,17 @@ class RunsView(Listing[RunRow]):
         snapshot = self.screen_app.watched.snapshot
         return snapshot is not None and any(run.id == each.id for each in snapshot.runs)
 
-    def _story(self, run: RunStatus) -> Story | None:
-        """Return how an ended run went, once that was read."""
+    def _log(self, run: RunStatus) -> tuple[str, ...]:
+        """Return the last log lines of an ended run, once they were read."""
         key = (run.id, run.state)
         idle = self._reading is None or self._reading.is_finished
-        if run.state.ended and key not in self._stories and idle:
+        if run.state.ended and key not in self._logs and idle:
             self._reading = self._read(run)
-        return self._stories.get(key)
+        return self._logs.get(key, ())
 
-    @work(group="story")
+    @work(group="log")
     async def _read(self, run: RunStatus) -> None:
-        self._stories[run.id, run.state] = await asyncio.to_thread(story_of, run)
+        self._logs[run.id, run.state] = await asyncio.to_thread(log_tail, run.id)
         self.call_after_refresh(self.screen_app.redraw)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
@@ -247,10 +247,9 @@ class RunsView(Listing[RunRow]):
             app.say("it ran on another cluster: its workers and their logs are not here")
             return
         there = [worker.name for worker in app.watched.workers]
-        story = self._stories.get((row.run.id, row.run.state), Story())
-        named = [name for name in there if name in row.run.summary]
+        failed_on = row.run.failure.worker if row.run.failure else ""
         busy = [w.name for w in app.watched.workers if w.executing and not row.run.state.ended]
-        chosen = next((name for name in (*named, story.worker, *busy) if name in there), "")
+        chosen = next((name for name in (failed_on, *busy) if name in there), "")
         if chosen:
             app.go_to("device", chosen)
         else:
