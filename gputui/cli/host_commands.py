@@ -30,8 +30,7 @@ def _tell(host: str, line: str) -> None:
 
 def doctor(hosts: str | None) -> int:
     """Print what every check says of every host; 3 where one of them cannot be used."""
-    from gputui.fleet.doctor import diagnose
-    from gputui.fleet.findings import Verdict, report
+    from gputui.fleet.doctor import Verdict, diagnose, report
 
     settings = replace(fleet_settings(), cpu_fallback=hosts is None)
     found = asyncio.run(diagnose(read_hosts(hosts).hosts, settings, ask_here))

@@ -12,8 +12,7 @@ import pytest
 
 from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.doctor import diagnose
-from gputui.fleet.findings import Verdict
+from gputui.fleet.doctor import Verdict, diagnose
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry

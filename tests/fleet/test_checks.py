@@ -6,7 +6,7 @@ import pytest
 
 from gputui.fleet import checks
 from gputui.fleet.checks import capacity
-from gputui.fleet.findings import Verdict, judged
+from gputui.fleet.doctor import Verdict, judged
 from gputui.fleet.fleet_settings import FleetSettings, Versions
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner

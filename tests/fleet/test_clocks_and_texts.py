@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gputui.errors import HostError
-from gputui.fleet.findings import Finding, Verdict, report, shell
+from gputui.fleet.doctor import Finding, Verdict, report, shell
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S

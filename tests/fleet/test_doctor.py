@@ -20,8 +20,7 @@ from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_s
 from gputui.fleet.deploy.lock import write_lock
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.doctor import diagnose
-from gputui.fleet.findings import Verdict
+from gputui.fleet.doctor import Verdict, diagnose
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.model.hosts import Host

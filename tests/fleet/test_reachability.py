@@ -13,8 +13,7 @@ import pytest
 
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
-from gputui.fleet.doctor import diagnose
-from gputui.fleet.findings import Verdict
+from gputui.fleet.doctor import Verdict, diagnose
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.model.hosts import Host
