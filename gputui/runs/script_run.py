@@ -69,25 +69,25 @@ async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> R
 
     ongoing.looked = looked
     started = time.monotonic()
-    with tempfile.TemporaryFile() as last_words:
-        script = _start(path, arguments, ongoing, last_words.fileno())
+    with tempfile.TemporaryFile() as error_file:
+        script = _start(path, arguments, ongoing, error_file.fileno())
         try:
-            status = await _attended(ongoing, script, last_words.fileno())
+            status = await _attended(ongoing, script, error_file.fileno())
         finally:
             await script.end(0, None)
-        last_words.seek(0)
-        text = last_words.read(MOST_SAID)
+        error_file.seek(0)
+        text = error_file.read(MOST_SAID)
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
     return _outcome(ongoing, path, status, time.monotonic() - started, said)
 
 
-def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_words: int) -> Child:
+def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_file: int) -> Child:
     """Start the script's process, and hand the cluster over to it."""
     reads, writes = os.pipe()
     try:
         script = Child(
             [*own_python("gputui.runs.script"), str(reads), str(path), *arguments],
-            pass_fds=(reads, last_words),
+            pass_fds=(reads, error_file),
             stdin=None,
             stdout=sys.stderr.buffer if ongoing.request.as_json else None,
             stderr=None,
@@ -103,15 +103,15 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, last_wor
         dask_config_json=attached.dask_config_json,
         folder=str(path.resolve().parent),
         parent=os.getpid(),
-        last_words=last_words,
+        error_file=error_file,
     ).write(writes)
     return script
 
 
-async def _attended(ongoing: OngoingRun, script: Child, last_words: int) -> int:
+async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
     """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
     try:
-        return await _status(ongoing, script, last_words)
+        return await _status(ongoing, script, error_file)
     except asyncio.CancelledError as interrupted:
         knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
         await script.end(GRACE_S, None if knows else signal.SIGINT)
@@ -124,7 +124,7 @@ async def _attended(ongoing: OngoingRun, script: Child, last_words: int) -> int:
         raise
 
 
-async def _status(ongoing: OngoingRun, script: Child, last_words: int) -> int:
+async def _status(ongoing: OngoingRun, script: Child, error_file: int) -> int:
     """Return a script's exit status.
 
     Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
@@ -139,7 +139,7 @@ async def _status(ongoing: OngoingRun, script: Child, last_words: int) -> int:
         except RunError as error:
             _say(error)
         except StoppedError as error:
-            os.pwrite(last_words, STOPPED, 0)
+            os.pwrite(error_file, STOPPED, 0)
             _say(error)
             return await _ended(script)
 

@@ -98,7 +98,7 @@ class ScreenApp(App[int]):
         self.watched = Watched()
         self.registry = Registry(COMMANDS)
         self.calls = Calls(self)
-        self.last_words = ""
+        self.closing_text = ""
         """Text printed after the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
         self.stage = ViewSwitcher(self.registry)
@@ -244,7 +244,7 @@ class ScreenApp(App[int]):
         unreached = last is not None and last.kind == "stopping" and last.severity != "info"
         by_us = self.person.stopping
         left = last.text if last is not None and unreached else ""
-        self.last_words = ended(name, reason, self.clock(), by_us=by_us, left=left)
+        self.closing_text = ended(name, reason, self.clock(), by_us=by_us, left=left)
         if failed:
             self.warn(f"the cluster failed: {reason}; q quits")
         else:

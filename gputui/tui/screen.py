@@ -71,8 +71,8 @@ def run_screen(
         earlier_runs=tuple if simulated else _recorded_runs,
     )
     code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
-    if app.last_words:
-        print(f"gputui: {safe(app.last_words)}", file=sys.stderr)
+    if app.closing_text:
+        print(f"gputui: {safe(app.closing_text)}", file=sys.stderr)
     if app.failure is not None:
         raise app.failure
     return int(code or app.return_code or 0)

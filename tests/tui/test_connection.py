@@ -129,7 +129,7 @@ async def test_a_change_asked_of_a_head_that_is_gone_is_refused() -> None:
             assert len(heads.app.screen_stack) == 1
         await pilot.press("q")
         await until(pilot, lambda: not heads.app.is_running)
-        assert GONE in heads.app.last_words
+        assert GONE in heads.app.closing_text
 
 
 async def test_a_lost_cluster_is_started_again_with_one_key() -> None:

@@ -146,7 +146,7 @@ async def test_stopping_a_cluster_that_others_use_takes_three_keys_and_names_the
         await until(pilot, lambda: on.link.asked == [Stop(0)])
         on.link.put(Stopped("stopped by us"))
         await until(pilot, lambda: not on.app.is_running)
-    assert on.app.last_words == "lab is stopped; nothing is left of it."
+    assert on.app.closing_text == "lab is stopped; nothing is left of it."
 
 
 async def test_stopping_a_cluster_that_nobody_uses_takes_two_keys() -> None:
@@ -163,7 +163,7 @@ async def test_a_person_who_leaves_learns_how_to_come_back() -> None:
         await on_gpu(on, pilot)
         await pilot.press("q", "l")
         await until(pilot, lambda: not on.app.is_running)
-    assert "gputui attach lab comes back, gputui down lab stops it" in on.app.last_words
+    assert "gputui attach lab comes back, gputui down lab stops it" in on.app.closing_text
 
 
 async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_left() -> None:
@@ -173,9 +173,9 @@ async def test_a_person_who_is_detached_by_a_stop_learns_by_whom_and_what_is_lef
         await on_gpu(on, pilot)
         on.link.put(EventHappened(warned), Stopped(f"stopped by {OTHER}"))
         await until(pilot, lambda: not on.app.is_running)
-    assert "lab ended at" in on.app.last_words
-    assert "stopped by alice on pts/3 (ssh from 10.0.0.9)" in on.app.last_words
-    assert "b could not be told to stop" in on.app.last_words
+    assert "lab ended at" in on.app.closing_text
+    assert "stopped by alice on pts/3 (ssh from 10.0.0.9)" in on.app.closing_text
+    assert "b could not be told to stop" in on.app.closing_text
 
 
 async def test_a_change_whose_preview_is_refused_is_not_asked_about() -> None:

@@ -22,20 +22,20 @@ def main() -> None:
     descriptor, *sys.argv = sys.argv[1:]
     handover = Handover.read(int(descriptor))
     die_with(handover.parent)
-    os.set_inheritable(handover.last_words, False)
+    os.set_inheritable(handover.error_file, False)
     handover.take()
     sys.path.insert(0, handover.folder)
     try:
         _execute(sys.argv[0])
     except SystemExit as exit_:
         if isinstance(exit_.code, str):
-            os.write(handover.last_words, exit_.code.encode())
+            os.write(handover.error_file, exit_.code.encode())
         raise
     except BaseException as error:
         error.__traceback__ = _below_this_file(error.__traceback__)
         stopped = _lost_cluster(error) and handover.was_stopped()
-        os.ftruncate(handover.last_words, 0)
-        os.write(handover.last_words, "".join(format_exception(error)).encode(errors="replace"))
+        os.ftruncate(handover.error_file, 0)
+        os.write(handover.error_file, "".join(format_exception(error)).encode(errors="replace"))
         if not stopped:  # else the command has said why
             sys.excepthook(type(error), error, error.__traceback__)
         if stopped:

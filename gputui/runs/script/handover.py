@@ -47,7 +47,7 @@ class Handover:
     """The script's folder; the cluster gets the modules in it."""
     parent: int
     """The pid of the command: the script ends with it."""
-    last_words: int = -1
+    error_file: int = -1
     """The descriptor of the file that takes the traceback of a script that fails; -1 for none."""
 
     def write(self, descriptor: int) -> None:
@@ -58,7 +58,7 @@ class Handover:
     def was_stopped(self) -> bool:
         """Return whether the command has noted that its cluster was stopped, waiting a moment."""
         until = time.monotonic() + NOTED_S
-        while os.pread(self.last_words, len(STOPPED), 0) != STOPPED:
+        while os.pread(self.error_file, len(STOPPED), 0) != STOPPED:
             if time.monotonic() > until:
                 return False
             time.sleep(0.02)

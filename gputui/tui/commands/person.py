@@ -109,7 +109,7 @@ class Person:
     async def _leave(self) -> None:
         app, snapshot = self._app, self._app.watched.snapshot
         if app.head.connection is None or app.head.lost:
-            app.last_words = app.head.sentence()
+            app.closing_text = app.head.sentence()
             app.exit(ExitCode.NO_CLUSTER)
             return
         name = app.head.connection.attached.name
@@ -118,7 +118,7 @@ class Person:
         chosen = await app.ask(self._farewell(name, snapshot))
         if chosen == "l":
             simulated = snapshot is not None and snapshot.simulated
-            app.last_words = "" if simulated else left_running(name)
+            app.closing_text = "" if simulated else left_running(name)
             app.exit(ExitCode.DONE)
         elif chosen == "s":
             await self.stop(asked=not (snapshot and list(concerned(snapshot, os.getpid()))))
