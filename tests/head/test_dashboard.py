@@ -9,7 +9,7 @@ from tornado.websocket import websocket_connect
 
 from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
-from gputui.head.scheduler.cluster_scheduler import Scheduler
+from gputui.head.scheduler.scheduler import Scheduler
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import ConfigureScheduler
 

@@ -12,9 +12,8 @@ from distributed import Client, Worker, get_worker
 
 from gputui.engine.tls import security
 from gputui.head.certificate import make_certificate
-from gputui.head.scheduler.cluster_scheduler import Scheduler
-from gputui.head.scheduler.counts import count
-from gputui.head.scheduler.reporter import Reporter
+from gputui.head.scheduler.reporter import Reporter, count
+from gputui.head.scheduler.scheduler import Scheduler
 from gputui.protocol import VERSION
 from gputui.protocol.scheduler import (
     ConfigureScheduler,

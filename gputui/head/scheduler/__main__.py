@@ -16,8 +16,8 @@ from gputui.process.lifetime import die_with, dump_no_core
 from gputui.process.search_path import add_task_path
 
 if TYPE_CHECKING:
-    from gputui.head.scheduler.cluster_scheduler import Scheduler
     from gputui.head.scheduler.reporter import Reporter
+    from gputui.head.scheduler.scheduler import Scheduler
 
 
 def main() -> None:
@@ -36,8 +36,8 @@ async def _run(output_descriptor: int) -> None:
     import dask.config
 
     from gputui.engine import tls
-    from gputui.head.scheduler.cluster_scheduler import Scheduler
     from gputui.head.scheduler.reporter import HeadChannel, Reporter, close_quickly
+    from gputui.head.scheduler.scheduler import Scheduler
     from gputui.protocol.scheduler import ConfigureScheduler, SchedulerStarted, ToScheduler
     from gputui.protocol.streams import SocketStream
 
