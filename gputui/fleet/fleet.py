@@ -373,7 +373,8 @@ class Fleet:
         )
 
     async def _retired(self, retiring: Awaitable[tuple[str, ...]]) -> None:
-        self.desired = keep(self.desired, await retiring)
+        kept = await retiring  # what is desired may change meanwhile
+        self.desired = keep(self.desired, kept)
         self._reconcile_soon()
 
     async def _remove_host(self, name: str) -> None:
