@@ -53,6 +53,10 @@ class Raster:
                 bold = bool(style and style.bold)
                 wide = sum(get_character_cell_size(char) for char in text)
                 self._fill(pencil, x, y, wide, behind)
+                if style and style.underline:
+                    bottom = (y + 1) * self.cell[1] - 2
+                    ends = (x * self.cell[0], bottom, (x + wide) * self.cell[0] - 1, bottom)
+                    pencil.line(ends, ink, width=2)
                 for char in text:
                     self._put(pencil, x, y, char, ink, bold)
                     x += get_character_cell_size(char)

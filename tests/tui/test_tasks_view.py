@@ -114,8 +114,13 @@ def test_a_task_that_no_worker_may_run_says_what_it_asks_for() -> None:
 
 def test_tasks_of_a_silent_worker_say_that_they_wait_for_it() -> None:
     silent = worker(0, state=WorkerState.SILENT, silent_for_s=12.0, executing=1, ready=2)
-    cluster = snapshot(host("h"), workers=(silent, worker(1)), groups=GROUPS)
-    assert text(waiting_lines(cluster, 80)) == ["3 tasks: h:gpu0 is silent 12s"]
+    other = replace(silent, name="h:gpu2", executing=0, silent_for_s=9.0)
+    for waiting, said in (
+        ([silent], "3 tasks: h:gpu0 is silent 12s"),
+        ([silent, other], "5 tasks: h:gpu0 is silent 12s (+1 more)"),
+    ):
+        cluster = snapshot(host("h"), workers=(*waiting, worker(1)), groups=GROUPS)
+        assert text(waiting_lines(cluster, 80)) == [said]
 
 
 def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -> None:

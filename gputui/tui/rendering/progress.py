@@ -13,6 +13,7 @@ from gputui.model.snapshot import (
     Snapshot,
     TaskGroupStatus,
     WorkerState,
+    WorkerStatus,
 )
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
@@ -101,14 +102,16 @@ def _causes(snapshot: Snapshot) -> Iterator[str]:
         if group.no_worker and group.needs:
             number, needs = fmt.many(group.no_worker, "task"), ", ".join(group.needs)
             yield f"{number} of {group.prefix}: no worker offers {needs}"
-    for worker in snapshot.workers:
-        held = worker.tasks
-        if not held:
-            continue
-        if worker.state is WorkerState.SILENT:
-            yield f"{fmt.many(held, 'task')}: {worker.name} is {silence(worker)}"
-        elif worker.state is WorkerState.PAUSED:
-            yield f"{fmt.many(held, 'task')}: {worker.name} is paused, its memory is full"
+    for state, why in ((WorkerState.SILENT, silence), (WorkerState.PAUSED, _paused)):
+        held = [worker for worker in snapshot.workers if worker.state is state and worker.tasks]
+        if held:
+            number = fmt.many(sum(worker.tasks or 0 for worker in held), "task")
+            more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
+            yield f"{number}: {held[0].name} is {why(held[0])}{more}"
+
+
+def _paused(_worker: WorkerStatus) -> str:
+    return "paused, its memory is full"
 
 
 def queue_line(run: RunStatus, snapshot: Snapshot) -> Line:
