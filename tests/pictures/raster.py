@@ -52,7 +52,8 @@ class Raster:
                 ink, behind = colours(style or Style.null(), theme)
                 bold = bool(style and style.bold)
                 wide = sum(get_character_cell_size(char) for char in text)
-                self._fill(pencil, x, y, wide, behind)
+                if wide:
+                    self._fill(pencil, x, y, wide, behind)
                 if style and style.underline:
                     bottom = (y + 1) * self.cell[1] - 2
                     ends = (x * self.cell[0], bottom, (x + wide) * self.cell[0] - 1, bottom)
