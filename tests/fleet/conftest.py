@@ -121,11 +121,8 @@ LOCAL = Host("localhost", gpus=(), python=sys.executable)
 @pytest.fixture(scope="session")
 def standin_pack(tmp_path_factory: pytest.TempPathFactory) -> pack.Pack:
     root = Path(gputui.__file__).parent
-    link = tuple(
-        f"protocol/{name}.py" for name in ("__init__", "agent", "codec", "compression", "shared")
-    )
-    values = ("__init__", "bounds", "plain_text", "hosts", "plan", "readings")
-    names = ("errors.py", *(f"model/{name}.py" for name in values), *link)
+    found = sorted((*root.glob("model/*.py"), *root.glob("protocol/*.py"), root / "errors.py"))
+    names = tuple(str(path.relative_to(root)) for path in found)
     empty = tmp_path_factory.mktemp("pack") / "empty.py"
     empty.touch()
     sources = [(f"gputui/{name}", root / name) for name in names]

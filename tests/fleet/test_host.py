@@ -18,7 +18,7 @@ from tests.fleet.conftest import LOCAL, Reaching
 
 async def test_a_local_host_becomes_ready_through_its_states(reaching: Reaching) -> None:
     host = await reaching.end(reaching.begin_local())
-    assert host.state is S.READY
+    assert host.state is S.READY, host.status
     assert reaching.listeners["localhost"].states == [S.PROBING, S.CHECKING, S.READY]
     assert host.scheduler_address == "tls://127.0.0.1:8786"
 
