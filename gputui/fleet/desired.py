@@ -1,7 +1,7 @@
 """The desired workers, by number and place: each request makes a new `Desired` of the last.
 
-`AdaptiveBounds` makes such requests by itself, as the work asks for them. `decide` returns what a
-`Desired` starts and stops: a preview on the screen and the change itself come from it, and deciding
+`AdaptiveBounds` makes such requests by itself, as the work asks for them. `decide` compares a
+`Desired` with what runs: a preview on the screen and the change itself come from it, and deciding
 again after its changes came about changes nothing. Pure.
 """
 

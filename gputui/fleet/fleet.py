@@ -348,7 +348,7 @@ class Fleet:
             loop.call_later(REST * self._reconciled_in_s, self.reconcile)
 
     def _actual(self, hosts: tuple[Host, ...] | None = None) -> Actual:
-        """Return what there is; hosts lost for less than their lease can run workers, too."""
+        """Return the actual hosts and workers; hosts lost for less than their lease count, too."""
         hosts = self.hosts if hosts is None else hosts
         capacities = {}
         for name in {host.name for host in hosts} - self._leaving:
