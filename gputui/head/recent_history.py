@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gputui.model.series import FINE_S, NOTHING, Row, of_device, of_host, of_worker
@@ -66,7 +67,7 @@ class RecentHistory:
         """Yield the history, a message a host."""
         for host in tuple(self._keys):
             if (keys := self._keys.get(host)) is not None:
-                yield self._make().taken(host, keys)
+                yield HistoryTaken(**asdict(self._make().taken(host, keys)))
 
     def _make(self) -> "History":
         if self._history is None:

@@ -8,7 +8,7 @@ read: 12 bytes a row. It imports NumPy, so it is imported when the first reading
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,10 @@ from gputui.model.series import (
     FINE_S,
     MEAN_OF,
     Metric,
+    Past,
     Row,
     Span,
 )
-
-if TYPE_CHECKING:
-    from gputui.protocol.frontend import HistoryTaken
 
 Values = np.ndarray[Any, np.dtype[Any]]
 MOST = 65_000.0
@@ -87,7 +85,7 @@ class History:
         self._places: dict[str, int] = {}
         self._counted = 0
         """How many of the first keys the means are of."""
-        self._unplaced: list[HistoryTaken] = []
+        self._unplaced: list[Past] = []
         """What came before the first reading."""
 
     def add(self, at: float, keys: tuple[str, ...], rows: Sequence[Row], counted: int = 0) -> None:
@@ -107,7 +105,7 @@ class History:
         for taken in unplaced:
             self.begin(taken)
 
-    def begin(self, taken: "HistoryTaken") -> None:
+    def begin(self, taken: Past) -> None:
         """Take in what a head kept of a host, but for what was read here since the first reading.
 
         Of keys that are not read here nothing is kept.
@@ -126,13 +124,11 @@ class History:
                 self._fine.put_before(place, fine[:, number])
                 self._coarse.put_before(place, coarse[:, number])
 
-    def taken(self, host: str, keys: tuple[str, ...]) -> "HistoryTaken":
+    def taken(self, host: str, keys: tuple[str, ...]) -> Past:
         """Return all that is kept of these keys, which are a host's."""
-        from gputui.protocol.frontend import HistoryTaken
-
         places = [self._places[key] for key in keys]
         kept = [ring.newest(ring.rows, places) for ring in (self._fine, self._coarse)]
-        return HistoryTaken(
+        return Past(
             host=host,
             keys=keys,
             fine_at=self._fine.at,

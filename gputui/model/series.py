@@ -5,8 +5,11 @@ A row has a value for each `Metric`, None where there is no reading. Pure, and w
 """
 
 import math
+from base64 import b64decode
+from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from gputui.model.bounds import Document, Many, Moment, Name, Number
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.snapshot import WorkerStatus
 
@@ -37,6 +40,32 @@ class Metric(IntEnum):
 ROW_BYTES = 2 * len(Metric)
 Row = tuple[float | None, ...]
 NOTHING: Row = (None,) * len(Metric)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """Earlier readings of a host and what is on it.
+
+    `values` are float16 in base64, NaN where nothing was read: (rows, keys, metrics), the fine rows
+    first, the oldest of each first.
+    """
+
+    host: Name
+    keys: Many[Name]
+    """The host by its name, its devices by UUID, and its CPU workers by name."""
+    fine_at: Moment
+    """When the newest fine row was read, by the head's clock; one each `FINE_S`."""
+    fine_rows: Number
+    coarse_at: Moment
+    """When the newest coarse row ended: the mean of `COARSE_S`; 0 without any."""
+    coarse_rows: Number
+    values: Document
+
+    def __post_init__(self) -> None:
+        """Refuse values that are not so many rows."""
+        size = (self.fine_rows + self.coarse_rows) * len(self.keys) * ROW_BYTES
+        if len(b64decode(self.values, validate=True)) != size:
+            raise ValueError(f"the history of {self.host} is not {size} bytes")
 
 
 class Span(Enum):

@@ -4,7 +4,6 @@ A frontend says its version (`hello`) and `Attach`, and is `Attached` or `Refuse
 carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """
 
-from base64 import b64decode
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,6 @@ from gputui.model.bounds import (
     Document,
     Fleet,
     Line,
-    Many,
     Moment,
     Name,
     Number,
@@ -23,7 +21,7 @@ from gputui.model.bounds import (
     SignedNumber,
     SmallNumber,
 )
-from gputui.model.series import ROW_BYTES
+from gputui.model.series import Past
 from gputui.model.snapshot import Event, HostStatus, RunStatus, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
 
@@ -241,29 +239,11 @@ class SnapshotTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryTaken:
+class HistoryTaken(Past):
     """Earlier readings of a host and its GPUs; one for each host follows `Attached` to a screen.
 
-    `values` are float16 in base64, NaN where nothing was read: (rows, keys, metrics), the fine rows
-    first, the oldest of each first. Later rows are for the frontend to add, from its snapshots.
+    Later rows are for the frontend to add, from its snapshots.
     """
-
-    host: Name
-    keys: Many[Name]
-    """The host by its name, its devices by UUID, and its CPU workers by name."""
-    fine_at: Moment
-    """When the newest fine row was read, by the head's clock; one each `series.FINE_S`."""
-    fine_rows: Number
-    coarse_at: Moment
-    """When the newest coarse row ended: the mean of `series.COARSE_S`; 0 without any."""
-    coarse_rows: Number
-    values: Document
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not so many rows."""
-        size = (self.fine_rows + self.coarse_rows) * len(self.keys) * ROW_BYTES
-        if len(b64decode(self.values, validate=True)) != size:
-            raise ValueError(f"the history of {self.host} is not {size} bytes")
 
 
 @dataclass(frozen=True, slots=True)
