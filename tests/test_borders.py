@@ -11,6 +11,7 @@ import gputui.cli
 from gputui.cli import clusters, recorded_runs, run_command
 from gputui.errors import HeadError
 from gputui.head.log_file import LogFile, SafeFormatter
+from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState
 from gputui.runs import new_record
 from gputui.runs.records import ended
@@ -27,6 +28,7 @@ OWN_WORDS = {
     "documentation.py:_draw": "this package's documentation",
     "documentation.py:show_help": "this package's documentation",
     "host_commands.py:doctor": "`report` makes what hosts say safe",
+    "elsewhere.py:start_there": "what the user gave",
     "host_commands.py:bootstrap": "what the user gave",
     "host_commands.py:lock_packages": "what the user gave",
     "open.py:remove_old_runs": "an errno's words",
@@ -88,7 +90,12 @@ def test_a_listed_cluster_has_no_control_characters() -> None:
 def test_a_recorded_run_is_shown_without_what_its_hosts_smuggled_in() -> None:
     record = replace(NEW_RECORD, parameters={"rows": POISON})
     result = {"result": {POISON: POISON}, "failed_hosts": [{"host": "h", "reason": POISON}]}
-    record = ended(record, RunState.FAILED, result=result, error=HeadError(POISON))
+    record = ended(
+        record,
+        RunState.FAILED,
+        result=result,
+        failure=Failure("HeadError", POISON, worker_log=(POISON,)),
+    )
     assert len(recorded_runs.table((record,))) == 2
     assert all(
         harmless(part) for part in (*recorded_runs.table((record,)), *recorded_runs.parts(record))

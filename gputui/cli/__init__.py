@@ -79,7 +79,7 @@ def run_command(argv: list[str]) -> int:
             raise
         from gputui.settings import malformed
 
-        print(f"gputui: {malformed(error)}", file=sys.stderr)
+        print(f"gputui: {safe_lines(str(malformed(error)))}", file=sys.stderr)
         return int(ExitCode.WRONG_USAGE)
     except SystemExit:
         if _is_read():

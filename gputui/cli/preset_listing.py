@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gputui.errors import PresetError, UsageError
+from gputui.model.plain_text import safe_lines
 from gputui.presets import Parameter, Preset, Value, get, names
 
 WIDTH = 80
@@ -50,7 +51,7 @@ def _every() -> list[Preset]:
         try:
             found.append(get(name))
         except PresetError as error:
-            print(f"gputui: {error}", file=sys.stderr)
+            print(f"gputui: {safe_lines(str(error))}", file=sys.stderr)
     return found
 
 

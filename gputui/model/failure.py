@@ -3,7 +3,7 @@
 import traceback
 from dataclasses import dataclass, replace
 
-from gputui.model.bounds import Document, Line, Name, Some
+from gputui.model.bounds import Document, Many, Name
 
 MOST_FRAMES = 200
 """Lines of a traceback; the last ones."""
@@ -20,10 +20,10 @@ class Failure:
     """The error's class."""
     message: Document
     hint: Document = ""
-    traceback: Some[Line] = ()
+    traceback: Many[Document] = ()
     worker: Name = ""
     """The worker that explains it most; "" for none."""
-    worker_log: Some[Line] = ()
+    worker_log: Many[Document] = ()
     """How that worker ended, and its last log lines."""
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.client import HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.errors import HeadError
 from gputui.head.certificate import make_certificate
 from gputui.head.head import Head
