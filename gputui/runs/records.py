@@ -8,7 +8,6 @@ lost when it has written nothing for a week.
 
 import contextlib
 import difflib
-import json
 import os
 import secrets
 import shlex
@@ -17,8 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypedDict
 
 from gputui.errors import UsageError
 from gputui.folders import write_whole
@@ -42,15 +40,17 @@ CLOCKS_DIFFER_S = 60.0
 SILENT_ELSEWHERE_S = 7 * 86_400.0
 """A run of another machine that has written nothing for so long counts as lost."""
 
-RESULT_PARTS = {
-    "result": Mapping[str, Any],
-    "units": Mapping[str, str],
-    "versions": Mapping[str, str],
-    "figure": Mapping[str, Any] | None,
-    "backend": str,
-    "failed_hosts": tuple[Mapping[str, str], ...],
-}
-"""Fields of a record's `result` that are shown."""
+
+class ResultParts(TypedDict, total=False):
+    """What is shown of the `result` of a record, where it is there."""
+
+    result: dict[str, Any]
+    units: dict[str, str]
+    versions: dict[str, str]
+    figure: dict[str, Any] | None
+    backend: str
+    failed_hosts: tuple[dict[str, str], ...]
+
 
 MOST_SHOWN = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
@@ -331,76 +331,31 @@ def _nearest(id_: str, every: tuple[RunRecord, ...]) -> str:
 
 
 def _read(path: Path) -> RunRecord | None:
+    import msgspec  # hosts are without it, and tasks there may import gputui.runs
+
     try:
-        fields = json.loads(path.read_text())
-        # Raises for numbers that are not finite, and for half of a surrogate pair.
-        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-        record = _parsed(fields)
-        _check(record, path.parent.name)
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ):
+        record = _parsed(path.read_bytes())
+    except (OSError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        return None
+    if record.id != path.parent.name:
         return None
     if not record.state.ended and not _lives(record):
         return replace(record, state=RunState.LOST)
     return record
 
 
-def _parsed(fields: dict[str, Any]) -> RunRecord:
-    """Return a record; those up to 0.2.0 have the error as a text. Raises as dataclasses do."""
-    kind, error = fields.pop("error_type", ""), fields.pop("error", "")
-    failure = fields.pop("failure", None) or ({"type": kind, "message": error} if kind else None)
-    if failure is not None:
-        lines = {key: tuple(failure.get(key, ())) for key in ("traceback", "worker_log")}
-        failure = Failure(**{**failure, **lines})
-    return RunRecord(**fields | {"state": RunState(fields["state"]), "failure": failure})
+def _parsed(data: bytes) -> RunRecord:
+    """Return a record; those up to 0.2.0 have the error as a text. Raises as msgspec does."""
+    import msgspec
 
-
-def _check(record: RunRecord, id_: str) -> None:
-    """Raise TypeError, ValueError or OverflowError for what no run writes."""
-    for part in (record, record.failure):
-        if part is not None:
-            for name, hint in get_type_hints(type(part)).items():
-                _check_type(name, getattr(part, name), hint)
-    for name, hint in RESULT_PARTS.items():
-        if name in record.result:
-            _check_type(name, record.result[name], hint)
+    fields = msgspec.json.decode(data, type=dict[str, Any])
+    if "failure" not in fields and fields.get("error_type"):
+        fields["failure"] = {"type": fields["error_type"], "message": fields.get("error", "")}
+    record = msgspec.convert(fields, RunRecord)
+    msgspec.convert(record.result, ResultParts)
     for moment in (record.started_at, record.ended_at or 0.0):
         time.localtime(moment)
-    if record.id != id_:
-        raise ValueError(f"the record of {record.id} in the folder of {id_}")
-
-
-def _check_type(name: str, value: object, hint: Any) -> None:
-    """Raise TypeError for a value of another type."""
-    if not _fits(value, hint):
-        raise TypeError(f"{name} is {type(value).__name__}")
-
-
-def _fits(value: object, hint: Any) -> bool:
-    """Return whether a value that JSON held is of a type; of a tuple and a mapping each item is.
-
-    >>> _fits({"h": "1"}, Mapping[str, str] | None), _fits({"h": 1}, Mapping[str, str] | None)
-    (True, False)
-    """
-    if hint is Any:
-        return True
-    if isinstance(hint, UnionType):
-        return any(_fits(value, kind) for kind in get_args(hint))
-    parts = get_args(hint)
-    if get_origin(hint) is tuple:
-        return isinstance(value, list | tuple) and all(_fits(item, parts[0]) for item in value)
-    if get_origin(hint) is Mapping:
-        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, (float, int) if hint is float else hint)
+    return record
 
 
 def _lives(record: RunRecord) -> bool:
