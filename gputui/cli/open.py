@@ -15,8 +15,8 @@ from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
-    from gputui.runs.lifecycle import OpenCluster
     from gputui.runs.request import RunRequest
+    from gputui.runs.run import OpenCluster
 
 Prepared = Callable[[], Coroutine[object, object, int]]
 """Computes, and returns the exit code; its arguments are all that the options asked for."""
@@ -108,7 +108,7 @@ def run_headless(
         prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.runs.lifecycle import print_failure
+            from gputui.runs.output import print_failure
 
             print_failure(_request(options, {}, ()), error)
         raise

@@ -1,10 +1,10 @@
 """A run, from its request to its record.
 
-`request.py` is what is to be computed. `lifecycle.py` takes it from a cluster to its end, with
-`preset_run.py` or `script_run.py` in the middle: `ongoing.py` has the cluster's events and how far
-it is (`progress.py` shows that), `execution.py` computes a preset with a Dask
-client, `script/` is the process of a script. `recording.py` and `records.py` keep it and its log;
-`output.py`, `text.py`, `figure_files.py` and `arrays.py` are what becomes of a result.
+`request.py` is what is to be computed. `run.py` takes it from a cluster to its end (`progress.py`
+shows how far it is), with `preset_run.py` or `script_run.py` inside: `execution.py` computes a
+preset with a Dask client, `script/` is the process of a script. `recording.py` and `records.py`
+keep it and its log; `output.py`, `text.py`, `figure_files.py` and `arrays.py` are what becomes of
+a result.
 
 What is exported here imports no Dask, and each drawing library only where it draws.
 """

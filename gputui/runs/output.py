@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gputui import runs
-from gputui.errors import RunError, UsageError
+from gputui.errors import GputuiError, RunError, UsageError
 from gputui.presets import BUILT_IN, Figure, Preset
+from gputui.presets.outcome import json_text
+from gputui.protocol.frontend import Settled
+from gputui.runs.request import RunRequest
+from gputui.version import __version__
 
 if TYPE_CHECKING:
     from gputui.runs.execution import RunResult
@@ -85,6 +89,42 @@ def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> I
         yield output.report
     if output.wants_figure and not result.figure:
         raise RunError("this run has no figure to draw")
+
+
+def print_out(text: str) -> None:
+    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise RunError(f"standard output: {error.strerror}") from error
+
+
+def print_failure(request: RunRequest, error: GputuiError) -> None:
+    """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
+    with contextlib.suppress(RunError):
+        print_out(json_text(failure(request, error)))
+
+
+def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
+    """Return the object that `--json` prints of a failure."""
+    message = "\n".join((str(error), *getattr(error, "__notes__", ())))
+    return {
+        "preset": request.name,
+        "parameters": dict(request.parameters),
+        "backend": request.backend,
+        "error": {"type": type(error).__name__, "message": message},
+        "version": __version__,
+    }
+
+
+def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
+    """Describe the failed hosts for `--json`."""
+    return tuple(
+        {"host": host.name, "stage": host.failed_stage, "reason": host.reason}
+        for host in settled.failed_hosts
+    )
 
 
 def _need(module: str, option: str, extra: str) -> None:

@@ -23,19 +23,11 @@ from gputui.model.snapshot import RunState
 from gputui.presets import Figure, ParsedParameters
 from gputui.presets.job import RunCancelledError, explained
 from gputui.presets.outcome import json_text
-from gputui.runs.lifecycle import (
-    OpenCluster,
-    RunEnd,
-    failed_hosts,
-    print_failure,
-    print_out,
-    run_recorded,
-)
 from gputui.runs.noted_stream import NotedStream
-from gputui.runs.ongoing import OngoingRun, RunStage
-from gputui.runs.output import Output, write
+from gputui.runs.output import Output, failed_hosts, print_failure, print_out, write
 from gputui.runs.progress import TaskCounts
 from gputui.runs.request import RunRequest
+from gputui.runs.run import OngoingRun, OpenCluster, RunEnd, RunStage, recorded_run
 
 if TYPE_CHECKING:
     from gputui.runs.execution import RunProgress, RunResult
@@ -74,7 +66,8 @@ async def run_preset(preset_run: PresetRun, request: RunRequest, open_cluster: O
     """Compute and print; returns the exit code, raises GputuiError."""
     loading = asyncio.create_task(asyncio.to_thread(_load_distributed))
     try:
-        return await run_recorded(request, open_cluster, partial(_compute, preset_run))
+        async with recorded_run(request, open_cluster) as ongoing:
+            return await ongoing.finish(await _compute(preset_run, ongoing))
     finally:
         await asyncio.wait({loading})
 

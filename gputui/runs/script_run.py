@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,10 @@ from gputui.presets.outcome import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
-from gputui.runs.lifecycle import (
-    OpenCluster,
-    RunEnd,
-    failed_hosts,
-    print_failure,
-    print_out,
-    run_recorded,
-)
-from gputui.runs.ongoing import OngoingRun, RunStage
+from gputui.runs.output import failed_hosts, print_failure, print_out
 from gputui.runs.progress import TaskCounts
 from gputui.runs.request import RunRequest
+from gputui.runs.run import OngoingRun, OpenCluster, RunEnd, RunStage, recorded_run
 from gputui.runs.script import Handover
 from gputui.runs.script.handover import STOPPED
 from gputui.version import __version__
@@ -55,7 +47,8 @@ async def run_script(
     path: Path, arguments: tuple[str, ...], request: RunRequest, open_cluster: OpenCluster
 ) -> int:
     """Run a script on a cluster; returns its exit code, raises GputuiError without one."""
-    return await run_recorded(request, open_cluster, partial(_run, path, arguments))
+    async with recorded_run(request, open_cluster) as ongoing:
+        return await ongoing.finish(await _run(path, arguments, ongoing))
 
 
 async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> RunEnd:

@@ -1,19 +1,23 @@
-"""A run in progress: the events of its cluster, and how far it is.
+"""A run from its request to its end: on a cluster, recorded, reported to the head, shown.
 
-How far it is goes to the head, so that every frontend sees the run and any of them may cancel it,
-to the terminal and to the log. From the head come crashed workers, restarts, and its own end.
+`recorded_run` holds every run of a preset or a script: whatever happens to it becomes a state in
+its record and, with `--json`, an object on stdout. How far it is goes to the head, so that every
+frontend sees the run and any of them may cancel it, to the terminal and to the log. From the head
+come crashed workers, restarts, and its own end.
 """
 
 import asyncio
 import contextlib
+import os
+import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
-from gputui.client.start import failures
-from gputui.errors import GputuiError, HeadError, RunError, StoppedError
+from gputui.client.start import check_enough, failures, workers_up
+from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
 from gputui.model.failure import Failure
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets.job import RunCancelledError
@@ -28,13 +32,16 @@ from gputui.protocol.frontend import (
     SnapshotTaken,
     Stopped,
     Stopping,
+    SubscribeLogs,
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.runs.progress import Progress, Silence
+from gputui.runs.output import print_failure
+from gputui.runs.progress import Progress, Silence, progress
 from gputui.runs.recording import Recording
-from gputui.runs.records import status_of
+from gputui.runs.records import RUN_VARIABLE, RunRecord, new_record, status_of
 from gputui.runs.request import RunRequest
+from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
@@ -48,6 +55,27 @@ MOST_WORKERS = 256
 """Whose last lines are kept."""
 
 Result = TypeVar("Result")
+
+
+OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection]]
+"""Attaches to a cluster, started or found, and detaches from it."""
+
+MOST_CRASHES = 5
+"""Ends of workers that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """A run's end."""
+
+    kept: Mapping[str, Any]
+    """The object that `--json` prints, and the record's additions."""
+    summary: str = ""
+    saved: tuple[str, ...] = ()
+    exit_code: int = ExitCode.DONE
+    state: RunState = RunState.DONE
+    error: GputuiError | None = None
+    """Of a run that failed and has said so itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +195,11 @@ class OngoingRun:
         )
         await self.report()
 
+    async def finish(self, end: RunEnd) -> int:
+        """Record and report the end of a run that has said how it went; returns the exit code."""
+        await self.end(end.state, end.error, result=end.kept, saved=end.saved, summary=end.summary)
+        return int(end.exit_code)
+
     def failure(self, error: GputuiError) -> Failure:
         """Return how the run failed, with the end and the last lines of the worker behind it."""
         crashed, printed = self.events.crashes, self.events.printed
@@ -246,3 +279,97 @@ async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None
         await asyncio.wait({listening}, timeout=CAUSE_S)
         if listening.done():
             listening.result()
+
+
+@contextlib.asynccontextmanager
+async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncIterator[OngoingRun]:
+    """Hold a run on a cluster: attached, recorded, and reported to the head.
+
+    Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
+    """
+    recording = Recording(_begun(request), _warn)
+    try:
+        with progress(request.quiet) as bars:
+            bars.show("starting", 0, 0)
+            recording.stage("starting")
+            async with open_cluster() as connection:
+                await connection.send(SubscribeLogs(True))
+                settled = await _settled(request, connection, recording)
+                ongoing = OngoingRun(request, connection, settled, recording, bars)
+                async with _reported(ongoing):
+                    yield ongoing
+    except asyncio.CancelledError:
+        recording.end(RunState.CANCELLED)
+        raise
+    except Exception as error:
+        known = error if isinstance(error, GputuiError) else _unexpected(request, error)
+        recording.end(_state(known), failure=known.failure())
+        if request.as_json:
+            print_failure(request, known)
+        raise known from known.__cause__
+
+
+def _begun(request: RunRequest) -> RunRecord:
+    id, _, started_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
+    return new_record(
+        request.name,
+        request.parameters,
+        backend=request.backend,
+        hosts=request.hosts,
+        version=__version__,
+        id=id,
+        started_at=float(started_at) if started_at else None,
+    )
+
+
+async def _settled(
+    request: RunRequest, connection: HeadConnection, recording: Recording
+) -> Settled:
+    """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
+    settled = await workers_up(connection, request.workers, _warn)
+    recording.note(f"{len(settled.workers)} workers up", *failures(settled))
+    check_enough(settled, request.min_workers, reported=True)
+    if connection.dashboard and not request.quiet:
+        _warn(f"dashboard at {connection.dashboard}")
+    return settled
+
+
+@contextlib.asynccontextmanager
+async def _reported(ongoing: OngoingRun) -> AsyncIterator[None]:
+    """Have record and head know how a run ended that raises."""
+    await ongoing.report()
+    try:
+        yield
+    except asyncio.CancelledError:
+        await ongoing.end(RunState.CANCELLED)
+        raise
+    except GputuiError as error:
+        await ongoing.end(_state(error), error)
+        raise _with_crashes(error, ongoing) from error
+
+
+def _with_crashes(error: GputuiError, ongoing: OngoingRun) -> GputuiError:
+    """Return the error of a run, with how its workers ended behind it."""
+    ends = [f"{w} {line}" for w, lines in ongoing.events.crashes.items() for line in lines]
+    crashes = [end for end in ends if end.partition(": ")[2] not in str(error)][-MOST_CRASHES:]
+    if not crashes or type(error) is not RunError:
+        return error
+    known = RunError("\n  ".join([str(error), *crashes]))
+    known.__cause__ = error.__cause__
+    return known
+
+
+def _unexpected(request: RunRequest, error: Exception) -> RunError:
+    """Return the error of a run that a mistake of ours has ended; its log has the traceback."""
+    known = RunError(f"{request.name} failed unexpectedly: {type(error).__name__}: {error}")
+    known.__cause__ = error
+    return known
+
+
+def _state(error: GputuiError) -> RunState:
+    """Return how a run ended that raised this."""
+    return RunState.CANCELLED if isinstance(error, RunCancelledError) else RunState.FAILED
+
+
+def _warn(problem: str) -> None:
+    print(f"gputui: {problem}", file=sys.stderr)
