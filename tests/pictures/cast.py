@@ -1,14 +1,18 @@
 """Record fifteen seconds of a real terminal as an animated SVG: `python -m tests.pictures.cast`.
 
-From a shell it shows the hosts file, starts the screen, shows the fleet, runs svd and shows its
-result, in a pty whose bytes an emulator of a terminal interprets; waiting is cut out. Without HOSTS
-the cluster is the demo, which is marked as such on the screen; `python -m tests.pictures.cast
-hosts.txt` records a real one. Writes `screenshots/cast.svg`, which needs no script and no service
-to play.
+Eight hosts, each an sshd of this machine, are started from a shell. One refuses the connection, and
+is tried again once it does not; svd runs, a worker is killed under it, and the result is shown. A
+pty's bytes are interpreted by an emulator of a terminal; waiting is cut out. Writes
+`screenshots/cast.svg`, which needs no script and no service to play.
 """
 
 import argparse
+import asyncio
+import contextlib
+import getpass
 import os
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,16 +23,22 @@ from pathlib import Path
 
 from pyte.screens import Char
 
+from gputui.client.head_connection import HeadConnection
+from gputui.protocol.connection_file import find_cluster
+from gputui.protocol.frontend import SnapshotTaken
 from tests.pictures.scenes import FOLDER
+from tests.sshd import SshHost, SshHosts, wait_for_ssh
 from tests.terminals import Emulated
 
 CELLS = (110, 30)
 CELL_X, CELL_Y = 8.4, 17
-KEY_S = 0.07
+KEY_S = 0.05
 """How long a typed character is shown."""
 MOST_BYTES = 1_000_000
 BOUND_S = 180.0
 RAN = "✔ done"
+LATE = "node-5"
+"""The host whose sshd is not there at first."""
 FOREGROUND, BACKGROUND = "d0d0d0", "121212"
 NAMED = {
     "default": FOREGROUND,
@@ -163,49 +173,88 @@ def _drawn(text: str, look: tuple[str, str, bool], x: int) -> list[str]:
     return parts
 
 
-def record(hosts: str | None, rows: int) -> str:
+def eight_hosts(folder: Path) -> SshHosts:
+    """Return eight hosts, each an sshd of this machine, of which one is not started yet."""
+    folder.mkdir()
+    hosts = SshHosts(folder)
+    hosts.make_keys()
+    hosts.describe(
+        *(
+            SshHost(f"node-{number}", f"127.0.0.{number + 1}", 2200 + number, getpass.getuser())
+            for number in range(1, 9)
+        )
+    )
+    for host in hosts.hosts:
+        if host.name != LATE:
+            hosts.start_sshd(host)
+            wait_for_ssh(hosts, host)
+    return hosts
+
+
+async def a_worker() -> int:
+    """Return the process of a worker that computes."""
+    cluster = find_cluster("hosts")
+    assert cluster is not None
+    connection = await HeadConnection.open(cluster.socket, frontend="screen", snapshots=True)
+    async for message in connection.messages():
+        if isinstance(message, SnapshotTaken):
+            busy = [each for each in message.snapshot.workers if each.executing and each.pid]
+            if busy:
+                await connection.close()
+                return busy[-1].pid or 0
+    raise AssertionError("the cluster has ended")
+
+
+def record(rows: int) -> str:
     """Play the script in a shell's terminal, and return its film."""
-    words = ["gputui", *([hosts] if hosts else ["--demo", "4x8"])]
-    with tempfile.TemporaryDirectory() as folder:
-        command = Path(folder, "gputui")
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
+        home = Path(folder)
+        ssh = eight_hosts(home / "ssh")
+        ending.callback(ssh.stop)
+        command = home / "gputui"
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gputui "$@"\n')
         command.chmod(0o700)
-        path = f"{folder}:{os.environ['PATH']}"
-        env = {"XDG_STATE_HOME": folder, "PATH": path, "PS1": "$ ", "ENV": ""}
+        (home / "hosts.txt").write_text("*  gpus=none workers=1\nnode-[1-8]\n")
+        own = dict.fromkeys(("HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME"), folder)
+        os.environ.update(own | ssh.environment)
+        env = {"PATH": f"{folder}:{os.environ['PATH']}", "PS1": "$ ", "ENV": ""}
         terminal = Emulated.start("/bin/sh", "-i", env=env, cells=CELLS)
-        try:
-            film = Film(terminal)
-            film.watch("$ ", seconds=0.3, pictures=1)
-            if hosts:
-                film.type(f"cat {hosts}\r")
-                film.shoot(0.8)
-            film.type(" ".join(words) + "\r")
-            film.watch("hosts", seconds=0.6, pictures=2)
-            film.watch("c runs a preset", seconds=2.0, pictures=5)
-            for _ in range(2 if hosts else 4):
-                film.press(b"j", 0.4)
-            film.type(f":run svd rows={rows}\r")
-            film.watch("svd", "● running", seconds=0.6, pictures=1)
-            film.press(b"1", 0.4)
-            film.look_on(10.0 if hosts else 2.0, seconds=1.6, pictures=6)
-            film.press(b"3", 1.0)
-            film.press(b"6", 0.4)
-            film.watch(RAN, seconds=2.2, pictures=7)
-            film.shoot(2.0)
-            for key in b"q", b"s" if hosts else b"l":
-                terminal.type(key)
-                film._look(2.0)
-        finally:
-            terminal.kill()
-    return film.svg(" ".join(words) + ("" if hosts else "   (simulated GPUs)"))
+        ending.callback(terminal.kill)
+        stop = [str(command), "down", "--all"]
+        ending.callback(lambda: subprocess.run(stop, capture_output=True, check=False))
+        terminal.type(f"cd {folder}; clear\r".encode())
+        film = Film(terminal)
+        film._look(1.0)
+        film.watch("$ ", seconds=0.3, pictures=1)
+        film.type("cat hosts.txt\r")
+        film.shoot(0.8)
+        film.type("gputui hosts.txt\r")
+        film.watch("refuses the connection", "workers 7/7", seconds=2.4, pictures=6)
+        ssh.start_sshd(next(host for host in ssh.hosts if host.name == LATE))
+        film.press(b"0", 1.0)
+        film.type(f":retry {LATE}\r")
+        film.watch("workers 8/8", seconds=1.4, pictures=4)
+        film.press(b"1", 0.6)
+        film.type(f":run svd rows={rows}\r")
+        film.watch("● running", seconds=0.6, pictures=1)
+        film.press(b"1", 0.3)
+        film.look_on(3.0, seconds=0.8, pictures=3)
+        os.kill(asyncio.run(a_worker()), signal.SIGKILL)
+        film.watch("workers 7/8", seconds=0.9, pictures=2)
+        film.watch("workers 8/8", seconds=0.9, pictures=2)
+        film.press(b"6", 0.4)
+        film.watch(RAN, seconds=1.6, pictures=5)
+        film.shoot(2.0)
+        for key in b"q", b"s", b"y":
+            terminal.type(key)
+            film._look(3.0)
+    return film.svg("gputui hosts.txt")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("hosts", nargs="?", help="a file of hosts; the demo without")
-    parser.add_argument("--rows", type=int, default=400_000, help="of the matrix (%(default)s)")
-    arguments = parser.parse_args()
-    svg = record(arguments.hosts, arguments.rows)
+    parser.add_argument("--rows", type=int, default=200_000, help="of the matrix (%(default)s)")
+    svg = record(parser.parse_args().rows)
     assert len(svg.encode()) <= MOST_BYTES, f"{len(svg.encode()):,} bytes"
     (FOLDER / "cast.svg").write_text(svg, encoding="utf-8")
     print(f"{FOLDER / 'cast.svg'}: {len(svg.encode()) / 1024:.0f} kB")

@@ -531,14 +531,20 @@ def events() -> tuple[Event, ...]:
     """Return what happened before."""
     told = (
         (Severity.INFO, "cluster", "started", "lab: 4 hosts, 32 GPUs"),
-        (Severity.INFO, "node-1", "ready", "10.0.0.11"),
+        *((Severity.INFO, f"node-{n}", "ready", f"10.0.0.{9 + n}") for n in range(1, 5)),
+        *((Severity.INFO, f"node-{n}", "scaled", "8 workers registered") for n in range(1, 5)),
+        (Severity.INFO, "r1", "done", "random-sum: 1.2 standard errors off"),
         (Severity.WARNING, "node-1:gpu5", "throttled", "thermal slowdown at 88 °C"),
         (Severity.INFO, "r2", "done", "svd: 40 singular values, residual 3.1e-14"),
-        (
-            Severity.ERROR,
-            "node-3:gpu3",
-            "crashed",
-            "cudaErrorIllegalAddress in qr; restarted (5 of 5)",
+        (Severity.INFO, "r3", "started", "matmul: size=262144 block=20480"),
+        *(
+            (
+                Severity.ERROR,
+                "node-3:gpu3",
+                "crashed",
+                f"cudaErrorIllegalAddress in qr; restarted ({n} of 5)",
+            )
+            for n in range(1, 6)
         ),
         (
             Severity.ERROR,
@@ -546,10 +552,13 @@ def events() -> tuple[Event, ...]:
             "failed",
             "OutOfMemoryError: worker node-3:gpu3 ran out of GPU memory",
         ),
+        (Severity.INFO, "r4", "cancelled", "gridsearch: cancelled by you"),
+        (Severity.INFO, "r5", "started", "svd: rows=64000000"),
+        (Severity.ERROR, "node-3:gpu1", "silent", "its process is stopped"),
         (Severity.WARNING, "node-4", "silent", "no message for 10 s"),
     )
     return tuple(
-        Event(number, START - 900 + 120 * number, severity, subject, kind, text)
+        Event(number, START - 820 + 40 * number, severity, subject, kind, text)
         for number, (severity, subject, kind, text) in enumerate(told, 1)
     )
 
@@ -561,12 +570,14 @@ def log_lines(lab: Lab) -> tuple[LogLines, ...]:
         "{},120 - distributed.worker - INFO - Starting qr, 512 MiB",
         "{},480 - distributed.worker - INFO - Sent 256 MiB in 3.1 ms",
         "{},910 - distributed.worker.memory - WARNING - 71% of memory held",
-        "step {}: loss 0.4132",
+        "step {}: loss {:.4f}",
     )
 
     def line(n: int) -> str:
         at = datetime.fromtimestamp(START + n)
-        return said[n % 4].format(n if n % 4 == 3 else f"{at:%Y-%m-%d %H:%M:%S}")
+        if n % 4 == 3:
+            return said[3].format(n, 0.93 * 0.99**n)
+        return said[n % 4].format(f"{at:%Y-%m-%d %H:%M:%S}")
 
     return tuple(LogLines(workers[n % len(workers)].name, (line(n),), START + n) for n in range(80))
 
