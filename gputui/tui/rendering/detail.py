@@ -14,9 +14,11 @@ from gputui.model.series import Metric, Span
 from gputui.model.slots import Slot, wrong_device
 from gputui.model.snapshot import HostStatus, WorkerStatus
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering import metrics
 from gputui.tui.rendering.gauges import axis, graph
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.marks import slot_state, worker_state
+from gputui.tui.rendering.metrics import GRAPHED
 
 if TYPE_CHECKING:
     from gputui.model.history import History
@@ -30,9 +32,6 @@ ROWS, MOST_ROWS = 4, 12
 GAP = 2
 WIDE = 110
 """Columns from which the log stands next to the worker."""
-TOP_C = 100.0
-"""The top of the temperature's graph."""
-HOT_C = 85.0
 TIME_CELLS = 9
 """Before a line of a log."""
 
@@ -57,23 +56,19 @@ class Graph:
 
 def graphs_of(slot: Slot) -> tuple[Graph, ...]:
     """Return the graphs of a slot: of its GPU, else of its CPU worker and its host."""
-    if (device := slot.device) is not None:
-        return _gpu_graphs(device)
-    return _cpu_graphs(slot.workers[0], slot.host) if slot.workers else ()
+    if slot.device is None:
+        return _cpu_graphs(slot.workers[0], slot.host) if slot.workers else ()
+    return tuple(_graph_of(metric, slot, slot.device.uuid) for metric in GRAPHED)
 
 
-def _gpu_graphs(device: DeviceReading) -> tuple[Graph, ...]:
-    used, total = fmt.size(device.memory_used_bytes), fmt.size(device.memory_total_bytes)
-    drawn, limit_w = f"{fmt.number(device.power_w)} W", device.power_limit_w
-    heat, hot = f"{fmt.number(device.temperature_c)} °C", f"{HOT_C:.0f} °C"
-    return (
-        Graph("UTIL", device.uuid, Metric.UTILIZATION, fmt.percent(device.utilization_percent)),
-        Graph("MEM", device.uuid, Metric.MEMORY, used, total),
-        Graph("POWER", device.uuid, Metric.POWER, drawn, f"{fmt.number(limit_w)} W", limit_w)
-        if limit_w
-        else Graph("POWER", device.uuid, Metric.POWER, drawn, "{:.0f} W", 1.0, grows=True),
-        Graph("TEMP", device.uuid, Metric.TEMPERATURE, heat, hot, TOP_C, HOT_C / TOP_C),
-    )
+def _graph_of(metric: metrics.Metric, slot: Slot, uuid: str) -> Graph:
+    assert metric.kept is not None
+    now, whole = metric.say(metric.of(slot)), metric.whole(slot)
+    top = metric.top or whole
+    if not top:
+        return Graph(metric.name, uuid, metric.kept, now, "{:.0f} W", 1.0, grows=True)
+    limit_at = min(1.0, whole / top) if whole else 1.0
+    return Graph(metric.name, uuid, metric.kept, now, metric.say(whole), top, limit_at)
 
 
 def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:

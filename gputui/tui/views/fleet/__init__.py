@@ -1,5 +1,5 @@
 """The fleet view: rows of GPUs, rows of hosts, and a heat map.
 
-`metrics` is the table of all readings, `rows` draws GPUs and hosts from it, `selection` chooses
-those in sight; `fleet_view` puts them together.
+`rows` draws GPUs and hosts from the table of all metrics, `rendering/metrics.py`; `selection`
+chooses those in sight; `fleet_view` puts them together.
 """

@@ -1,8 +1,8 @@
 """The fleet at three zooms: a row per GPU under its host, a row per host, a cell per GPU.
 
 The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks, folded
-hosts and columns hold for all that is shown. `metrics` has the readings, `rows` how GPUs and hosts
-are drawn, `selection` which of them.
+hosts and columns hold for all that is shown. `rendering/metrics.py` has the readings, `rows` how
+GPUs and hosts are drawn, `selection` which of them.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from gputui.model.slots import Slot
 from gputui.tui.commands.fleet_commands import FLEET_COMMANDS
 from gputui.tui.rendering.columns import UNCUT, Column, Order, column_at
 from gputui.tui.rendering.lines import Line
+from gputui.tui.rendering.metrics import UTIL, Metric
 from gputui.tui.views.device_view import DetailPane
-from gputui.tui.views.fleet.metrics import UTIL, Metric
 from gputui.tui.views.fleet.rows import (
     COLUMNS,
     CPU_HOST_COLUMNS,

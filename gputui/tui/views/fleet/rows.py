@@ -23,7 +23,7 @@ from gputui.tui.rendering.format import HEATS
 from gputui.tui.rendering.gauges import gauge, spark
 from gputui.tui.rendering.lines import Line, Part, faded, fitted, merged, whole_fields
 from gputui.tui.rendering.marks import MARKS, host_mark, host_state, slot_state, state_cell
-from gputui.tui.views.fleet.metrics import GRAPHED, METRICS, Metric, percent
+from gputui.tui.rendering.metrics import GRAPHED, METRICS, Metric, percent
 
 if TYPE_CHECKING:
     from gputui.model.history import History

@@ -25,7 +25,7 @@ from gputui.tui.rendering.columns import Order
 from gputui.tui.rendering.detail import LEAST_LINES
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_state
-from gputui.tui.views.fleet.metrics import GRAPHED, MEM, METRICS, UTIL, Metric
+from gputui.tui.rendering.metrics import GRAPHED, MEM, METRICS, UTIL, Metric
 from gputui.tui.views.fleet.rows import COLUMNS, Look, Row, Zoom, alarm_role
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.heat import HostCells
