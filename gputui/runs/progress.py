@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
 
@@ -15,34 +15,8 @@ LINE_EVERY_S = 5.0
 """How often a running stage is reported without a terminal."""
 
 
-class Progress(Protocol):
-    """Something that shows how far a run is."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
-
-    def show(self, stage: str, done: int, total: int) -> None:
-        """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
-
-    def stop(self) -> None:
-        """Show nothing from now on."""
-
-
-def progress(quiet: bool) -> Progress:
-    """Choose how progress is shown: bars on a terminal, lines, or silence."""
-    if quiet:
-        return Silence()
-    return Bars() if sys.stderr.isatty() else ProgressLines()
-
-
-class Silence:
-    """Shows nothing."""
+class Progress:
+    """How far a run is; this shows nothing, and is for `--quiet`."""
 
     def __enter__(self) -> Self:
         return self
@@ -53,16 +27,16 @@ class Silence:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        return
+        self.stop()
 
     def show(self, stage: str, done: int, total: int) -> None:
-        """Show nothing."""
+        """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
 
     def stop(self) -> None:
-        """Do nothing: there is nothing to stop."""
+        """Show nothing from now on."""
 
 
-class ProgressLines(Silence):
+class ProgressLines(Progress):
     """A line when a stage begins, every few seconds while it lasts, and when it ends."""
 
     def __init__(self) -> None:
@@ -81,7 +55,7 @@ class ProgressLines(Silence):
         print(line, file=sys.stderr, flush=True)
 
 
-class Bars:
+class Bars(Progress):
     """A bar for each stage; the one that is under way is the last."""
 
     def __init__(self) -> None:
@@ -104,14 +78,6 @@ class Bars:
         self._bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """Leave the bars as they are."""
         self._end_stage()
@@ -132,6 +98,13 @@ class Bars:
         task = self._tasks.get(self._stage)
         if task is not None and self._bars.tasks[task].total is None:
             self._bars.update(task, completed=1, total=1)
+
+
+def progress(quiet: bool) -> Progress:
+    """Choose how progress is shown: bars on a terminal, lines, or silence."""
+    if quiet:
+        return Progress()
+    return Bars() if sys.stderr.isatty() else ProgressLines()
 
 
 class TaskCounts:

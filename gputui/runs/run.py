@@ -37,7 +37,7 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 from gputui.runs.output import print_failure
-from gputui.runs.progress import Progress, Silence, progress
+from gputui.runs.progress import Progress, progress
 from gputui.runs.recording import Recording
 from gputui.runs.records import RUN_VARIABLE, RunRecord, new_record, status_of
 from gputui.runs.request import RunRequest
@@ -166,7 +166,7 @@ class OngoingRun:
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
         self._bars.stop()
-        self._bars = Silence()
+        self._bars = Progress()
 
     async def report(self) -> None:
         """Report to the head how the run is."""
