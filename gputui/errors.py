@@ -62,8 +62,8 @@ class HostsError(UsageError):
     """A hosts file with mistakes; `problems` holds one line for each, with its line number."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
+        self.problems = tuple(map(safe, problems))
+        super().__init__("\n".join(self.problems))
 
 
 class PresetError(UsageError):

@@ -15,7 +15,6 @@ from itertools import pairwise
 from typing import Any
 
 from gputui.errors import HostsError, UsageError
-from gputui.model.plain_text import safe
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +175,7 @@ def _target(text: str) -> tuple[str | None, str, int | None]:
     if not colon:
         return user or None, name, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        preset = f"; a preset is run by --run {safe(name)}.py:{port}" if port.isidentifier() else ""
+        preset = f"; a preset is run by --run {name}.py:{port}" if port.isidentifier() else ""
         raise UsageError(f"port {port[:80]!r}: write a number from 1 to 65535{preset}")
     return user or None, name, int(port)
 
@@ -279,7 +278,7 @@ def _misplaced(before: str, word: str, first: str) -> str:
         return f"{word[:80]!r}: no spaces around ="
     if not equals:
         hint = f"other hosts stand on lines of their own, or behind a comma: {first},{word}"
-        return f"{word[:80]!r}: options are written key=value; {safe(hint[:200])}"
+        return f"{word[:80]!r}: options are written key=value; {hint[:200]}"
     return ""
 
 
