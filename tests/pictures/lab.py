@@ -76,29 +76,36 @@ RESULT = json.dumps(
 FAILED_LOG = """
 13:53:20.114  building
 13:53:21.902  computing
-13:53:38.417  node-3:gpu3 | distributed.worker - INFO - Starting dot, 3.1 GiB
-13:53:44.020  node-3:gpu3 | distributed.worker.memory - WARNING - 92% of GPU memory held
-13:53:50.731  node-3:gpu3 | distributed.worker - WARNING - Compute Failed
-13:53:50.731  node-3:gpu3 | Key: dot-3-41-7
-13:53:51.004  traceback | Traceback (most recent call last):
-13:53:51.004  traceback |   File "gputui/presets/matmul.py", line 71, in multiplied
-13:53:51.004  traceback |     return cupy.matmul(a, b)
-13:53:51.004  traceback |   File "cupy/_core/_routines_linalg.pyx", line 829, in matmul
-13:53:51.004  traceback |     out = ndarray(out_shape, dtype)
-13:53:51.004  traceback |   File "cupy/cuda/memory.pyx", line 1521, in _try_malloc
-13:53:51.004  traceback | OutOfMemoryError: Out of memory allocating 3,355,443,200 bytes
 13:53:51.020  failed matmul: OutOfMemoryError
 """.lstrip()
-"""What the run that failed left behind."""
+FAILURE = Failure(
+    "OutOfMemoryError",
+    "worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held",
+    "a smaller block fits: block=10240",
+    (
+        "Traceback (most recent call last):",
+        '  File "gputui/presets/matmul.py", line 71, in multiplied',
+        "    return cupy.matmul(a, b)",
+        '  File "cupy/_core/_routines_linalg.pyx", line 829, in matmul',
+        "    out = ndarray(out_shape, dtype)",
+        '  File "cupy/cuda/memory.pyx", line 1521, in _try_malloc',
+        "OutOfMemoryError: Out of memory allocating 3,355,443,200 bytes",
+    ),
+    "node-3:gpu3",
+    (
+        "distributed.worker - INFO - Starting dot, 3.1 GiB",
+        "distributed.worker.memory - WARNING - 92% of GPU memory held",
+        "distributed.worker - WARNING - Compute Failed",
+        "Key: dot-3-41-7",
+    ),
+)
 
 
 def leave_records(folder: Path) -> None:
-    """Leave behind in a state folder what the runs wrote there."""
+    """Leave behind in a state folder what the run that failed wrote there."""
     run = folder / "gputui" / "runs" / "r3"
     run.mkdir(parents=True)
     (run / "log.txt").write_text(FAILED_LOG)
-    timings = {"building": 1.8, "computing": 29.1}
-    (run / "run.json").write_text(json.dumps({"timings": timings}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -494,12 +501,7 @@ def runs(second: int) -> tuple[RunStatus, ...]:
             begun + 231,
             411,
             1200,
-            failure=Failure(
-                "OutOfMemoryError",
-                "worker node-3:gpu3 ran out of GPU memory in dot: 38.2 of 40.0 GiB held",
-                "a smaller block fits: block=10240",
-                worker="node-3:gpu3",
-            ),
+            failure=FAILURE,
             restarts=1,
         ),
         RunStatus(
