@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gputui.model.readings import Owner
 from gputui.model.slots import Slot, SlotState
-from gputui.model.snapshot import AWAY, HostState, Snapshot
+from gputui.model.snapshot import AWAY, HostState, Snapshot, WorkerState
 
 OTHER, IDLE = Owner.OTHER, SlotState.IDLE
 MEMORY_FULL = 0.95
@@ -150,11 +150,18 @@ def _conditions(
             yield from _of_device(slot, slot.key in full)
 
 
+COMING_UP = (WorkerState.WANTED, WorkerState.STARTING)
+
+
 def without_workers(snapshot: Snapshot) -> bool:
-    """Return whether a cluster should have workers, has none, and waits for no host."""
+    """Return whether a cluster has lost all of the workers that it should have.
+
+    Hosts on their way, and workers that start for the first time, are waited for.
+    """
     expected = snapshot.workers or snapshot.wanted_workers
     settled = all(host.state.final or host.state in AWAY for host in snapshot.hosts)
-    return bool(expected) and settled and not snapshot.workers_up
+    first = any(worker.state in COMING_UP and not worker.restarts for worker in snapshot.workers)
+    return bool(expected) and settled and not first and not snapshot.workers_up
 
 
 _OF_STATE = {

@@ -109,6 +109,16 @@ def test_a_cluster_whose_workers_are_all_dead_is_never_green() -> None:
     assert AlarmKind.NO_WORKERS in kinds(Alarms(), here, later)
 
 
+def test_workers_that_start_for_the_first_time_are_no_alarm_yet_not_green_either() -> None:
+    starting = tuple(worker(number, state=WorkerState.STARTING) for number in range(2))
+    here = snapshot(host("h", device(0), device(1)), workers=starting)
+    assert kinds(Alarms(), here, replace(here, taken_at=EPOCH + 9)) == []
+    assert ("  ● running", "") in status(here)
+    again = replace(here, workers=tuple(replace(each, restarts=1) for each in starting))
+    found = kinds(Alarms(), again, replace(again, taken_at=EPOCH + 9))
+    assert found == [AlarmKind.NO_WORKERS]
+
+
 def test_a_cluster_with_a_failed_host_is_not_green() -> None:
     failed = host("b", state=HostState.FAILED)
     found = status(snapshot(host("a", device(0, "a")), failed, workers=(worker(0, "a"),)))
