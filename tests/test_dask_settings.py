@@ -117,6 +117,10 @@ PATHS_AND_PORTS = ("temporary-directory", "gputui.ssh.config", "gputui.scheduler
 
 NOT_OBEYED = {
     "distributed.nanny.preload": "is warned about",
+    "distributed.nanny.preload-argv": "is warned about",
+    "distributed.admin.event-loop": "is warned about",
+    "distributed.comm.tls.ca-file": "is warned about",
+    "distributed.scheduler.dashboard.tls.cert": "is warned about",
     "scheduler": "a preset computes on its own cluster",
     "scheduler-address": "a preset or script computes on its own cluster",
     "distributed.client.security-loader": "and has that cluster's certificates",

@@ -108,7 +108,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         unanswered = functools.partial(_unanswered, weakref.ref(self))
         self._asked = Background(unanswered, logged=False)
         """What nobody may be waiting for, and is carried out all the same."""
-        self._watching: asyncio.Task[None] | None = None
+        self._following = Background(unanswered, logged=False)
+        """What goes on until the head is gone."""
         self._dropped: weakref.finalize[Any, Any] | None = None
         """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
@@ -288,7 +289,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         self._while_open.enter_context(devices_preferred())
         if not connection.address:
             await connection.received(SchedulerReady)
-        self._watching = asyncio.create_task(_watch_head(weakref.ref(self), connection))
+        self._following.start(_watch_head(weakref.ref(self), connection), "following the head")
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(connection.address, connection_args=arguments)
         self._dropped = weakref.finalize(self, _hang_up, self.loop, connection, self.scheduler_comm)
@@ -425,13 +426,11 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         await self._asked.finish(ANSWER_S)
         if self._connection is not None:
             await self._connection.close()
-        if self._watching is not None:
-            await self._watching
+        await self._following.finish(ANSWER_S)
 
     async def _shutdown(self) -> None:
         await self._head.request(StopCluster(0))
-        if self._watching is not None:
-            await self._watching
+        await self._following.finish(ANSWER_S)
         await self._close()
 
 
