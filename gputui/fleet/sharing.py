@@ -184,7 +184,7 @@ async def hold(
     next, so that two who wait do not each keep a part. Raises ClusterError.
     """
     if count > (there := sum(len(host.devices) for host in hosts)):
-        raise ClusterError(f"{count} GPUs are asked for, and these hosts have {there}")
+        raise ClusterError(f"too few GPUs: {count} asked for, {there} on these hosts")
     until = time.monotonic() + wait_s
     if wait_s:
         for host in hosts:
@@ -229,4 +229,4 @@ def _why_not(hosts: tuple[SharedHost, ...], count: int, answers: tuple[Claimed, 
         if claimed.ahead:
             return f"{', '.join(claimed.ahead)} waited first; add --wait 2h to stand in line"
     free = sum(is_free(device) for host in hosts for device in host.devices)
-    return f"{count} GPUs are asked for, and {free} are free: gputui who; --wait 2h waits for them"
+    return f"too few free GPUs: {count} asked for, {free} free; see gputui who, or add --wait 2h"

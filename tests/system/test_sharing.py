@@ -65,9 +65,9 @@ def test_gpus_that_others_have_are_not_claimed(gputui: Command) -> None:
     holding(gputui, "-n", "3")
     done = gputui("claim", "-n", "2")
     assert done.returncode == 3
-    assert "2 GPUs are asked for, and 1 are free" in done.stderr
+    assert "too few free GPUs: 2 asked for, 1 free" in done.stderr
     assert gputui("claim", "-n", "9").stderr == (
-        "gputui: 9 GPUs are asked for, and these hosts have 4\n"
+        "gputui: too few GPUs: 9 asked for, 4 on these hosts\n"
     )
 
 
