@@ -90,13 +90,19 @@ def test_a_file_that_others_may_write_is_not_read(short: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, for a /tmp of its own")
 def test_a_folder_that_another_user_made_first_is_replaced_for_every_process() -> None:
-    script = f"""
-        mount -t tmpfs none /tmp && mkdir -m 700 /tmp/gputui-0 && chown 12345 /tmp/gputui-0
-        for each in 1 2; do {sys.executable} -c \
-            'from gputui.folders import runtime_folder; print(runtime_folder())'; done
-    """
+    script = """
+import os, subprocess
+from gputui.folders import runtime_folder
+theirs = "mount -t tmpfs none /tmp && mkdir -m 700 /tmp/gputui-0 && chown 12345 /tmp/gputui-0"
+subprocess.run(theirs, shell=True, check=True)
+for _ in range(2):
+    if not os.fork():
+        print(runtime_folder(), flush=True)
+        os._exit(0)
+    os.wait()
+"""
     environ = {key: os.environ[key] for key in ("PATH",)}
-    command = ["unshare", "-m", "sh", "-c", script]
+    command = ["unshare", "-m", sys.executable, "-c", script]
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     first, second = done.stdout.splitlines()
     assert first == second and first.startswith("/tmp/gputui-0-"), done.stderr

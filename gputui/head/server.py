@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 ATTACH_S = 10.0
 """How long a connection may take to say who it is."""
-LINE_BYTES = 2**21
+LINE_BYTES = 3 * 2**19
 """Largest message of a frontend: a hosts file, the result of a run."""
 
 

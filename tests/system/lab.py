@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -73,9 +74,15 @@ def in_a_terminal(
             process.wait()
 
 
+MOVE = re.compile(rb"\x1b\[\d+;\d+H")
+
+
 def shown(terminal: io.FileIO, last: bytes) -> bytes:
-    """Return what a terminal shows up to these words."""
+    """Return what a terminal shows up to these words.
+
+    Blanks that stand there already are not sent again: the cursor moves over them.
+    """
     seen = b""
-    while last not in seen:
+    while last not in seen and last not in MOVE.sub(b" ", seen):
         seen += terminal.read(1000)
     return seen
