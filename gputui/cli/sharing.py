@@ -45,6 +45,10 @@ async def _who(given: str | None, by: str, as_json: bool, watch: bool) -> int:
     async with shared_hosts(read_hosts(given).hosts, fleet_settings(), ask_here) as (up, failed):
         for error in failed:
             print(f"gputui: {safe(str(error))}", file=sys.stderr)
+        for host in up:
+            if not host.devices:
+                why = "; ".join(host.facts.warnings) or "none that may be used"
+                print(f"gputui: {host.host.name}: no GPU: {safe(why)}", file=sys.stderr)
         while True:
             print(_shown(up, failed, by, as_json), flush=True)
             if not watch:

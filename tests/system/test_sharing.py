@@ -124,3 +124,10 @@ def test_a_span_that_is_none_is_refused_with_how_to_write_it(gputui: Command, sp
     done = gputui("claim", "--for", span)
     assert done.returncode == 2
     assert "is not a span of time: write 90s, 30m, 2h or 1d" in done.stderr
+
+
+def test_a_host_without_a_gpu_is_named(gputui: Command) -> None:
+    gputui.env["GPUTUI_FAKE_NVML"] = json.dumps({"gpus": 0})
+    done = gputui("who")
+    assert done.returncode == 0
+    assert done.stderr.startswith("gputui: localhost: no GPU: ")
