@@ -157,7 +157,7 @@ async def workers_up(
 
     `connection` takes snapshots. Failures that were not reported yet are reported at the end.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     due = time.monotonic() + WAITING_EVERY_S
 
     def heard(message: ToFrontend) -> None:
@@ -166,8 +166,8 @@ async def workers_up(
             return
         hosts = message.snapshot.hosts
         for host in hosts:
-            if host.state is HostState.FAILED and host.name not in told:
-                told.add(host.name)
+            if host.state is HostState.FAILED and host.name not in reported:
+                reported.add(host.name)
                 for line in _failure(host):
                     tell(line)
         coming = [f"{each.name} ({each.state})" for each in hosts if not each.state.final]
@@ -183,7 +183,7 @@ async def workers_up(
     finally:
         connection.heard = None
     assert isinstance(settled, Settled)
-    left = tuple(host for host in settled.failed_hosts if host.name not in told)
+    left = tuple(host for host in settled.failed_hosts if host.name not in reported)
     for problem in (*failures(replace(settled, failed_hosts=left)), *too_few(settled, workers)):
         tell(problem)
     return settled

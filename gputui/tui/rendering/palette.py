@@ -100,10 +100,10 @@ LIGHT_HEAT = (
 )
 ANSI_DARK_HEAT = ("cyan",) * 5 + ("bright_cyan",) * 3
 ANSI_LIGHT_HEAT = ("bright_blue",) * 5 + ("blue",) * 3
-"""A step is told by its character; none is dark blue on black, nor cyan on white."""
+"""A step is known by its character; none is dark blue on black, nor cyan on white."""
 DARK_SIGNALS = {"text-error": "#ff8c5a", "text-warning": "#b07d00"}
 LIGHT_SIGNALS = {"text-error": "#7a1500", "text-warning": "#8a6000"}
-"""Red and amber of two brightnesses, red the further from the page: told apart without red or
+"""Red and amber of two brightnesses, red the further from the page: distinct without red or
 green, and with little blue, so that neither turns grey."""
 ANSI_DARK_SIGNALS = {
     "text-error": "ansi_bright_red",
