@@ -85,8 +85,8 @@ class Fleet:
         """Whether two hosts report one GPU: containers of one machine, say, which share it out."""
         self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
-        self._checked: dict[FleetHost, str] = {}
-        """The hosts in the order in which they were checked, and where their workers listen."""
+        self._checked: dict[FleetHost, End] = {}
+        """The hosts in the order in which they were checked."""
         self._credentials: Credentials | None = None
         self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
@@ -275,24 +275,30 @@ class Fleet:
 
         It is tried with the hosts that were checked before it, this machine included.
         """
+        usable: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         there = {
-            each: at
-            for each, at in self._checked.items()
+            each: end
+            for each, end in self._checked.items()
             if self._hosts.get(each.name) is each and each is not host
             if each.state is not HostState.FAILED
         }
-        self._checked = {**there, host: address}
-        ways = [host, *there][: reachability.MOST_OTHERS]
-        remote = next((each for each in ways if not is_loopback(self._checked[each])), None)
+        self._checked = {**there, host: End(host.name, address, host.ask_agent, usable)}
+        error = None
+        try:
+            error = await self._try_ways(host, [host, *there][: reachability.MOST_OTHERS], port)
+        finally:
+            usable.set_result(error == "")
+        return error
+
+    async def _try_ways(self, host: FleetHost, ways: list[FleetHost], port: int) -> str:
+        ends = [self._checked[each] for each in ways]
+        remote = next((each for each in ways if not is_loopback(self._checked[each].address)), None)
         if remote is None:
             return ""
         here = self._listening.own_address(remote.local_address)
-        ends = []
-        for each in ways:
-            at = self._checked[each]
-            ends.append(End(each.name, here if is_loopback(at) else at, each.ask_agent))
-        if is_loopback(address):
+        if is_loopback(ends[0].address):
             port = (await host.ask_agent(Listen(here))).port
+        ends = [replace(end, address=here) if is_loopback(end.address) else end for end in ends]
         return await reachability.blocked(port, ends[0], ends[1:], host.local_address)
 
     def message_received(self, host: FleetHost, message: FromAgent) -> None:

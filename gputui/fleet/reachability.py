@@ -1,7 +1,9 @@
 """Whether this machine reaches the workers of each host, and they each other.
 
 Workers listen on ports of their own, so every host opens such a port for the others to try. Each
-pair of hosts is tried once, both ways, when the later of the two is checked.
+pair of hosts is tried once, both ways, when the later of the two is checked. Where a way is closed,
+the later one fails, unless the earlier one fails its own check: one host behind a firewall must not
+take those down that start with it.
 """
 
 import asyncio
@@ -34,6 +36,8 @@ class End:
     """Where its workers listen, without brackets."""
     ask: Callable[[Listen | Reach], Awaitable[Any]]
     """Has its agent carry an order out; returns the answer."""
+    usable: asyncio.Future[bool]
+    """The end of its own check. Waited for with `asyncio.wait`, which does not cancel it."""
 
 
 async def blocked(port: int, end: End, others: Sequence[End], here: str) -> str:
@@ -42,10 +46,16 @@ async def blocked(port: int, end: End, others: Sequence[End], here: str) -> str:
     The host listens on `port`; `here` is this machine's address on the way to it.
     """
     ports = await asyncio.gather(*(_port(other) for other in others))
-    ways = [_from_here(here, end, port)]
+    ways = [(end, _from_here(here, end, port))]
     for other, there in zip(others, ports, strict=True):
-        ways += [_between(other, end, port), _between(end, other, there)]
-    return next(filter(None, await asyncio.gather(*ways)), "")
+        ways += [(other, _between(other, end, port)), (other, _between(end, other, there))]
+    errors = await asyncio.gather(*(way for _, way in ways))
+    for (other, _), error in zip(ways, errors, strict=True):
+        if error and other is not end:
+            await asyncio.wait([other.usable])
+        if error and (other is end or other.usable.result()):
+            return error
+    return ""
 
 
 def closed(source: str, near: str, target: str, far: str, error: str) -> str:

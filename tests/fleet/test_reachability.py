@@ -130,6 +130,20 @@ async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both
             assert namespace_hosts.head_address in reason or open_.address in reason
 
 
+async def test_a_host_that_is_shut_fails_alone_whoever_is_checked_first(
+    namespace_hosts: Namespaces,
+) -> None:
+    shut, *others = namespace_hosts.hosts
+    with lets_in_only_ssh(namespace_hosts, shut):
+        for lines in ([shut, *others], [*others, shut]):
+            async with came_up(
+                namespace_hosts.config, *(Host(x.name, gpus=()) for x in lines)
+            ) as up:
+                assert {name for name, it in up.items() if it.state is HostState.FAILED} == {
+                    shut.name
+                }
+
+
 async def test_two_hosts_without_a_route_between_them_are_named(
     namespace_hosts: Namespaces,
 ) -> None:
@@ -139,10 +153,11 @@ async def test_two_hosts_without_a_route_between_them_are_named(
         async with came_up(namespace_hosts.config, *lines) as found:
             failed = [each for each in found.values() if each.state is HostState.FAILED]
             assert len(failed) == 1
-            assert f"{first.name} ({first.address}) cannot reach the workers of " in (
-                failed[0].reason
-            )
-            assert f"{second.name} at {second.address}: " in failed[0].reason
+            ways = [
+                f"{a.name} ({a.address}) cannot reach the workers of {b.name} at {b.address}: "
+                for a, b in ((first, second), (second, first))
+            ]
+            assert any(way in failed[0].reason for way in ways), failed[0].reason
 
 
 async def test_workers_behind_a_forwarded_port_listen_on_the_hosts_own_address(
