@@ -28,7 +28,6 @@ PRIVATE = {
     },
     "overridden": {
         "distributed Cluster._close",
-        "distributed Cluster._get_logs",
         "distributed Cluster._repr_html_",
         "distributed Cluster._start",
         "distributed Cluster._sync_cluster_info",
@@ -45,7 +44,6 @@ PRIVATE = {
     },
     "attributes": {
         "_cluster_info",  # distributed Cluster
-        "_cluster_manager_logs",
         "_loop_runner",  # distributed Cluster
         "_meta",  # dask Array; documented
         "_replace",  # a namedtuple's; documented

@@ -13,7 +13,7 @@ from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.elsewhere import remote_head, remote_machine
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
-from gputui.client.head_connection import GONE, Elsewhere, HeadConnection
+from gputui.client.head_connection import GONE, HeadConnection
 from gputui.client.start import check_enough, started, stop_by_signal, workers_up
 from gputui.errors import (
     ClusterError,
@@ -231,7 +231,7 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
 async def stop_cluster(cluster: ConnectionFile) -> None:
     """Have a head stop its cluster, and wait until it is gone; one of any version."""
     try:
-        await _stop_over(cluster.socket)
+        await _stop_over(await HeadConnection.open(cluster.socket, frontend="command"))
     except OtherVersionError:
         await stop_by_signal(cluster)
 
@@ -239,16 +239,15 @@ async def stop_cluster(cluster: ConnectionFile) -> None:
 async def _stop_there(remote: "RemoteHead") -> str:
     """Stop a cluster on another machine, of any version; returns its name."""
     try:
-        return await _stop_over(remote)
+        return await _stop_over(await remote.open(frontend="command"))
     except OtherVersionError:
         return await remote.stop()
     finally:
         await asyncio.shield(remote.close())
 
 
-async def _stop_over(head: str | Elsewhere) -> str:
+async def _stop_over(connection: HeadConnection) -> str:
     """Have a head stop its cluster, and return the cluster's name once it is gone."""
-    connection = await HeadConnection.open(head, frontend="command")
     try:
         await connection.request(Stop(0))
         async for _ in connection.messages():

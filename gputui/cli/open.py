@@ -262,9 +262,11 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
         from gputui.cli.clusters import chosen_cluster
         from gputui.cli.elsewhere import remote_head
         from gputui.cli.starting import attached
+        from gputui.client.head_connection import HeadConnection
 
-        head = remote_head(name) or chosen_cluster(name).socket
-        return partial(attached, head)
+        if (remote := remote_head(name)) is not None:
+            return partial(attached, remote.open)
+        return partial(attached, partial(HeadConnection.open, chosen_cluster(name).socket))
     hosts = read_hosts(given)
 
     from gputui.cli.starting import head_configuration, started

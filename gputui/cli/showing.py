@@ -28,17 +28,13 @@ class Look:
 
 def show_demo(shape: "Shape", seed: int, look: Look) -> int:
     """Show simulated hosts."""
+    return show(partial(_open_demo, shape, seed), look, simulated=True)
 
-    return show(_demo_connection(shape, seed), look, simulated=True)
 
+async def _open_demo(shape: "Shape", seed: int) -> Any:
+    from gputui.demo import open_demo
 
-def _demo_connection(shape: "Shape", seed: int) -> Callable[[], Awaitable[Any]]:
-    async def open_connection() -> Any:
-        from gputui.demo import open_demo
-
-        return await open_demo(shape, seed=seed, questions=False)
-
-    return open_connection
+    return await open_demo(shape, seed=seed, questions=False)
 
 
 def show_running(name: str | None, look: Look) -> int:
@@ -46,26 +42,18 @@ def show_running(name: str | None, look: Look) -> int:
     from gputui.cli.clusters import chosen_cluster
     from gputui.cli.elsewhere import remote_head
     from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.connection_file import running_clusters
+    from gputui.protocol.connection_file import find_cluster
 
-    remote = remote_head(name)
-    if remote is not None:
-        asyncio.run(remote.reach())  # while the terminal is free for SSH's questions
-    chosen = None if remote else chosen_cluster(name)
+    if (remote := remote_head(name)) is not None:
+        return show(partial(remote.open, frontend="screen", snapshots=True), look, login=remote)
+    chosen = chosen_cluster(name)
 
     async def open_connection() -> Any:
-        head: RemoteHead | str | None = remote
-        if chosen is not None:  # another terminal may have started it again
-            here = {cluster.name: cluster for cluster in running_clusters()}
-            head = here.get(chosen.name, chosen).socket
-        assert head is not None
-        return await HeadConnection.open(head, frontend="screen", snapshots=True)
+        # Another terminal may have started it again.
+        socket = (find_cluster(chosen.name) or chosen).socket
+        return await HeadConnection.open(socket, frontend="screen", snapshots=True)
 
-    try:
-        return show(open_connection, look, login=remote)
-    finally:
-        if remote is not None:
-            asyncio.run(remote.close())
+    return show(open_connection, look)
 
 
 def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Look) -> int:
@@ -74,10 +62,10 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
     `given` are HOSTS as they were typed.
     """
     from gputui.client.head_connection import HeadConnection
-    from gputui.protocol.connection_file import running_clusters
+    from gputui.protocol.connection_file import find_cluster
 
     name = flags.name or hosts.name
-    running = {cluster.name: cluster for cluster in running_clusters()}.get(name)
+    running = find_cluster(name)
     if running and running.hosts_source != hosts.source:
         raise UsageError(
             f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
@@ -93,8 +81,7 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
     start = partial(_start, flags=flags, fallback=given is None)
 
     async def open_connection() -> Any:
-        here = {cluster.name: cluster for cluster in running_clusters()}
-        there = here.get(flags.name or chosen[0].name)
+        there = find_cluster(flags.name or chosen[0].name)
         if there is not None and there.hosts_source == chosen[0].source:
             found[:] = [Path(there.socket)]  # another terminal may have started it, or again
         elif not found:
@@ -104,7 +91,7 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
         """Return a function that opens the hosts chosen in place of this machine."""
         if kind == "demo":
-            return _demo_connection(Shape.parse(FIRST_DEMO), 0)
+            return partial(_open_demo, Shape.parse(FIRST_DEMO), 0)
         if kind in ("ssh", "file"):
             read = read_hosts(text if kind == "file" else text.replace("\n", ";"))
             chosen[0] = read if read.source else replace(read, name="ssh")
@@ -168,15 +155,21 @@ def show(
     look_rarely()
     if look.theme:
         check_theme(look.theme)
-    return int(
-        run_screen(
-            open_connection,
-            readonly=look.readonly,
-            theme=look.theme,
-            ascii=look.ascii,
-            start_again=None if look.readonly else start_again,
-            simulated=simulated,
-            first=first,
-            login=login,
-        )
-    )
+    with asyncio.Runner() as runner:
+        try:
+            if login is not None:
+                runner.run(login.reach())  # while the terminal is free for SSH's questions
+            return run_screen(
+                open_connection,
+                runner.run,
+                readonly=look.readonly,
+                theme=look.theme,
+                ascii=look.ascii,
+                start_again=None if look.readonly else start_again,
+                simulated=simulated,
+                first=first,
+                login=login,
+            )
+        finally:
+            if login is not None:
+                runner.run(login.close())

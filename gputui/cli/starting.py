@@ -1,12 +1,12 @@
 """From the command line's options to a head: its configuration, and the connection to it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from gputui.cli.arguments import HostsInput, Starting
 from gputui.client import start
-from gputui.client.head_connection import Elsewhere, HeadConnection
+from gputui.client.head_connection import HeadConnection
 from gputui.engine.dask_settings import given_json
 from gputui.protocol import VERSION
 from gputui.protocol.starter import ConfigureHead
@@ -54,9 +54,11 @@ async def started(configuration: ConfigureHead) -> AsyncIterator[HeadConnection]
 
 
 @asynccontextmanager
-async def attached(head: str | Elsewhere) -> AsyncIterator[HeadConnection]:
-    """Hold the cluster behind a socket, or elsewhere, and leave it running."""
-    connection = await HeadConnection.open(head, frontend="run", snapshots=True)
+async def attached(
+    open_connection: Callable[..., Awaitable[HeadConnection]],
+) -> AsyncIterator[HeadConnection]:
+    """Hold a cluster that runs, and leave it running."""
+    connection = await open_connection(frontend="run", snapshots=True)
     try:
         yield connection
     finally:

@@ -5,11 +5,13 @@ import logging
 import re
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distributed.core import Status
 
+from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
 from gputui.client.sources import default_name, read_hosts
@@ -89,7 +91,7 @@ class GPUCluster(RunningCluster):
         )
         self._finalizer = weakref.finalize(self, HeadProcess.end, self._process)
         try:
-            super().__init__("", asynchronous=asynchronous, loop=loop)
+            super().__init__(self._open_head, asynchronous=asynchronous, loop=loop)
         except BaseException:
             self._finalizer()
             raise
@@ -109,8 +111,13 @@ class GPUCluster(RunningCluster):
             await self._close()
             raise
 
+    async def _open_head(self, frontend: str) -> HeadConnection:
+        return await HeadConnection.open(
+            await asyncio.to_thread(self._process.opened), frontend=frontend
+        )
+
     async def _bring_up(self) -> None:
-        await self._attach(await asyncio.to_thread(self._process.opened))
+        await self._attach()
         # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
         settled = self._settle(
             await self._head.request(AwaitWorkers(0, 1 if self._workers == 0 else self._workers))
@@ -150,7 +157,7 @@ def connect(
         remote = RemoteName.parse(name)
         if remote is not None:
             head = RemoteHead(remote, nobody)
-            return RunningCluster(head, asynchronous=asynchronous, loop=loop)
+            return RunningCluster(head.open, asynchronous=asynchronous, loop=loop)
     if name is None:
         names = [connection_file.name for connection_file in running_clusters()]
         if len(names) != 1:
@@ -160,4 +167,5 @@ def connect(
     connection_file = find_cluster(name)
     if connection_file is None:
         raise HeadError(f"no cluster named {name!r} runs here")
-    return RunningCluster(connection_file.socket, asynchronous=asynchronous, loop=loop)
+    here = partial(HeadConnection.open, connection_file.socket)
+    return RunningCluster(here, asynchronous=asynchronous, loop=loop)

@@ -12,9 +12,9 @@ import pwd
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
 from gputui.process.background import Background, words
@@ -44,31 +44,6 @@ OTHER_VERSION = "use the gputui that started the cluster, or start it again with
 HeadChannel = TypedChannel[FromFrontend, ToFrontend]
 
 
-@dataclass(frozen=True, slots=True)
-class ReachedHead:
-    """A way to a head on another machine."""
-
-    socket: str
-    where: str
-    """The machine."""
-    forward: Callable[[str], str]
-    """Returns the address here that leads to one there."""
-    why_lost: Callable[[], str]
-    """Returns why a connection ended without a word of the head's."""
-    hint: str = ""
-    """What to do where the head turns this frontend away."""
-
-
-class Elsewhere(Protocol):
-    """A head on another machine."""
-
-    async def reach(self) -> ReachedHead:
-        """Return how it is reached now."""
-
-    async def close(self) -> None:
-        """Close the connection to it."""
-
-
 class HeadConnection:
     """A connection to a head; `attached` says whose cluster it is and how a client joins it."""
 
@@ -77,8 +52,6 @@ class HeadConnection:
         """The path of the head's socket, as seen from here."""
         self.where = ""
         """The machine of the head; "" for this one."""
-        self._elsewhere: Elsewhere | None = None
-        self._forward: Callable[[str], str] = str
         self.attached = attached
         self.address = attached.address
         """`tls://host:port` of the scheduler; "" until it listens."""
@@ -92,26 +65,23 @@ class HeadConnection:
         self.heard: Callable[[ToFrontend], None] | None = None
         """Called with each message as it arrives."""
         self._why_gone = ""
-        self._why_lost: Callable[[], str] = lambda: GONE
         self._tasks = Background(self._reading_failed)
         self._tasks.start(self._read(), name="reading what the head sends")
 
     @classmethod
     async def open(
         cls,
-        head: "str | Path | Elsewhere",
+        head: str | Path,
         *,
         frontend: str,
         snapshots: bool = False,
         compressed: bool = False,
-    ) -> "HeadConnection":
-        """Attach to the head behind a socket, or elsewhere.
+    ) -> Self:
+        """Attach to the head behind a socket.
 
         `frontend` is screen, run, python or command; `compressed` is whether to compress what the
         head sends. Raises HeadError when there is no head, or one of another version.
         """
-        if not isinstance(head, str | Path):
-            return await cls._open_elsewhere(head, frontend, snapshots)
         socket_path = str(head)
         try:
             stream = await SocketStream.connect(socket_path)
@@ -150,32 +120,6 @@ class HeadConnection:
         except BaseException:
             await channel.close()
             raise
-
-    @classmethod
-    async def _open_elsewhere(
-        cls, head: Elsewhere, frontend: str, snapshots: bool
-    ) -> "HeadConnection":
-        """Attach to a head on another machine."""
-        reached = await head.reach()
-        try:
-            connection = await cls.open(
-                reached.socket, frontend=frontend, snapshots=snapshots, compressed=True
-            )
-        except HeadError as error:
-            await head.close()
-            raise type(error)("\n  ".join(filter(None, [str(error), reached.hint]))) from error
-        connection._why_lost = reached.why_lost
-        connection.where, connection._elsewhere, connection._forward = (
-            reached.where,
-            head,
-            reached.forward,
-        )
-        connection.address = reached.forward(connection.attached.address)
-        connection.dashboard = reached.forward(connection.attached.dashboard)
-        connection.attached = replace(
-            connection.attached, address=connection.address, dashboard=connection.dashboard
-        )
-        return connection
 
     @property
     def why_gone(self) -> str:
@@ -226,20 +170,29 @@ class HeadConnection:
         await self._channel.flush()
         await self._tasks.close()
         await self._channel.close()
-        if self._elsewhere is not None:
-            await self._elsewhere.close()
+
+    async def forwarded(self, address: str) -> str:
+        """Return the address here that leads to one of the head's."""
+        return address
+
+    def why_lost(self) -> str:
+        """Return why the connection ended without a word of the head's."""
+        return GONE
 
     async def _read(self) -> None:
         reason = ""
         try:
             async for message in self._channel:
+                if isinstance(message, SchedulerReady):
+                    self.address = await self.forwarded(message.address)
+                    self.dashboard = await self.forwarded(message.dashboard)
                 self._take(message)
                 if isinstance(message, Stopped):
                     await self._channel.close()
         except ProtocolError as error:
             reason = str(error)
         finally:
-            self._why_gone = reason or self._why_gone or self._why_lost()
+            self._why_gone = reason or self._why_gone or self.why_lost()
             self._end(HeadError(self._why_gone))
 
     def _reading_failed(self, name: str, error: Exception) -> None:
@@ -260,11 +213,6 @@ class HeadConnection:
 
     def _keep(self, message: ToFrontend) -> None:
         """Queue a message; a snapshot takes the place of one that is still unread."""
-        if isinstance(message, SchedulerReady):
-            message = SchedulerReady(
-                self._forward(message.address), self._forward(message.dashboard)
-            )
-            self.address, self.dashboard = message.address, message.dashboard
         if isinstance(message, Stopped):
             self._why_gone = f"the cluster was stopped: {message.reason}"
         if isinstance(message, SnapshotTaken):

@@ -1,7 +1,6 @@
 """The head of a cluster on another machine, reached over one SSH connection.
 
-The connection has an event loop in a thread of its own, so that frontends of any loop use it. It
-forwards a Unix socket here to the head's there, and a port of the loopback address to the
+It forwards a Unix socket here to the head's there, and a port of the loopback address to the
 scheduler's: nothing but SSH's port is needed. One that was lost (the laptop slept, or moved) is
 made again when the head is next looked for; the head there sees a frontend that left, no more.
 """
@@ -13,16 +12,13 @@ import os
 import re
 import secrets
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from gputui.client.head_connection import GONE, ReachedHead
+from gputui.client.head_connection import HeadConnection
 from gputui.errors import HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import interpreters_for
@@ -39,8 +35,6 @@ from gputui.version import __version__
 
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connector import Connection, Connector
-
-Result = TypeVar("Result")
 
 GREETING = b"gputui-there-1"
 MOST_BYTES = 2**20
@@ -87,7 +81,7 @@ class RemoteName:
 
 
 class RemoteHead:
-    """A cluster's head on another machine; may be used from any event loop, again and again.
+    """A cluster's head on another machine, for one event loop; opened again and again.
 
     `ask` answers SSH's questions, until a screen does.
     """
@@ -98,7 +92,6 @@ class RemoteHead:
         self.login = remote.login
         """The machine, as it was named."""
         self._screen = False
-        self._remote = remote
         self._host = remote.host
         self._settings = load_settings()
         self._ask = ask
@@ -108,64 +101,32 @@ class RemoteHead:
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="ssh", daemon=True).start()
 
-    async def reach(self) -> ReachedHead:
-        """Return where the head is reached from here.
+    async def open(self, *, frontend: str, snapshots: bool = False) -> HeadConnection:
+        """Attach to the head; closing the connection closes SSH's, too.
+
+        Raises as `reach` does, and HeadError where the head turns this frontend away.
+        """
+        cluster = await self.reach()
+        try:
+            connection = await RemoteConnection.open(
+                cluster.socket, frontend=frontend, snapshots=snapshots, compressed=True
+            )
+        except HeadError as error:
+            await self.close()
+            words = filter(None, [str(error), self._hint(cluster)])
+            raise type(error)("\n  ".join(words)) from error
+        connection.head, connection.where = self, self._host.name
+        connection.address = await self.forwarded(connection.attached.address)
+        connection.dashboard = await self.forwarded(connection.attached.dashboard)
+        return connection
+
+    async def reach(self) -> ConnectionFile:
+        """Return the cluster, with a socket here that leads to its head.
 
         Raises HostError where the machine cannot be logged in to, UsageError where it is not clear
         which cluster is meant, HeadError where the way to its head is closed.
         """
-        return await asyncio.wrap_future(self._in_thread(self._reach()))
-
-    async def clusters(self) -> tuple[ConnectionFile, ...]:
-        """Return the clusters that run there, each with a socket here that leads to its head.
-
-        Raises as `reach` does.
-        """
-        return await asyncio.wrap_future(self._in_thread(self._clusters()))
-
-    def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
-        """Have a screen answer SSH's questions, and notice a silent network soon for it.
-
-        To be called in the screen's event loop.
-        """
-        screen = asyncio.get_running_loop()
-
-        async def asked(question: Question) -> str | None:
-            shown = Asked(0, self._host.name, question.kind, question.text, question.secret)
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask(shown), screen))
-
-        self._ask = asked
-        self._screen = True
-        self._loop.call_soon_threadsafe(self._keep_alive)
-
-    async def start(
-        self, arguments: Sequence[str], hosts_text: str, gputui: str = ""
-    ) -> Mapping[str, Any]:
-        """Run `gputui up` there; it ends where the connection is closed before.
-
-        `gputui` is its path there, "" to look for it. The answer has status, said and warned;
-        where no gputui was found, `looked`, the places.
-        """
-        order = {
-            "do": "up",
-            "arguments": [*arguments],
-            "hosts": hosts_text,
-            "gputui": gputui or self._settings.remote_gputui or "",
-            "here": str(Path(sys.executable).with_name("gputui")),
-        }
-        return await asyncio.wrap_future(self._in_thread(self._started(order)))
-
-    async def close(self) -> None:
-        """Close the connection; `reach` makes another one."""
-        await asyncio.wrap_future(self._in_thread(self._close()))
-
-    def _in_thread(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    async def _reach(self) -> ReachedHead:
         try:
             await self._connected()  # has bounds of its own, which wait for a person
             async with asyncio.timeout(ANSWER_S if self._met else None):
@@ -179,33 +140,30 @@ class RemoteHead:
             # It was reached before: worth another try, also where it is started again.
             raise HeadError(str(error)) from error
         self._met = True
-        lost = partial(self._why_lost, cluster.name)
-        return ReachedHead(socket, self._host.name, self._forward, lost, self._hint(cluster))
+        return replace(cluster, socket=socket)
 
-    def _why_lost(self, name: str) -> str:
-        """Return why a connection to the head ended: the head did, or SSH's connection."""
-        if self._connection is not None and not self._connection.is_lost:
-            return GONE
-        return (
-            f"the SSH connection to {self._host.name} was cut; the cluster {name} goes on there: "
-            f"gputui attach {self.login}:{name}"
-        )
+    @property
+    def is_cut(self) -> bool:
+        """Whether the SSH connection is gone."""
+        return self._connection is None or self._connection.is_lost
 
-    async def stop(self) -> str:
-        """Stop a cluster by a signal to its head, whichever version that is; returns its name."""
-        return await asyncio.wrap_future(self._in_thread(self._stop()))
+    def ask_on_screen(self, ask: Callable[[Asked], Coroutine[Any, Any, str | None]]) -> None:
+        """Have a screen answer SSH's questions, and notice a silent network soon for it."""
 
-    async def _stop(self) -> str:
-        cluster = self._chosen(await self._found())
-        order = {"do": "stop", "pid": cluster.pid, "id": cluster.cluster_id, "name": cluster.name}
-        if not (await self._ordered(order))["stopped"]:
-            raise HeadError(
-                f"{cluster.name}: its head on {self._host.name}, process {cluster.pid} of gputui "
-                f"{cluster.version}, did not stop; use that version, or end the process there"
+        async def asked(question: Question) -> str | None:
+            return await ask(
+                Asked(0, self._host.name, question.kind, question.text, question.secret)
             )
-        return cluster.name
 
-    async def _clusters(self) -> tuple[ConnectionFile, ...]:
+        self._ask = asked
+        self._screen = True
+        self._keep_alive()
+
+    async def clusters(self) -> tuple[ConnectionFile, ...]:
+        """Return the clusters that run there, each with a socket here that leads to its head.
+
+        Raises as `reach` does.
+        """
         try:
             return tuple(
                 [
@@ -216,15 +174,26 @@ class RemoteHead:
         except OSError as error:
             raise HeadError(f"{self._host.name}: {error}") from error
 
-    async def _found(self) -> list[ConnectionFile]:
-        answer = await self._ordered({"do": "find"})
-        found = answer.get("clusters")
-        if not isinstance(found, list):
-            raise HeadError(f"{self._host.name}: it did not say which clusters run there")
-        return [each for row in found if (each := parse(row)) is not None]
+    async def stop(self) -> str:
+        """Stop a cluster by a signal to its head, whichever version that is; returns its name."""
+        cluster = self._chosen(await self._found())
+        order = {"do": "stop", "pid": cluster.pid, "id": cluster.cluster_id, "name": cluster.name}
+        if not (await self._ordered(order))["stopped"]:
+            raise HeadError(
+                f"{cluster.name}: its head on {self._host.name}, process {cluster.pid} of gputui "
+                f"{cluster.version}, did not stop; use that version, or end the process there"
+            )
+        return cluster.name
 
-    async def _started(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Start a cluster there that can be used from here; raises HeadError."""
+    async def start(
+        self, arguments: Sequence[str], hosts_text: str, gputui: str = ""
+    ) -> Mapping[str, Any]:
+        """Run `gputui up` there; it ends where the connection is closed before.
+
+        `gputui` is its path there, "" to look for it. The answer has status, said and warned;
+        where no gputui was found, `looked`, the places. Raises HeadError where a cluster there
+        could not be used from here.
+        """
         there = await self._ordered({"do": "listen"})
         refused = []
         try:
@@ -245,14 +214,41 @@ class RemoteHead:
                 f"was started\n  its sshd_config needs {', '.join(refused)}, and no "
                 "DisableForwarding; your key there, no restrict"
             )
-        return await self._ordered(order)
+        return await self._ordered(
+            {
+                "do": "up",
+                "arguments": [*arguments],
+                "hosts": hosts_text,
+                "gputui": gputui or self._settings.remote_gputui or "",
+                "here": str(Path(sys.executable).with_name("gputui")),
+            }
+        )
+
+    async def close(self) -> None:
+        """Close the connection; `reach` makes another one."""
+        self._addresses.clear()
+        for path in self._sockets.values():
+            Path(path).unlink(missing_ok=True)
+        self._sockets.clear()
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await connection.close()
+        if self._connector is not None:
+            await self._connector.close()
+
+    async def _found(self) -> list[ConnectionFile]:
+        answer = await self._ordered({"do": "find"})
+        found = answer.get("clusters")
+        if not isinstance(found, list):
+            raise HeadError(f"{self._host.name}: it did not say which clusters run there")
+        return [each for row in found if (each := parse(row)) is not None]
 
     async def _connected(self) -> "Connection":
-        if self._connection is not None and not self._connection.is_lost:
+        if self._connection is not None and not self.is_cut:
             return self._connection
         from gputui.fleet.ssh.connector import Connector
 
-        await self._close()
+        await self.close()
         timeout_s = self._settings.stage_timeout_s
         stages = Stages(
             self._host.name, timeout_s, entered=lambda state, doing: None, ask=self._ask
@@ -266,17 +262,6 @@ class RemoteHead:
         if self._connection is not None:
             interval_s = SCREENS_KEEPALIVE_S if self._screen else KEEPALIVE_S
             self._connection.keep_alive(interval_s, KEEPALIVES)
-
-    async def _close(self) -> None:
-        self._addresses.clear()
-        for path in self._sockets.values():
-            Path(path).unlink(missing_ok=True)
-        self._sockets.clear()
-        if self._connection is not None:
-            connection, self._connection = self._connection, None
-            await connection.close()
-        if self._connector is not None:
-            await self._connector.close()
 
     async def _ordered(self, order: Mapping[str, Any]) -> Mapping[str, Any]:
         """Have a script there carry out an order, and return its answer; raises HeadError."""
@@ -305,7 +290,7 @@ class RemoteHead:
     def _chosen(self, found: Sequence[ConnectionFile]) -> ConnectionFile:
         """Return the cluster that is meant; raises UsageError."""
         running = {cluster.name: cluster for cluster in reversed(found)}
-        where, name = self._host.name, self._remote.name
+        where, name = self._host.name, self.name
         if name in running:
             return running[name]
         if not running:
@@ -328,19 +313,16 @@ class RemoteHead:
             self._sockets[there] = path
         return self._sockets[there]
 
-    def _forward(self, address: str) -> str:
+    async def forwarded(self, address: str) -> str:
         """Return the address here that leads to one there, such as `tls://host:port`."""
         if address and address not in self._addresses:
-            made = self._in_thread(self._forwarded_address(address))
-            self._addresses[address] = made.result(FORWARD_S)
+            parts = urlsplit(address)
+            assert parts.hostname and parts.port
+            async with asyncio.timeout(FORWARD_S):
+                connection = await self._connected()
+                port = await connection.forward_port(parts.hostname, parts.port)
+            self._addresses[address] = urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
         return self._addresses.get(address, "")
-
-    async def _forwarded_address(self, address: str) -> str:
-        parts = urlsplit(address)
-        assert parts.hostname and parts.port
-        connection = await self._connected()
-        port = await connection.forward_port(parts.hostname, parts.port)
-        return urlunsplit(parts._replace(netloc=f"127.0.0.1:{port}"))
 
     def _hint(self, cluster: ConnectionFile) -> str:
         """Return the hint for a head of another version; "" if the versions are the same."""
@@ -351,6 +333,31 @@ class RemoteHead:
             f"pip install gputui=={cluster.version} here, or start the cluster again with "
             f"{__version__} there"
         )
+
+
+class RemoteConnection(HeadConnection):
+    """A connection to a head on another machine."""
+
+    head: RemoteHead
+
+    async def forwarded(self, address: str) -> str:
+        """Return the address here that leads to one of the head's."""
+        return await self.head.forwarded(address)
+
+    def why_lost(self) -> str:
+        """Return why the connection ended: the head did, or SSH's connection."""
+        if not self.head.is_cut:
+            return super().why_lost()
+        name = self.attached.name
+        return (
+            f"the SSH connection to {self.where} was cut; the cluster {name} goes on there: "
+            f"gputui attach {self.head.login}:{name}"
+        )
+
+    async def close(self) -> None:
+        """Detach from the cluster, and close SSH's connection."""
+        await super().close()
+        await self.head.close()
 
 
 def _sweep(folder: Path) -> None:

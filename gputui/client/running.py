@@ -15,17 +15,16 @@ import math
 import os
 import re
 import weakref
-from collections.abc import Coroutine, Generator, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
 from dask.utils import parse_bytes
 from distributed.client import Client, default_client
 from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
-from distributed.utils import Log, Logs
 
 from gputui.client.adaptive import Adaptive, fitting
-from gputui.client.head_connection import Elsewhere, HeadConnection, security
+from gputui.client.head_connection import HeadConnection, security
 from gputui.client.keywords import amount, seconds, whole_number
 from gputui.client.start import check_enough
 from gputui.engine import cupy_arrays
@@ -76,7 +75,6 @@ CLOSE_S = 20.0
     _sync_cluster_info="self",
     _update_worker_status="self op msg",
     _wait_for_workers="self n_workers timeout",
-    _get_logs="self cluster scheduler workers",
     _close="self",
     _repr_html_="self cluster_status",
 )
@@ -90,13 +88,18 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     _adaptive: Any
 
     def __init__(
-        self, head: str | Elsewhere, *, asynchronous: bool = False, loop: "IOLoop | None" = None
+        self,
+        open_connection: Callable[..., Awaitable[HeadConnection]],
+        *,
+        asynchronous: bool = False,
+        loop: "IOLoop | None" = None,
     ):
+        """Hold the cluster behind a connection, which `open_connection(frontend=…)` opens."""
         super().__init__(asynchronous=asynchronous, loop=loop, quiet=True, name="not started")
         self.security: Security | None = None
         """The cluster's TLS, for `Client`; known once it was started or awaited."""
         self._asynchronous = asynchronous
-        self._where = head
+        self._open_connection = open_connection
         self._connection: HeadConnection | None = None
         self._requested: frozenset[str] = frozenset()
         self._worker_size = (0, 0)
@@ -105,11 +108,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         """The last change of the number of workers that was asked for."""
         self._started = Shared[None]()
         self._closed = Shared[None]()
-        unanswered = functools.partial(_unanswered, weakref.ref(self))
-        self._asked = Background(unanswered, logged=False)
-        """What nobody may be waiting for, and is carried out all the same."""
-        self._following = Background(unanswered, logged=False)
-        """What goes on until the head is gone."""
+        self._tasks = Background(functools.partial(_failed, weakref.ref(self)), logged=False)
+        """Requests whose answers nobody may be waiting for; they end with the head."""
         self._dropped: weakref.finalize[Any, Any] | None = None
         """Disconnects a cluster that was left open."""
         self._while_open = contextlib.ExitStack()
@@ -278,18 +278,18 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return self
 
     async def _start(self) -> None:
-        await self._attach(self._where)
+        await self._attach()
         await self._refresh()
 
-    async def _attach(self, head: str | Elsewhere) -> None:
+    async def _attach(self) -> None:
         """Take hold of the head, and of its scheduler once that listens."""
-        self._connection = connection = await HeadConnection.open(head, frontend="python")
+        self._connection = connection = await self._open_connection(frontend="python")
         self.security = security(connection)
         cupy_arrays.register()
         self._while_open.enter_context(devices_preferred())
         if not connection.address:
             await connection.received(SchedulerReady)
-        self._following.start(_watch_head(weakref.ref(self), connection), "following the head")
+        self._tasks.start(_watch_head(weakref.ref(self), connection), "following the head")
         arguments = self.security.get_connection_args("client")
         self.scheduler_comm = rpc(connection.address, connection_args=arguments)
         self._dropped = weakref.finalize(self, _hang_up, self.loop, connection, self.scheduler_comm)
@@ -337,7 +337,7 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         return await self._answered(self._head.begin(request))
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        return self._asked.start(work, "a request")
+        return self._tasks.start(work, "a request")
 
     async def _answered(self, reply: "asyncio.Future[Reply]") -> Reply:
         answer = await reply
@@ -384,13 +384,6 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         adaptive = self._adaptive
         return bool(adaptive and adaptive.periodic_callback and number <= adaptive.maximum)
 
-    async def _get_logs(
-        self, cluster: Any = True, scheduler: Any = True, workers: Any = True
-    ) -> Logs:
-        logs: Logs = await super()._get_logs(False, scheduler, workers)
-        said = [line for _, line in self._cluster_manager_logs]
-        return Logs({"Cluster": Log("\n".join(said)), **logs} if cluster else logs)
-
     async def _close(self) -> None:
         """Close once, however many ask for it."""
         await self._closed.get(self._close_once)
@@ -423,21 +416,20 @@ class RunningCluster(Cluster):  # type: ignore[misc]
     async def _let_go(self) -> None:
         if self._dropped is not None:
             self._dropped.detach()
-        await self._asked.finish(ANSWER_S)
         if self._connection is not None:
             await self._connection.close()
-        await self._following.finish(ANSWER_S)
+        await self._tasks.finish(ANSWER_S)
 
     async def _shutdown(self) -> None:
         await self._head.request(StopCluster(0))
-        await self._following.finish(ANSWER_S)
+        await self._tasks.finish(ANSWER_S)
         await self._close()
 
 
 require(Client, _instances=None)
 
 
-def _unanswered(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:
+def _failed(cluster: "weakref.ref[RunningCluster]", what: str, error: Exception) -> None:
     """Warn: nobody may be waiting for it."""
     if (held := cluster()) is not None and held.status is Status.running:
         logger.warning("%s", error)

@@ -1,10 +1,11 @@
 """The screen in this terminal, from its first frame to the exit code; the command line calls it."""
 
+import asyncio
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ExitCode
 from gputui.model.snapshot import RunStatus
@@ -33,6 +34,7 @@ def _recorded_runs() -> tuple[RunStatus, ...]:
 
 def run_screen(
     open_connection: OpenConnection,
+    run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run,
     *,
     readonly: bool = False,
     theme: str | None = None,
@@ -46,6 +48,7 @@ def run_screen(
 
     `open_connection` is called once the first frame stands, and again when the head was lost. What
     it raises is raised here once the screen is gone, except HeadError: that is tried again.
+    `run` runs the screen in an event loop: that of `login`, where there is one.
     `start_again` has the next call start the cluster, where that can be done. `login` is the
     machine of a head elsewhere, which may ask for a password when it is reached again.
     """
@@ -70,7 +73,7 @@ def run_screen(
         hints=True,
         earlier_runs=tuple if simulated else _recorded_runs,
     )
-    code = app.run(mouse=not os.environ.get("SSH_CONNECTION"))
+    code = run(app.run_async(mouse=not os.environ.get("SSH_CONNECTION")))
     if app.closing_text:
         print(f"gputui: {safe(app.closing_text)}", file=sys.stderr)
     if app.failure is not None:
