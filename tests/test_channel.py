@@ -166,6 +166,7 @@ async def test_a_peer_that_sends_without_end_leaves_others_their_turn() -> None:
     await to_head.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [{"lines_per_s": 10}, {"bytes_per_s": 150}])
 async def test_a_peer_sends_no_more_than_the_rate_it_is_given(rate: dict[str, int]) -> None:
     one, other = memory_streams()

@@ -520,6 +520,7 @@ def test_a_share_of_memory_is_one_of_this_machines_as_dask_takes_it() -> None:
     assert taken == [f"memory={int(MEMORY_LIMIT * 0.5)}", "gpus=1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 0])
 def test_without_a_memory_limit_a_worker_keeps_to_none(limit: Any) -> None:
     def limits(dask_worker: Any) -> tuple[Any, ...]:

@@ -270,13 +270,14 @@ def test_tickets_of_killed_processes_are_removed_by_their_user(folder: Path, sta
     assert len(list(folder.glob("ticket-*"))) == 1
 
 
+@pytest.mark.parametrize("rounds", [50, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_rounds_hold_nothing_twice_and_nothing_for_the_dead(
-    folder: Path, start: Start
+    folder: Path, start: Start, rounds: int
 ) -> None:
     choose = random.Random(7)
     users = {uid: start(uid) for uid in (ALICE, BOB, CAROL)}
     held: dict[str, int] = {}
-    for _ in range(1000):
+    for _ in range(rounds):
         uid = choose.choice((ALICE, BOB, CAROL))
         user = users[uid]
         match choose.choice(("claim", "claim", "release", "kill")):

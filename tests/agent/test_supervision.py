@@ -89,6 +89,7 @@ async def seen(driver: Driver, kind: type, fits: Callable[[Any], bool]) -> Any:
     return found[0] if found else await driver.wait_for(kind, fits)
 
 
+@pytest.mark.slow
 async def test_an_error_in_telemetry_is_told_and_telemetry_goes_on(
     driver: Driver, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ async def test_an_agent_that_cannot_go_on_says_why_with_the_end_of_its_log(
     await driver.nothing_left()
 
 
+@pytest.mark.slow
 async def test_the_log_of_an_agent_that_never_stops_complaining_stays_small(
     driver: Driver, tmp_path: Path
 ) -> None:

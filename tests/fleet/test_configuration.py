@@ -50,6 +50,7 @@ def test_a_computation_runs_on_a_host_of_the_users_own_configuration(
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 async def test_a_match_exec_that_hangs_is_named_and_ended(
     reaching: Reaching, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ async def test_a_host_whose_workers_this_machine_cannot_reach_is_named_with_both
             assert namespace_hosts.head_address in reason or open_.address in reason
 
 
+@pytest.mark.slow
 async def test_a_host_that_is_shut_fails_alone_whoever_is_checked_first(
     namespace_hosts: Namespaces,
 ) -> None:
@@ -186,6 +187,7 @@ async def test_an_address_that_the_host_does_not_have_is_named_with_the_key_that
         assert "listen=ADDRESS" in found[host.name].hint
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shut", [True, False])
 async def test_doctor_finds_ways_that_are_closed(namespace_hosts: Namespaces, shut: bool) -> None:
     first, second, _ = namespace_hosts.hosts

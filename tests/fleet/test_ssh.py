@@ -197,6 +197,7 @@ async def test_a_host_key_of_another_kind_than_the_known_one_is_a_changed_key(
     assert "has changed" in host.status.reason
 
 
+@pytest.mark.slow
 async def test_the_time_a_person_takes_does_not_count(
     reaching: Reaching, asyncssh_hosts: SshHosts
 ) -> None:
@@ -213,6 +214,7 @@ async def test_the_time_a_person_takes_does_not_count(
     assert (await reaching.end(host)).state is S.READY
 
 
+@pytest.mark.slow
 async def test_a_server_that_waits_for_no_person_is_connected_to_again(
     reaching: Reaching, ssh_folder: SshHosts
 ) -> None:

@@ -21,7 +21,7 @@ def test_smoke_adds_on_every_worker(execute: Any) -> None:
     assert [row["worker"] for row in result["workers"]] == ["0", "1"]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("size", "block"), [(300, 128), (64, 64), (1, 1), (100, 1000)])
 def test_matmul_checks_each_block(execute: Any, size: int, block: int, dtype: str) -> None:
     result = execute("matmul", size=size, block=block, dtype=dtype).result

@@ -103,6 +103,7 @@ def test_python_connects_to_a_cluster_on_another_machine(there: There) -> None:
     assert address != there.connection_file["address"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "says"),
     [

@@ -55,6 +55,7 @@ def printed(gputui: Command, *words: str, status: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_preset_and_a_script_print_one_shape_and_their_failures_another(gputui: Command) -> None:
     Path(gputui.folder / "mine.py").write_text("print(1)")
     good = documented("gputui --run NAME --json")

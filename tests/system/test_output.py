@@ -76,6 +76,7 @@ def test_arrays_that_are_there_are_never_overwritten(lab: Command) -> None:
     assert (out / "u.npy").read_bytes() == b"precious"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk of its own needs root")
 def test_a_disk_too_small_for_the_arrays_leaves_the_result_and_no_file(lab: Command) -> None:
     out = lab.folder / "small"

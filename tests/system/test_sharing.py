@@ -55,6 +55,7 @@ def test_a_claim_ends_with_ctrl_c_and_leaves_nothing(gputui: Command) -> None:
     assert all(gpu["free"] for gpu in gpus(gputui))
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_killed_command_ends_with_the_lease(gputui: Command) -> None:
     process = holding(gputui)
     process.kill()
@@ -84,6 +85,7 @@ def test_who_waits_gets_what_is_freed_within_two_seconds(gputui: Command) -> Non
     assert second.wait(20) == 0
 
 
+@pytest.mark.slow
 def test_one_who_does_not_wait_comes_after_those_who_do(gputui: Command) -> None:
     holding(gputui, "-n", "3")
     gputui.start("claim", "-n", "2", "--wait", "60s")
@@ -93,6 +95,7 @@ def test_one_who_does_not_wait_comes_after_those_who_do(gputui: Command) -> None
     assert "waited first; add --wait 2h to stand in line" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_waiter_that_is_killed_holds_nobody_up(gputui: Command) -> None:
     first = holding(gputui, "-n", "3")
     waiter = gputui.start("claim", "-n", "4", "--wait", "60s")

@@ -82,6 +82,7 @@ def statuses(
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("moment", "number"), MATRIX)
 def test_up_leaves_a_cluster_only_where_it_says_so(

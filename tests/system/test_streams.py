@@ -83,6 +83,7 @@ def test_whatever_a_preset_raises_is_a_failure_of_its_run(lab: Command, name: st
     assert last_run(lab)["state"] == "failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["<&-", "<&- >&- 2>&-"])
 def test_closed_streams_change_nothing(lab: Command, closed: str) -> None:
     done = in_a_shell(lab, f'"$@" {closed}', *MEAN)
@@ -95,6 +96,7 @@ def test_a_reader_that_goes_away_has_the_run_end_well(lab: Command) -> None:
     assert last_run(lab)["state"] == "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("onto", "status"), [("| true", 0), ("> /dev/full", 1)])
 def test_a_script_whose_json_nobody_takes_is_recorded(lab: Command, onto: str, status: int) -> None:
     (lab.folder / "s.py").write_text("print('hi')\n")

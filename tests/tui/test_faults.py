@@ -101,6 +101,7 @@ async def test_a_cluster_that_loses_every_host_is_shown_empty(view: str) -> None
         assert on.app.is_running
 
 
+@pytest.mark.slow
 async def test_a_storm_of_sizes_ends_in_the_last_one() -> None:
     on = Still(two_hosts())
     async with on.app.run_test(size=(80, 24)) as pilot:

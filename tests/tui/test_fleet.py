@@ -390,15 +390,18 @@ async def test_a_sorted_table_shows_its_top_until_a_person_moves_away() -> None:
         assert table.cursor == "h:gpu27"  # where it was, not the row that is second now
 
 
-async def test_the_fleet_is_saved_as_csv_and_as_text_whole(tmp_path: Path) -> None:
+async def test_the_fleet_is_saved_as_csv_and_as_text_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     devices = [device(number, utilization_percent=50.0) for number in range(40)]
     workers = tuple(worker(number) for number in range(40))
     on = Still(snapshot(host("h", *devices), workers=workers))
     async with on.app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "gpu0")
-        await pilot.press(*f":screenshot {tmp_path}/f.csv", "enter")
+        await pilot.press(*":screenshot f.csv", "enter")
         await until(pilot, (tmp_path / "f.csv").exists)
-        await pilot.press(*f":screenshot {tmp_path}/f.txt", "enter")
+        await pilot.press(*":screenshot f.txt", "enter")
         await until(pilot, (tmp_path / "f.txt").exists)
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
     assert [row["name"] for row in rows] == [f"h:gpu{number}" for number in range(40)]
