@@ -17,7 +17,7 @@ import pytest
 from gputui import runs
 from gputui.errors import FolderError, HeadError, RunError, UsageError
 from gputui.fleet.deploy import pack
-from gputui.fleet.ssh.known_hosts import entries, remember
+from gputui.fleet.ssh.host_keys import entries, remember
 from gputui.head.log_file import LogFile
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.ssh.configuration import Here, SshConfiguration
-from gputui.fleet.ssh.evaluation import this_machine
+from gputui.fleet.ssh.configuration import Here, SshConfiguration, this_machine
 from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching

@@ -6,8 +6,16 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from gputui.fleet.ssh.host_keys import Verdict, judge, preferred
-from gputui.fleet.ssh.known_hosts import Entry, Marker, find, hashed, remember
+from gputui.fleet.ssh.host_keys import (
+    Entry,
+    Marker,
+    Verdict,
+    find,
+    hashed,
+    judge,
+    preferred,
+    remember,
+)
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import Reaching

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from gputui.fleet.ssh import connector
-from gputui.fleet.ssh.control_master import ControlMaster
+from gputui.fleet.ssh.connection import ControlMaster
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from tests.fleet.conftest import BOUND_S, Reaching

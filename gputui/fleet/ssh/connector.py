@@ -1,6 +1,6 @@
 """SSH connections with asyncssh, one to each host, as ssh itself would make them.
 
-What the user's configuration says is evaluated by ssh (`evaluation.py`), and asyncssh is given
+What the user's configuration says is evaluated by ssh (`configuration.py`), and asyncssh is given
 all of it explicitly, so that it reads no file by itself. Hosts that share a jump host share one
 connection to it. Every failure is a HostError (`refusals.py`). Imported when the first
 host needs it.
@@ -16,19 +16,17 @@ import asyncssh
 
 from gputui.errors import HostError
 from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.askpass import Askpass
-from gputui.fleet.ssh.connection import SshConnection
-from gputui.fleet.ssh.control_master import ControlMaster
-from gputui.fleet.ssh.evaluation import (
+from gputui.fleet.ssh.configuration import (
     ConfigurationError,
     Destination,
-    Evaluator,
     Route,
+    route,
+    this_machine,
 )
+from gputui.fleet.ssh.connection import ControlMaster, SshConnection
 from gputui.fleet.ssh.identities import Identities
-from gputui.fleet.ssh.login import Login
-from gputui.fleet.ssh.options import options_for
-from gputui.fleet.ssh.sockets import Proxy, open_socket
+from gputui.fleet.ssh.login import Login, options_for
+from gputui.fleet.ssh.sockets import Askpass, Proxy, open_socket
 from gputui.fleet.stages import PATIENT, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -63,8 +61,7 @@ class Connector:
     """Makes the SSH connections of one fleet."""
 
     def __init__(self, file: str | None = None) -> None:
-        self._file = file
-        self._evaluator = Evaluator(file)
+        self._here = this_machine(file)
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jump_hosts: dict[Route, Shared[JumpHost]] = {}
@@ -81,10 +78,10 @@ class Connector:
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
-                route = await self._evaluator.route(destination, command)
+                way = await route(destination, self._here, command)
             except ConfigurationError as error:
-                raise stages.error(*refusals.configuration(error, self._file)) from error
-        return await self._reach(route, stages)
+                raise stages.error(*refusals.configuration(error, self._here.file)) from error
+        return await self._reach(way, stages)
 
     async def close(self) -> None:
         """Close the connections to jump hosts."""
@@ -110,8 +107,8 @@ class Connector:
             try:
                 return await self._log_in(login, jump, stages)
             except (OSError, ValueError, asyncssh.Error) as error:
-                if login.refused:
-                    raise login.refused from error
+                if isinstance(login.verdict, HostError):
+                    raise login.verdict from error
                 patient = stages.asked > asked if login.heard_version else not login.proxy
                 if not (left and patient and refusals.was_dropped(error)):
                     raise await self._refusal(login, error, stages) from error
@@ -144,7 +141,7 @@ class Connector:
                 login.address = sock.getpeername()[0].partition("%")[0]
             if sock:
                 opened.callback(sock.close)
-            options = options_for(configuration, login, algorithms, sock)
+            options = options_for(login, algorithms, sock)
             await login.turn.enter_async_context(jump.turns if jump else self._handshakes)
             async with login.turn, stages.enter(HostState.AUTHENTICATING, late, hint):
                 connection = await asyncssh.connect(**options, tunnel=through and through.ssh)

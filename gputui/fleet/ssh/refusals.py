@@ -10,8 +10,7 @@ from pathlib import Path
 
 import asyncssh
 
-from gputui.fleet.ssh.configuration import SshConfiguration
-from gputui.fleet.ssh.evaluation import this_machine
+from gputui.fleet.ssh.configuration import SshConfiguration, this_machine
 
 Words = tuple[str, str]
 """(reason, hint)"""

@@ -1,19 +1,26 @@
-"""From a name to a socket: of its addresses, in their order and each in time; or a ProxyCommand."""
+"""From a name to a socket: of its addresses, in their order and each in time; or a ProxyCommand.
+
+An ssh that a ProxyCommand runs has no terminal: its questions are asked here (`Askpass`).
+"""
 
 import asyncio
+import contextlib
 import os
+import shlex
 import signal
 import socket
+import sys
+import tempfile
 import threading
 from asyncio.staggered import staggered_race
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from gputui.fleet.ssh import refusals
-from gputui.fleet.ssh.askpass import Askpass
 from gputui.fleet.ssh.configuration import FAMILIES, SshConfiguration
-from gputui.fleet.stages import Stages
+from gputui.fleet.stages import Question, Stages
 from gputui.model.snapshot import HostState
 from gputui.process.child import Child
 
@@ -22,6 +29,18 @@ NEXT_ADDRESS_S = 2.0
 
 PROXY_LINES_S = 0.5
 PROXY_GRACE_S = 1.0
+
+QUESTION_BYTES = 10_000
+CLIENT = """
+import socket, sys
+own = socket.socket(socket.AF_UNIX)
+own.connect(sys.argv[1])
+own.sendall(sys.argv[2].encode("utf-8", "surrogateescape"))
+own.shutdown(socket.SHUT_WR)
+answer = b"".join(iter(lambda: own.recv(4096), b""))
+sys.stdout.buffer.write(answer)
+sys.exit(not answer)
+"""
 
 AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 """An answer of getaddrinfo."""
@@ -44,23 +63,15 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     return winner
 
 
-def _numeric(name: str, port: int, family: int) -> list[AddressInfo]:
-    """Resolve a numeric address, without asking any server; return [] for a name."""
-    numeric = socket.AI_NUMERICHOST
-    try:
-        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
-    except (OSError, UnicodeError):
-        return []
-
-
 async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror.
 
     In a thread of its own: names that no server answers for hold up neither other hosts, as
     they would in asyncio's few threads, nor the end of this process. An address needs none.
     """
-    if numeric := _numeric(name, port, family):
-        return numeric
+    numeric = socket.AI_NUMERICHOST
+    with contextlib.suppress(OSError, UnicodeError):
+        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
     resolved: Future[list[AddressInfo]] = Future()
     resolved.set_running_or_notify_cancel()
 
@@ -103,6 +114,61 @@ async def _connect(info: AddressInfo, source: Any) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+class Askpass:
+    """A program for SSH_ASKPASS, and the socket at which it passes questions on."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._folder = tempfile.TemporaryDirectory(prefix="gputui-askpass-")
+
+    async def start(self) -> Self:
+        """Make the program, and listen for it."""
+        program, path = self._program, f"{self._folder.name}/socket"
+        client = shlex.join([sys.executable, "-IS", "-c", CLIENT, path])
+        program.write_text(f'#!/bin/sh\nexec {client} "$1"\n')
+        program.chmod(0o700)
+        self._server = await asyncio.start_unix_server(self._pass_on, path)
+        return self
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that have an ssh ask the program."""
+        return {
+            "SSH_ASKPASS": str(self._program),
+            "SSH_ASKPASS_REQUIRE": "force",
+            "DISPLAY": os.environ.get("DISPLAY", "none"),
+        }
+
+    def close(self) -> None:
+        """Remove the program, and listen no longer."""
+        self._server.close()
+        self._folder.cleanup()
+
+    @property
+    def _program(self) -> Path:
+        return Path(self._folder.name, "askpass")
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ask the user and send the answer, if any."""
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            text = (await reader.read(QUESTION_BYTES)).decode("utf-8", "replace").strip()
+            answer = await self._stages.ask(question(text))
+            if answer is not None:
+                writer.write(f"{answer}\n".encode())
+                await writer.drain()
+
+
+def question(text: str) -> Question:
+    """Return a prompt of ssh's as a question.
+
+    >>> question("Enter passphrase for key '/k': ").kind, question("me@a's password:").secret
+    ('passphrase', True)
+    """
+    if "continue connecting" in text:
+        return Question("host-key", text, False)
+    return Question("passphrase" if "passphrase" in text else "password", text, True)
 
 
 class Proxy:

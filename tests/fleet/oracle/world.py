@@ -19,7 +19,7 @@ from typing import Any
 
 import asyncssh
 
-from gputui.fleet.ssh.known_hosts import hashed
+from gputui.fleet.ssh.host_keys import hashed
 from tests.fleet.oracle.rows import Row
 from tests.sshd import SSHD, SshHost, SshHosts, separate_privileges, wait_for_ssh
 
