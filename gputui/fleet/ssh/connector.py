@@ -61,7 +61,7 @@ class Connector:
     """Makes the SSH connections of one fleet."""
 
     def __init__(self, file: str | None = None) -> None:
-        self._here = this_machine(file)
+        self._file = file
         self._turns = asyncio.Semaphore(EVALUATED_AT_ONCE)
         self._handshakes = asyncio.Semaphore(HANDSHAKES_AT_ONCE)
         self._jump_hosts: dict[Route, Shared[JumpHost]] = {}
@@ -78,9 +78,9 @@ class Connector:
         hint = "does a Match exec in the SSH configuration hang, or CanonicalizeHostname on DNS?"
         async with self._turns, stages.enter(HostState.RESOLVING, late, hint, bound_s=bound_s):
             try:
-                way = await route(destination, self._here, command)
+                way = await route(destination, this_machine(self._file), command)
             except ConfigurationError as error:
-                raise stages.error(*refusals.configuration(error, self._here.file)) from error
+                raise stages.error(*refusals.configuration(error, self._file)) from error
         return await self._reach(way, stages)
 
     async def close(self) -> None:
