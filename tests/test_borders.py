@@ -35,7 +35,7 @@ OWN_WORDS = {
     "preset_listing.py:_new": "files that this command made",
     "preset_listing.py:presets": "code that is installed here",
     "recorded_runs.py:list_runs": "`table` makes rows safe",
-    "sharing.py:_claim_and_hold": "a duration",
+    "who.py:_claim_and_hold": "a duration",
     "recorded_runs.py:show_run": "`parts` makes them safe",
 }
 """Where the command line prints without `safe`, and why that is harmless."""

@@ -378,7 +378,7 @@ def doctor(hosts: str | None) -> int:
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
 def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
-    from gputui.cli.sharing import who
+    from gputui.cli.who import who
 
     return who(hosts, by, as_json, watch)
 
@@ -394,7 +394,7 @@ def claim(
     hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
 ) -> int:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
-    from gputui.cli.sharing import claim
+    from gputui.cli.who import claim
 
     return claim(hosts, gpus, span, note, wait, memory_free)
 

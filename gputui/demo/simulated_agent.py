@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 from gputui.agent.versions import installed
 from gputui.demo.devices import Load, SimulatedGpu
-from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.start_agent import OpenedAgent
+from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec

@@ -65,7 +65,7 @@ def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ..
     """
     found = list(facts.warnings) if host.gpus != () else []
     skipped = ", and left alone" if settings.busy == "skip" else ""
-    busy = (device for device in chosen_devices(host, facts) if used_by_others(device))
+    busy = (device for device in chosen_devices(host, facts.devices) if used_by_others(device))
     found += [_occupied(device) + skipped for device in busy]
     if facts.clusters:
         names = ", ".join(facts.clusters)
@@ -166,7 +166,7 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
         )
     if not facts.gpus_known:
         return Problem("gpus", "; ".join(facts.warnings), "try again, or write gpus=none")
-    devices = chosen_devices(host, facts)
+    devices = chosen_devices(host, facts.devices)
     if not devices and not settings.cpu_fallback:
         return Problem("gpus", _no_gpu(facts), f"for CPU workers write: {host.name} gpus=none")
     busy = [device for device in devices if used_by_others(device)]
@@ -178,7 +178,7 @@ def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem |
 def cupy_missing(host: Host, facts: Facts) -> Problem | None:
     """Return that CuPy is missing where there are GPUs to use: only what needs it says so."""
     has_cupy = any(name.startswith("cupy") for name, _ in facts.packages)
-    if has_cupy or not chosen_devices(host, facts):
+    if has_cupy or not chosen_devices(host, facts.devices):
         return None
     major = "12" if facts.cuda_driver.startswith("12.") else "13"
     return Problem(
@@ -189,11 +189,11 @@ def cupy_missing(host: Host, facts: Facts) -> Problem | None:
     )
 
 
-def chosen_devices(host: Host, facts: Facts) -> tuple[DeviceReading, ...]:
+def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[DeviceReading, ...]:
     """Return the devices that the hosts file and the host's environment leave to this cluster."""
     return tuple(
         device
-        for device in facts.devices
+        for device in devices
         if device.usable and (host.gpus is None or any(_is(device, gpu) for gpu in host.gpus))
     )
 
@@ -242,7 +242,7 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
     return HostCapacity(
         devices=tuple(
             PlannedDevice(device.uuid, device.label)
-            for device in chosen_devices(host, facts)
+            for device in chosen_devices(host, facts.devices)
             if settings.busy != "skip" or not used_by_others(device)
         ),
         cpus=facts.cpus,
@@ -252,7 +252,7 @@ def capacity(host: Host, facts: Facts, settings: FleetSettings) -> HostCapacity:
 
 def same_machine(host: Host, facts: Facts, owners: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the host that has a GPU of this one, and a message; None where none has."""
-    for device in chosen_devices(host, facts):
+    for device in chosen_devices(host, facts.devices):
         owner = owners.get(device.uuid, host.name)
         if owner != host.name:
             gpu = f"GPU {device.label} ({device.uuid})"

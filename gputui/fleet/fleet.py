@@ -275,19 +275,19 @@ class Fleet:
 
         It is tried with the hosts that were checked before it, this machine included.
         """
-        usable: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        end = End(host.name, address, host.ask_agent)
         there = {
             each: end
             for each, end in self._checked.items()
             if self._hosts.get(each.name) is each and each is not host
             if each.state is not HostState.FAILED
         }
-        self._checked = {**there, host: End(host.name, address, host.ask_agent, usable)}
+        self._checked = {**there, host: end}
         error = None
         try:
             error = await self._try_ways(host, [host, *there][: reachability.MOST_OTHERS], port)
         finally:
-            usable.set_result(error == "")
+            end.usable.set_result(error == "")
         return error
 
     async def _try_ways(self, host: FleetHost, ways: list[FleetHost], port: int) -> str:
@@ -412,7 +412,9 @@ class Fleet:
                 return
             self._fail_double(owner, reason.replace(owner.name, host.name, 1))
         self._disown(host.name)
-        self._owners |= {device.uuid: host.name for device in chosen_devices(host.host, facts)}
+        self._owners |= {
+            device.uuid: host.name for device in chosen_devices(host.host, facts.devices)
+        }
         for device in facts.devices:
             first = self._first.setdefault(device.uuid, host.name)
             self._shared = self._shared or first != host.name

@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from gputui.errors import HostError, ProtocolError
+from gputui.errors import HostError
 from gputui.fleet import checks, reachability
 from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
-from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.start_agent import OpenedAgent, Opener
+from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.session import AgentSession
+from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.plain_text import safe
@@ -44,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 RECONNECT_S = 1.5
 """How long a connection may take while a host's workers live on: more tries fit into the lease."""
-END_S = 5.0
-"""How long past its own grace an agent that is to end is waited for."""
 
 
 class HostListener(Protocol):
@@ -229,7 +226,7 @@ class FleetHost:
             await session.attend(self._make_ready(session, opened))
         except HostError as error:
             if not error.transient:
-                await _end(opened.channel)
+                await end(opened.channel)
             elif not self.was_ready:
                 session.channel.send(Shutdown(0.0))
             raise
@@ -417,12 +414,3 @@ class FleetHost:
     def _end_lease(self) -> None:
         self.lease_over = True
         self._listener.host_changed(self)
-
-
-async def _end(channel: AgentChannel) -> None:
-    """Have the agent of a host that will not be used end, rather than wait for its lease."""
-    channel.send(Shutdown(0.0))
-    with contextlib.suppress(TimeoutError, ProtocolError):
-        async with asyncio.timeout(END_S):
-            while await channel.receive() is not None:
-                continue

@@ -9,7 +9,7 @@ take those down that start with it.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gputui.fleet.addresses import bracketed
@@ -27,6 +27,14 @@ HINT = (
 )
 
 
+AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
+"""Has an agent carry an order out; returns the answer."""
+
+
+def _future() -> "asyncio.Future[bool]":
+    return asyncio.get_running_loop().create_future()
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """A host whose workers others are to reach."""
@@ -34,9 +42,8 @@ class End:
     name: str
     address: str
     """Where its workers listen, without brackets."""
-    ask: Callable[[Listen | Reach], Awaitable[Any]]
-    """Has its agent carry an order out; returns the answer."""
-    usable: asyncio.Future[bool]
+    ask: AskAgent
+    usable: asyncio.Future[bool] = field(default_factory=_future)
     """The end of its own check. Waited for with `asyncio.wait`, which does not cancel it."""
 
 
@@ -45,10 +52,10 @@ async def blocked(port: int, end: End, others: Sequence[End], here: str) -> str:
 
     The host listens on `port`; `here` is this machine's address on the way to it.
     """
-    ports = await asyncio.gather(*(_port(other) for other in others))
-    ways = [(end, _from_here(here, end, port))]
+    ports = await asyncio.gather(*(open_port(other) for other in others))
+    ways = [(end, from_here(here, end, port))]
     for other, there in zip(others, ports, strict=True):
-        ways += [(other, _between(other, end, port)), (other, _between(end, other, there))]
+        ways += [(other, between(other, end, port)), (other, between(end, other, there))]
     errors = await asyncio.gather(*(way for _, way in ways))
     for (other, _), error in zip(ways, errors, strict=True):
         if error and other is not end:
@@ -81,7 +88,7 @@ async def connect_error(address: str, port: int) -> str:
     return ""
 
 
-async def _port(end: End) -> int:
+async def open_port(end: End) -> int:
     """Have a host open a port; 0 where it does not."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ANSWER_S):
@@ -90,12 +97,14 @@ async def _port(end: End) -> int:
     return 0
 
 
-async def _from_here(here: str, end: End, port: int) -> str:
+async def from_here(here: str, end: End, port: int) -> str:
+    """Try a port of a host from this machine; return the way where that is closed, or ""."""
     error = await connect_error(end.address, port) if port else ""
     return closed("this machine", here, end.name, end.address, error) if error else ""
 
 
-async def _between(source: End, target: End, port: int) -> str:
+async def between(source: End, target: End, port: int) -> str:
+    """Try a port of a host from another one; return the way where that is closed, or ""."""
     if port:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ANSWER_S):

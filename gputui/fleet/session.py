@@ -1,18 +1,26 @@
-"""One channel to an agent: read and pinged to its end, which is always a HostError with the reason.
+"""The channel to one agent, and a session: it is read and pinged to its end, always a HostError.
 
-What an agent says goes to its host; what answers an order goes to the one who gave it.
+A channel goes over any stream that carries the bytes of the agent's relay; what a login shell
+prints before the stream's marker is skipped. `LocalStream` is the relay as a child of this process;
+the one over SSH is in `ssh/connection.py`. What an agent says goes to its host; what answers an
+order goes to the one who gave it.
 """
 
 import asyncio
+import contextlib
+import os
+import subprocess
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, Protocol
 
 from gputui.errors import ProtocolError
-from gputui.fleet.deploy.start_agent import OpenedAgent
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
+from gputui.model.bounds import Few, Line
 from gputui.process.background import together
+from gputui.process.child import Child
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
@@ -25,11 +33,24 @@ from gputui.protocol.agent import (
     Pong,
     Reach,
     Reached,
+    Shutdown,
     Telemetry,
+    ToAgent,
 )
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
+from gputui.protocol.streams import ByteStream, SocketStream
+from gputui.protocol.typed_codec import TypedChannel
 
+READ_BYTES = 2**16
+STDERR_LINES = 20
+EXIT_S = 1.0
+"""How long a command whose stream ended may take to end, too."""
+MESSAGES_PER_S = 5_000
+BYTES_PER_S = 2**22
+"""No agent is read faster: telemetry, and four sendings of log lines a second of each worker."""
+END_S = 5.0
+"""How long past its own grace an agent that is to end is waited for."""
 KEEP_LEASE = Prepared(KeepLease())
 READINGS = (Pong, Reached, Listening, Telemetry, LogLines)
 """What comes all the time; everything else an agent reports is an event, or makes one."""
@@ -37,6 +58,113 @@ EVENTS_AT_ONCE = 2_000
 EVENTS_PER_S = 100
 """No agent may report more: all workers of a large host start, crash and start again within it, and
 with more the events of others could not be found."""
+
+
+class CommandStream(ByteStream, Protocol):
+    """A command's stdin and stdout, and what it wrote on stderr."""
+
+    @property
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines of stderr."""
+
+    async def exit_status(self) -> int | None:
+        """Return how the command on the other end ended; None where that is not known."""
+
+
+class AgentChannel(TypedChannel[ToAgent, FromAgent]):
+    """Messages to and from one agent."""
+
+    stream: CommandStream
+
+    def __init__(self, stream: CommandStream) -> None:
+        super().__init__(stream, FromAgent, lines_per_s=MESSAGES_PER_S, bytes_per_s=BYTES_PER_S)
+
+    @property
+    def last_log_lines(self) -> tuple[str, ...]:
+        """The last lines that the other end printed in place of messages."""
+        return (*self.banner, *self.stream.stderr_tail)[-STDERR_LINES:]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The folders of a host that matter to an agent."""
+
+    cache: Few[tuple[Line, Line]] = ()
+    """(folder for packs, why it cannot be used)."""
+    temporary: Line = ""
+    """Its TMPDIR."""
+    home: Line = ""
+    """The same on machines that share the home."""
+
+
+NOWHERE = Places()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedAgent:
+    """A channel that has shown its marker, and the addresses of its two ends."""
+
+    channel: AgentChannel
+    local_address: str
+    far_address: str
+    clock_ahead_s: float | None = None
+    """How far the host's clock is ahead of ours; None for this machine."""
+    shell_s: float = 0.0
+    """How long the host's login shell and Python took to start."""
+    places: Places = NOWHERE
+    """The folders there, as `loader.places` describes them; not for this machine."""
+    compressed: bool = False
+    """Whether the agent is to compress what it sends: it leaves its machine."""
+
+
+class LocalStream:
+    """The stdin and stdout of a command on this machine, in a session of its own.
+
+    Ctrl-C in the terminal does not reach it.
+    """
+
+    def __init__(self, child: Child, pipes: SocketStream) -> None:
+        self._child = child
+        self._pipes = pipes
+        self.read = pipes.read
+        self.write = pipes.write
+        self.drain = pipes.drain
+        self.abort = pipes.abort
+
+    @classmethod
+    async def start(cls, command: Sequence[str], env: Mapping[str, str]) -> "LocalStream":
+        """Start the command; raises OSError when it cannot be."""
+        child = Child(
+            command,
+            env={**os.environ, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            own_session=True,
+        )
+        return cls(child, await child.stream())
+
+    @property
+    def stderr_tail(self) -> tuple[str, ...]:
+        """The last lines of stderr."""
+        return self._child.last_log_lines
+
+    async def exit_status(self) -> int | None:
+        """Return the exit status once it has ended; None if it goes on for a second."""
+        return await self._child.wait(EXIT_S)
+
+    async def close(self) -> None:
+        """Close stdin, which ends a relay; kill it if it stays."""
+        await self._pipes.close()
+        await self._child.end(EXIT_S, ask=None)
+
+
+async def end(channel: AgentChannel) -> None:
+    """Have an agent that is not wanted end, and wait for that, rather than for its lease."""
+    channel.send(Shutdown(0.0))
+    with contextlib.suppress(TimeoutError, ProtocolError):
+        async with asyncio.timeout(END_S):
+            while await channel.receive() is not None:
+                continue
 
 
 class AgentSession:

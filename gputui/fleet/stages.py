@@ -43,8 +43,8 @@ class Stages:
         host: str,
         timeout_s: float,
         *,
-        entered: Entered,
         ask: Ask,
+        entered: Entered = lambda state, text: None,
         connect_s: float | None = None,
     ) -> None:
         """Bound each stage by `timeout_s`, and connecting by `connect_s` where that is given.

@@ -5,7 +5,7 @@ import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gputui.fleet import importing
+from gputui.fleet.deploy.start_agent import IMPORTING
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -32,7 +32,7 @@ def make_certificate() -> Certificate:
     To be called in a thread: cryptography is imported here, so that no host waits for it. That
     includes the backend, which `sign` would import outside the lock (cryptography 48).
     """
-    with importing.alone:
+    with IMPORTING:
         importlib.import_module("cryptography.hazmat.backends.openssl.backend")
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

@@ -27,8 +27,7 @@ from types import TracebackType
 from gputui.client.head_connection import HeadConnection
 from gputui.demo.devices import Load, SimulatedGpu
 from gputui.demo.simulated_agent import MEMORY_BYTES, SimulatedAgent
-from gputui.fleet.agent_channel import AgentChannel
-from gputui.fleet.deploy.start_agent import OpenedAgent
+from gputui.fleet.session import AgentChannel, OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.head.head import Head
 from gputui.head.scheduler_process import start_scheduler

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from gputui.errors import ProtocolError
-from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
+from gputui.fleet.session import AgentChannel
 from gputui.protocol.agent import MARKER, Ping, Pong
 from gputui.protocol.typed_codec import encode
 

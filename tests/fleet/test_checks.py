@@ -124,7 +124,7 @@ def test_hidden_gpus_are_explained() -> None:
 def test_gpus_are_chosen_by_index_instance_and_uuid(
     gpus: tuple[str, ...] | None, labels: list[str]
 ) -> None:
-    chosen = checks.chosen_devices(Host("gpu-a", gpus=gpus), replace(FACTS, devices=MIG))
+    chosen = checks.chosen_devices(Host("gpu-a", gpus=gpus), MIG)
     assert [device.label for device in chosen] == labels
 
 

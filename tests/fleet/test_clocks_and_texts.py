@@ -65,7 +65,7 @@ async def test_prompts_of_a_server_cannot_steer_a_terminal() -> None:
     async def ask(question: Question) -> None:
         asked.append(question)
 
-    stages = Stages("gpu-a", 1, entered=lambda state, text: None, ask=ask)
+    stages = Stages("gpu-a", 1, ask=ask)
     await stages.ask(Question("password", f"me@gpu-a: {EVIL}Password:", True))
     assert asked[0].text.isprintable() and "Password:" in asked[0].text
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from gputui.errors import HostError
-from gputui.fleet.deploy.start_agent import OpenedAgent
+from gputui.fleet.session import OpenedAgent
 from gputui.fleet.stages import Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S

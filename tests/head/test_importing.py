@@ -13,13 +13,13 @@ from gputui.protocol.starter import ConfigureHead
 WATCHED = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from gputui.fleet import importing
 from gputui.fleet.deploy import start_agent
 from gputui.head import certificate
 
 class Watch:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("cryptography", "asyncssh") and not importing.alone.locked():
+        locked = start_agent.IMPORTING.locked()
+        if name.split(".")[0] in ("cryptography", "asyncssh") and not locked:
             print(name)
 
 sys.meta_path.insert(0, Watch())

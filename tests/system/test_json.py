@@ -9,7 +9,7 @@ import pytest
 
 from gputui.cli.commands import gputui as group
 from gputui.cli.documentation import FOLDER
-from gputui.cli.sharing import as_object
+from gputui.cli.who import as_object
 from gputui.model.readings import DeviceReading
 from tests.system.conftest import Command
 

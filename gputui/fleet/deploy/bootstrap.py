@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.errors import GputuiError, HostError, UsageError
-from gputui.fleet.agent_channel import AgentChannel
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings, installed_here
+from gputui.fleet.session import AgentChannel
 from gputui.fleet.stages import Ask, Stages
 from gputui.model.hosts import Host
 
@@ -135,9 +135,7 @@ async def bootstrap(
     opener = AgentOpener(settings)
 
     async def prepare(host: Host) -> BootstrapOutcome:
-        stages = Stages(
-            host.name, settings.stage_timeout_s, entered=lambda state, text: None, ask=ask
-        )
+        stages = Stages(host.name, settings.stage_timeout_s, ask=ask)
         try:
             async with asyncio.timeout(BOUND_S):
                 connection = await (await opener.connector()).connect(host, stages, remote.COMMAND)

@@ -1,36 +1,60 @@
 """From a host to the channel of its agent: the relay as a child here, or over SSH, pack and all.
 
 What the hosts of one fleet have in common (the pack, the SSH connections to jump hosts) is in
-`AgentOpener`. asyncssh is imported when the first host needs it, and in a thread.
+`AgentOpener`. asyncssh is imported when the first host needs it, and in a thread. Commands that
+need agents but no cluster have `lone_agents`.
 """
 
 import asyncio
+import contextlib
 import os
 import secrets
 import shlex
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gputui.errors import HostError, ProtocolError
-from gputui.fleet import checks, importing
+from gputui.fleet import checks
 from gputui.fleet.addresses import is_link_local, own_end
-from gputui.fleet.agent_channel import AgentChannel, LocalStream
+from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import PATIENT, Stages
-from gputui.model.bounds import Few, Line, Moment, Name
+from gputui.fleet.session import (
+    NOWHERE,
+    AgentChannel,
+    AgentSession,
+    LocalStream,
+    OpenedAgent,
+    Places,
+    end,
+)
+from gputui.fleet.stages import PATIENT, Ask, Stages
+from gputui.model.bounds import Line, Moment, Name
 from gputui.model.hosts import Host
+from gputui.model.readings import DeviceReading, Note
 from gputui.model.snapshot import HostState
-from gputui.process.background import Shared
+from gputui.process.background import Background, Shared, words
 from gputui.process.search_path import own_python
-from gputui.protocol.agent import MARKER
+from gputui.protocol import VERSION
+from gputui.protocol.agent import (
+    MARKER,
+    Claimed,
+    ClaimGpus,
+    Configure,
+    Facts,
+    FromAgent,
+    ReleaseGpus,
+    StandInLine,
+    Telemetry,
+)
 from gputui.protocol.typed_codec import decode
 
 if TYPE_CHECKING:
@@ -38,21 +62,15 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
+CLAIMED_S = 10.0
+"""How long an agent may take to answer a claim."""
 
+IMPORTING = threading.Lock()
+"""Held while large libraries are imported off the main thread.
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """The folders of a host that matter to an agent."""
-
-    cache: Few[tuple[Line, Line]] = ()
-    """(folder for packs, why it cannot be used)."""
-    temporary: Line = ""
-    """Its TMPDIR."""
-    home: Line = ""
-    """The same on machines that share the home."""
-
-
-NOWHERE = Places()
+Two threads that import parts of cryptography at once, each from its own end, wait for each other
+until Python ends one of them with `_DeadlockError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +86,6 @@ class Greeting:
     client: Name
     time: Moment
     places: Places = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedAgent:
-    """A channel that has shown its marker, and the addresses of its two ends."""
-
-    channel: AgentChannel
-    local_address: str
-    far_address: str
-    clock_ahead_s: float | None = None
-    """How far the host's clock is ahead of ours; None for this machine."""
-    shell_s: float = 0.0
-    """How long the host's login shell and Python took to start."""
-    places: Places = NOWHERE
-    """The folders there, as `loader.places` describes them; not for this machine."""
-    compressed: bool = False
-    """Whether the agent is to compress what it sends: it leaves its machine."""
 
 
 class Opener(Protocol):
@@ -222,9 +223,123 @@ class AgentOpener:
         return greeting
 
 
+class LoneAgent:
+    """The agent of a host without a cluster, and its GPUs as they were read last."""
+
+    def __init__(
+        self, host: Host, opened: OpenedAgent, stages: Stages, settings: FleetSettings
+    ) -> None:
+        """Begin to follow the agent."""
+        self.host, self.opened = host, opened
+        self.facts: Facts
+        self.devices: tuple[DeviceReading, ...] = ()
+        self.dropped = stages.dropped
+        self.lost = ""
+        """Why the agent is gone; "" while it runs."""
+        self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once its facts are there; a HostError where it does not report any."""
+        self._stages, self._settings = stages, settings
+        self._claimed: asyncio.Queue[Claimed] = asyncio.Queue()
+        session = AgentSession(opened, stages, settings, self._received, lambda quiet_s: None)
+        self.ask = session.ask
+        self._tasks = Background(self._lose, logged=False)
+        self._tasks.start(session.attend(self._introduce(session)), f"the agent of {host.name}")
+
+    async def _introduce(self, session: AgentSession) -> None:
+        """Send the first message to an agent that is to start no worker."""
+        stages, settings = self._stages, self._settings
+        late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
+        async with stages.enter(HostState.PROBING, late):
+            await session.configure(
+                Configure(
+                    version=VERSION,
+                    cluster_id=settings.cluster_id,
+                    host=self.host.name,
+                    lease_s=settings.lease_s,
+                    telemetry_interval_s=settings.telemetry_interval_s,
+                    env=self.host.env,
+                    compressed=self.opened.compressed,
+                    only_examined=True,
+                )
+            )
+        self.up.set_result(None)
+
+    def _received(self, message: FromAgent) -> None:
+        match message:
+            case Facts():
+                self.facts, self.devices = message, chosen_devices(self.host, message.devices)
+            case Telemetry():
+                self.devices = chosen_devices(self.host, message.devices)
+            case Claimed():
+                self._claimed.put_nowait(message)
+
+    def _lose(self, what: str, error: Exception) -> None:
+        if not isinstance(error, HostError):
+            error = self._stages.error(words(error))
+        self.lost = error.reason
+        self._claimed.put_nowait(Claimed(error=self.lost))
+        if not self.up.done():
+            self.up.set_exception(error)
+
+    async def claim(self, uuids: Collection[str], note: Note) -> Claimed:
+        """Claim all of these or none."""
+        self.opened.channel.send(ClaimGpus(tuple(uuids), note))
+        try:
+            async with asyncio.timeout(CLAIMED_S):
+                return await self._claimed.get()
+        except TimeoutError:
+            return Claimed(error="its agent does not answer")
+
+    def release(self, uuids: Collection[str]) -> None:
+        """End claims."""
+        self.opened.channel.send(ReleaseGpus(tuple(uuids)))
+
+    def stand_in_line(self, uuids: Collection[str], gpus: int, note: Note) -> None:
+        """Wait for GPUs, after everybody who waits already; for none, leave the line."""
+        self.opened.channel.send(StandInLine(tuple(uuids), gpus, note))
+
+    async def close(self) -> None:
+        """End the agent, and with it its claims."""
+        await self._tasks.close()
+        await end(self.opened.channel)
+        await self.opened.channel.close()
+
+
+@contextlib.asynccontextmanager
+async def lone_agents(
+    hosts: Iterable[Host], settings: FleetSettings, ask: Ask, opener: AgentOpener | None = None
+) -> AsyncIterator[tuple[LoneAgent | HostError, ...]]:
+    """Start an agent on every host; yield each that answered, or why it did not.
+
+    All of them end with the block.
+    """
+    # Its agents hold claims for as long as their leases last, and silence ends neither earlier.
+    settings = replace(
+        settings, cluster_id=f"alone-{secrets.token_hex(4)}", silence_s=settings.lease_s
+    )
+    opener = opener or AgentOpener(settings)
+    agents: list[LoneAgent] = []
+
+    async def start(host: Host) -> LoneAgent | HostError:
+        stages = Stages(host.name, settings.stage_timeout_s, ask=ask)
+        try:
+            agent = LoneAgent(host, await opener.open(host, stages), stages, settings)
+            agents.append(agent)
+            await agent.up
+        except HostError as error:
+            return error
+        return agent
+
+    try:
+        yield tuple(await asyncio.gather(*map(start, hosts)))
+    finally:
+        await asyncio.shield(asyncio.gather(*(agent.close() for agent in agents)))
+        await opener.close()
+
+
 def _import_connector() -> "type[Connector]":
     """Import asyncssh."""
-    with importing.alone:
+    with IMPORTING:
         from gputui.fleet.ssh.connector import Connector
     return Connector
 

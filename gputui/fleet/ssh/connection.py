@@ -16,7 +16,7 @@ from pathlib import Path
 import asyncssh
 
 from gputui.fleet.addresses import bracketed
-from gputui.fleet.agent_channel import READ_BYTES, STDERR_LINES, LocalStream
+from gputui.fleet.session import READ_BYTES, STDERR_LINES, LocalStream
 from gputui.fleet.ssh.sockets import Proxy
 from gputui.process.background import Background, words
 from gputui.process.child import run

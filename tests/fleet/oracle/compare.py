@@ -132,7 +132,7 @@ async def _with_gputui(world: World, row: Row, host: Host) -> Outcome:
         asked.append(question.kind)
         return row.answers.get(question.kind)
 
-    stages = Stages(host.name, row.stage_s, entered=lambda state, text: None, ask=ask)
+    stages = Stages(host.name, row.stage_s, ask=ask)
     connector = Connector()
     output, problem = "", ""
     with _environ(more):

@@ -14,7 +14,8 @@ from gputui.cli.arguments import read_hosts
 from gputui.cli.asking import ask_here
 from gputui.cli.host_commands import fleet_settings
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
-from gputui.fleet.sharing import SharedHost, hold, shared_hosts
+from gputui.fleet.claiming import hold
+from gputui.fleet.deploy.start_agent import LoneAgent, lone_agents
 from gputui.model.claims import is_free, users
 from gputui.model.plain_text import safe
 from gputui.model.readings import DeviceReading, Note
@@ -42,9 +43,8 @@ def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
 
 
 async def _who(given: str | None, by: str, as_json: bool, watch: bool) -> int:
-    async with shared_hosts(read_hosts(given).hosts, fleet_settings(), ask_here) as (up, failed):
-        for error in failed:
-            print(f"gputui: {safe(str(error))}", file=sys.stderr)
+    async with lone_agents(read_hosts(given).hosts, fleet_settings(), ask_here) as found:
+        up, failed = _apart(found)
         for host in up:
             if not host.devices:
                 why = "; ".join(host.facts.warnings) or "none that may be used"
@@ -56,9 +56,18 @@ async def _who(given: str | None, by: str, as_json: bool, watch: bool) -> int:
             await asyncio.sleep(WATCH_S)
 
 
-def _shown(
-    up: tuple[SharedHost, ...], failed: tuple[HostError, ...], by: str, as_json: bool
-) -> str:
+def _apart(
+    found: Iterable[LoneAgent | HostError],
+) -> tuple[tuple[LoneAgent, ...], tuple[HostError, ...]]:
+    """Return the hosts that answered, and why the others did not, which is printed."""
+    found = tuple(found)
+    failed = tuple(each for each in found if isinstance(each, HostError))
+    for error in failed:
+        print(f"gputui: {safe(str(error))}", file=sys.stderr)
+    return tuple(each for each in found if isinstance(each, LoneAgent)), failed
+
+
+def _shown(up: tuple[LoneAgent, ...], failed: tuple[HostError, ...], by: str, as_json: bool) -> str:
     if as_json:
         rows = [{"host": host.host.name, "gpus": [*map(as_object, host.devices)]} for host in up]
         return json.dumps(
@@ -178,13 +187,12 @@ async def _claim_and_hold(
 ) -> int:
     now = time.time()
     note = Note(text, since=now, until=None if hold_s is None else now + hold_s)
-    async with shared_hosts(read_hosts(given).hosts, fleet_settings(), ask_here) as (up, failed):
-        for error in failed:
-            print(f"gputui: {safe(str(error))}", file=sys.stderr)
+    async with lone_agents(read_hosts(given).hosts, fleet_settings(), ask_here) as found:
+        up, _ = _apart(found)
         if not up:
             raise ClusterError("no host answered")
         held = await hold(up, gpus, note, wait_s, memory_bytes)
-        for name, device in held.devices:
+        for name, device in held:
             print(safe(f"{name}  {device.label}  {device.uuid}"), flush=True)
         print(
             "gputui: held until ctrl+C" if hold_s is None else f"gputui: held for {age(hold_s)}",
