@@ -63,15 +63,23 @@ async def open_socket(configuration: SshConfiguration, stages: Stages) -> socket
     return winner
 
 
+def _numeric(name: str, port: int, family: int) -> list[AddressInfo]:
+    """Resolve a numeric address, without asking any server; return [] for a name."""
+    numeric = socket.AI_NUMERICHOST
+    try:
+        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
+    except (OSError, UnicodeError):
+        return []
+
+
 async def _resolve(name: str, port: int, family: int) -> list[AddressInfo]:
     """Return the addresses of a name; raises socket.gaierror.
 
     In a thread of its own: names that no server answers for hold up neither other hosts, as
     they would in asyncio's few threads, nor the end of this process. An address needs none.
     """
-    numeric = socket.AI_NUMERICHOST
-    with contextlib.suppress(OSError, UnicodeError):
-        return list(socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=numeric))
+    if numeric := _numeric(name, port, family):
+        return numeric
     resolved: Future[list[AddressInfo]] = Future()
     resolved.set_running_or_notify_cancel()
 
