@@ -11,7 +11,7 @@ from gputui.version import __version__
 
 if TYPE_CHECKING:
     from gputui.client.gpucluster import GPUCluster, connect
-    from gputui.runs.script.sending import send_modules
+    from gputui.runs.modules import send_modules
 
 __all__ = ["GPUCluster", "__version__", "connect", "send_modules"]
 
@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     if name in ("GPUCluster", "connect"):
         return getattr(import_module("gputui.client.gpucluster"), name)
     if name == "send_modules":
-        from gputui.runs.script.sending import send_modules
+        from gputui.runs.modules import send_modules
 
         return send_modules
     if name == "run":  # the name of gputui.runs up to 0.2.0, which people's own tests import

@@ -22,9 +22,8 @@ from gputui.head.log_file import LogFile
 from gputui.model.snapshot import RunState
 from gputui.presets import Figure
 from gputui.protocol.connection_file import ConnectionFile, NameLock, find_cluster
-from gputui.runs import arrays, records
-from gputui.runs.figure_files import draw_file
-from gputui.runs.files import write_over
+from gputui.runs import output, records
+from gputui.runs.output import draw_file, write_over
 from gputui.tui import preferences
 from tests.disk import Disk, PowerLostError
 
@@ -251,7 +250,7 @@ def files_of_at_most(size_bytes: int) -> Iterator[None]:
 def test_an_array_that_does_not_fit_is_not_there(tmp_path: Path, size_bytes: int) -> None:
     array = np.ones((100, 100))
     with files_of_at_most(size_bytes), pytest.raises(RunError, match="File too large"):
-        arrays.save_arrays(tmp_path / "saved", {"u": array}, lambda block: block)
+        output.save_arrays(tmp_path / "saved", {"u": array}, lambda block: block)
     assert not (tmp_path / "saved").exists()
 
 

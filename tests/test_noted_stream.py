@@ -9,8 +9,10 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from gputui.runs.noted_stream import LONGEST, NotedStream
-from gputui.runs.recording import MOST_BYTES, RunLog
+from gputui import runs
+from gputui.model.snapshot import RunState
+from gputui.runs.preset_run import LONGEST, NotedStream
+from gputui.runs.records import MOST_LOG_BYTES
 
 
 class Both:
@@ -49,7 +51,7 @@ def test_a_line_without_an_end_is_bounded(text: str) -> None:
     both = Both()
     for _ in range(40_000 if len(text) < LONGEST else 3):
         both.stream.write(text)
-    assert sum(map(len, both.stream._begun[threading.get_ident()].pieces)) <= LONGEST
+    assert len(both.stream.begun[threading.get_ident()]) <= LONGEST
     both.stream.finish()
     assert both.noted == [text.strip("\r") if "\r" in text else both.written.getvalue()[:LONGEST]]
 
@@ -84,14 +86,15 @@ def test_it_is_the_stream_in_all_else() -> None:
         assert getattr(stream, name) == getattr(sys.__stdout__, name)
 
 
-def test_how_a_run_ended_is_in_a_log_that_is_full(tmp_path: Path) -> None:
-    log = RunLog(tmp_path / "log.txt")
-    log.write("x" * (MOST_BYTES + 1))
-    log.write("left out")
-    log.write_last("failed no memory")
-    lines = (tmp_path / "log.txt").read_text().splitlines()
-    assert [line.partition("  ")[2] for line in lines[1:]] == [
-        "this log is full",
-        "failed no memory",
-    ]
-    assert len(lines[0]) <= MOST_BYTES
+def test_how_a_run_ended_is_in_a_log_that_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record = runs.new_record("svd", {}, backend="auto", hosts="", version="0")
+    run = runs.Recording(record, pytest.fail)
+    run.note("x" * (MOST_LOG_BYTES + 1))
+    run.note("left out")
+    run.end(RunState.CANCELLED)
+    lines = record.log.read_text().splitlines()
+    assert [line.partition("  ")[2] for line in lines[1:]] == ["this log is full", "cancelled"]
+    assert len(lines[0]) <= MOST_LOG_BYTES

@@ -24,7 +24,7 @@ from gputui.model.snapshot import RunState
 from gputui.presets import Figure
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import own_place
-from gputui.runs import arrays, records
+from gputui.runs import output, records
 from gputui.runs.records import ended, status_of, write
 from gputui.tui.rendering.figures import figure_text
 
@@ -228,7 +228,7 @@ class Usage(NamedTuple):
 def test_a_disk_without_room_is_said_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(arrays.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
+    monkeypatch.setattr(output.shutil, "disk_usage", lambda path: Usage(100, 90, 10))
     with pytest.raises(RunError, match="800 bytes do not fit in the 10 that are free"):
         runs.save_arrays(tmp_path, {"s": np.zeros(100)}, fetch)
     assert list(tmp_path.glob("*.npy")) == []

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -15,7 +14,7 @@ from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
-    from gputui.runs.request import RunRequest
+    from gputui.runs.records import RunRequest
     from gputui.runs.run import OpenCluster
 
 Prepared = Callable[[], Coroutine[object, object, int]]
@@ -110,7 +109,7 @@ def run_headless(
         if options["as_json"]:
             from gputui.runs.output import print_failure
 
-            print_failure(_request(options, {}, ()), error)
+            print_failure(_request(options, {}), error)
         raise
     try:
         return run_until_interrupted(prepared())
@@ -164,9 +163,8 @@ def prepare(
 def _preset(options: dict[str, Any]) -> "Prepared":
     from gputui.presets import get, parse
 
-    given = _pairs(options["parameters"])
     preset = get(options["preset"])
-    parameters = parse(preset, given)
+    parameters = parse(preset, _pairs(options["parameters"]))
     parameters.refuse_mistakes(options["backend"])
 
     from gputui.cli.recorded_runs import drawn
@@ -176,10 +174,10 @@ def _preset(options: dict[str, Any]) -> "Prepared":
     output = checked(options["save"], options["report"], options["figure"], drawn)
     open_cluster = _open_cluster(options)
 
-    from gputui.runs.preset_run import PresetRun, run_preset
+    from gputui.runs.preset_run import run_preset
 
-    request = _request(options, parameters.values, tuple(given.items()))
-    return partial(run_preset, PresetRun(parameters, output), request, open_cluster)
+    request = _request(options, parameters.values)
+    return partial(run_preset, parameters, output, request, open_cluster)
 
 
 def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
@@ -194,8 +192,7 @@ def _script(arguments: tuple[str, ...], options: dict[str, Any]) -> "Prepared":
 
     from gputui.runs.script_run import run_script
 
-    typed = (("arguments", shlex.join(arguments)),) if arguments else ()
-    request = _request(options, {"arguments": list(arguments)}, typed)
+    request = _request(options, {"arguments": list(arguments)})
     return partial(run_script, path, arguments, request, open_cluster)
 
 
@@ -208,16 +205,13 @@ def _is_preset(path: Path) -> bool:
     return bool(re.search(r"^PRESET\b.*=\s*Preset\(", text, re.M)) and "__main__" not in text
 
 
-def _request(
-    options: dict[str, Any], parameters: Mapping[str, Any], given: tuple[tuple[str, str], ...]
-) -> "RunRequest":
-    from gputui.runs.request import RunRequest
+def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":
+    from gputui.runs.records import RunRequest
 
     running = f"cluster {options['attach']}" if options["attach"] else ""
     return RunRequest(
         name=options["preset"],
         parameters=parameters,
-        given=given,
         backend=options["backend"],
         hosts=running or options["hosts"] or "",
         workers=options["workers"],

@@ -1,21 +1,21 @@
 """A run, from its request to its record.
 
-`request.py` is what is to be computed. `run.py` takes it from a cluster to its end (`progress.py`
-shows how far it is), with `preset_run.py` or `script_run.py` inside: `execution.py` computes a
-preset with a Dask client, `script/` is the process of a script. `recording.py` and `records.py`
-keep it and its log; `output.py`, `text.py`, `figure_files.py` and `arrays.py` are what becomes of
-a result.
+`records.py` is what is to be computed, and keeps what became of it. `run.py` takes it from a
+cluster to its end (`progress.py` shows how far it is), with `preset_run.py` or `script_run.py`
+inside: `execution.py` computes a preset with a Dask client, `script.py` is the process of a script,
+`modules.py` sends what lies next to either. `output.py`, `text.py` and `figure_files.py` are what
+is made of a result.
 
 What is exported here imports no Dask, and each drawing library only where it draws.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from gputui.runs.arrays import save_arrays
-from gputui.runs.figure_files import FIGURE_SUFFIXES, draw_file, has_matplotlib
-from gputui.runs.recording import Recording
+from gputui.runs.figure_files import FIGURE_SUFFIXES, has_matplotlib
+from gputui.runs.output import draw_file, save_arrays
 from gputui.runs.records import (
     RUN_VARIABLE,
+    Recording,
     RunRecord,
     find,
     new_id,

@@ -36,7 +36,7 @@ from gputui.presets.workers import (
     versions,
 )
 from gputui.runs.figure_files import drawn, has_matplotlib
-from gputui.runs.files import write_over
+from gputui.runs.output import write_over
 from gputui.runs.text import brief, html
 from gputui.version import __version__
 
@@ -67,11 +67,15 @@ class RunResult:
     report_error: str = ""
     """Why the performance report was not written, where it was asked for."""
 
+    @property
+    def heading(self) -> str:
+        """What was computed, where, and how long it took."""
+        where = f"{len(self.workers)} worker{'s' * (len(self.workers) != 1)}"
+        return f"{self.preset} on {where} ({self.backend}): {self.elapsed_s:.2f} s"
+
     def _repr_html_(self) -> str:
         """Show the result and its figure in a notebook."""
-        where = f"{len(self.workers)} worker{'s' * (len(self.workers) != 1)}"
-        heading = f"{self.preset} on {where} ({self.backend}): {self.elapsed_s:.2f} s"
-        parts = [f"<b>{escape(heading)}</b>", html(self.result, self.units)]
+        parts = [f"<b>{escape(self.heading)}</b>", html(self.result, self.units)]
         if self.figure and has_matplotlib():
             data = base64.b64encode(drawn(self.figure, "png")).decode()
             parts.append(f'<img width="600" src="data:image/png;base64,{data}">')
@@ -224,7 +228,7 @@ def security_of(info: Mapping[str, Any]) -> Any:
 def _send_modules(client: distributed.Client, preset: Preset) -> None:
     """Make the modules next to a preset's file importable on the cluster."""
     if preset.folder:
-        from gputui.runs.script.sending import send_modules
+        from gputui.runs.modules import send_modules
 
         send_modules(client, preset.folder)
 

@@ -4,12 +4,10 @@ import importlib.util
 import io
 from collections.abc import Sequence
 from math import ceil, log10
-from pathlib import Path
 from typing import Any
 
 from gputui.errors import UsageError
 from gputui.presets.outcome import NO_NUMBER, Figure
-from gputui.runs.files import open_over
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -46,25 +44,6 @@ def power_below(values: Sequence[float]) -> int:
     (-3, -1)
     """
     return ceil(log10(min(values))) - 1
-
-
-def draw_file(figure: Figure, path: Path) -> None:
-    """Write the figure to a file, in the format that one of `FIGURE_SUFFIXES` names.
-
-    Raises:
-        UsageError: matplotlib is not installed, or the file cannot be written.
-    """
-    data = drawn(figure, path.suffix[1:])
-    try:
-        file = open_over(path)
-    except OSError as error:
-        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
-    try:
-        with file:
-            file.write(data)
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
 
 
 def drawn(figure: Figure, format: str) -> bytes:

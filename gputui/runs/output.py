@@ -1,24 +1,28 @@
-"""The files of a result: checked before anything starts, written when the result is there."""
+"""What is made of a result: files, checked before anything starts, and what is printed.
+
+No link is followed where a file is written, so that no one who may write into that folder chooses
+what is overwritten.
+"""
 
 import contextlib
+import errno
 import importlib.util
 import os
+import shutil
+import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
-from gputui import runs
 from gputui.errors import GputuiError, RunError, UsageError
-from gputui.presets import BUILT_IN, Figure, Preset
+from gputui.presets import BUILT_IN, Figure, Preset, to_host
 from gputui.presets.outcome import json_text
 from gputui.protocol.frontend import Settled
-from gputui.runs.request import RunRequest
+from gputui.runs.figure_files import FIGURE_SUFFIXES, drawn
+from gputui.runs.records import RunRequest
 from gputui.version import __version__
-
-if TYPE_CHECKING:
-    from gputui.runs.execution import RunResult
 
 TERMINAL = "-"
 """`--figure -`: draw it in the terminal."""
@@ -73,24 +77,6 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
     raise UsageError(f"{option}: {name} {lacks}; it gives {preset.offers}{yours}")
 
 
-def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
-    """Write the files, the arrays first, and yield each; raises GputuiError.
-
-    `fetch` computes where the blocks are.
-    """
-    if output.save:
-        yield from runs.save_arrays(output.save, result.arrays, fetch)
-    if output.figure and result.figure:
-        runs.draw_file(result.figure, output.figure)
-        yield output.figure
-    if output.report and result.report_error:
-        raise RunError(f"--report {output.report}: {result.report_error}")
-    if output.report:
-        yield output.report
-    if output.wants_figure and not result.figure:
-        raise RunError("this run has no figure to draw")
-
-
 def print_out(text: str) -> None:
     """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
     try:
@@ -103,20 +89,16 @@ def print_out(text: str) -> None:
 
 def print_failure(request: RunRequest, error: GputuiError) -> None:
     """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
-    with contextlib.suppress(RunError):
-        print_out(json_text(failure(request, error)))
-
-
-def failure(request: RunRequest, error: GputuiError) -> dict[str, Any]:
-    """Return the object that `--json` prints of a failure."""
     message = "\n".join((str(error), *getattr(error, "__notes__", ())))
-    return {
+    printed = {
         "preset": request.name,
         "parameters": dict(request.parameters),
         "backend": request.backend,
         "error": {"type": type(error).__name__, "message": message},
         "version": __version__,
     }
+    with contextlib.suppress(RunError):
+        print_out(json_text(printed))
 
 
 def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
@@ -156,9 +138,9 @@ def _folder(given: str) -> Path:
 
 def _figure(given: str) -> Path:
     path = _file("--figure", given)
-    if path.suffix not in runs.FIGURE_SUFFIXES:
+    if path.suffix not in FIGURE_SUFFIXES:
         raise UsageError(
-            f"--figure {given}: name a file that ends in {', '.join(runs.FIGURE_SUFFIXES)}, "
+            f"--figure {given}: name a file that ends in {', '.join(FIGURE_SUFFIXES)}, "
             "or - for this terminal"
         )
     return path
@@ -170,10 +152,129 @@ def _file(option: str, given: str) -> Path:
         raise UsageError(f"{option} {given}: is a directory; name a file")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {given}: no such folder: {path.parent}")
-    return _writable(option, given, path, path if path.exists() else path.parent)
-
-
-def _writable(option: str, given: str, path: Path, checked: Path) -> Path:
+    checked = path if path.exists() else path.parent
     if not os.access(checked, os.W_OK):
         raise UsageError(f"{option} {given}: {checked} cannot be written to")
     return path
+
+
+def save_arrays(
+    folder: Path, arrays: Mapping[str, Any], fetch: Callable[[Any], Any]
+) -> tuple[Path, ...]:
+    """Write each array as `NAME.npy` and return the files.
+
+    Dask arrays are fetched one block at a time, so that none has to fit in this machine's memory:
+    `fetch` computes a block where it is. A file that could not be finished is removed, and so
+    is a new folder without any.
+
+    Raises:
+        RunError: nothing to save, no room on the disk, or a file that cannot be written.
+    """
+    if not arrays:
+        raise RunError("this run has no arrays to save")
+    for name, array in arrays.items():
+        if not hasattr(array, "nbytes") or Path(name).name != name:
+            raise RunError(
+                f"{name!r}, a {type(array).__name__}, is no array, or no name for a file"
+            )
+        if any(length != length for length in array.shape):
+            raise RunError(
+                f"the shape of {name!r} is not known before it is computed",
+                hint="call .compute_chunk_sizes() on the array in compute",
+            )
+    is_new = not folder.exists()
+    place = f"--save {folder}"
+    paths: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        needed = sum(int(array.nbytes) for array in arrays.values())
+        free = shutil.disk_usage(folder).free
+        if needed > free:
+            raise RunError(
+                f"{place}: {needed:,} bytes do not fit in the {free:,} that are free",
+                hint="choose another folder, or fewer rows",
+            )
+        for name, array in arrays.items():
+            path = folder / f"{name}.npy"
+            place = str(path)
+            _save(path, array, fetch)
+            paths.append(path)
+    except OSError as error:
+        raise RunError(f"{place}: {error.strerror or error}") from error
+    finally:
+        if is_new:
+            with contextlib.suppress(OSError):  # it holds arrays
+                folder.rmdir()
+    return tuple(paths)
+
+
+def _save(path: Path, array: Any, fetch: Callable[[Any], Any]) -> None:
+    """Write an array to a new file, which is whole or not there; raises OSError."""
+    import numpy as np
+
+    file = _opened(path, os.O_EXCL)
+    try:
+        with file:
+            opened = f"/proc/self/fd/{file.fileno()}"  # this very file, whatever is at its path
+            out = np.lib.format.open_memmap(opened, "w+", dtype=array.dtype, shape=array.shape)
+            # A write into a mapped file on a disk that has filled up ends the process (SIGBUS).
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        for place, block in _blocks(array, fetch):
+            out[place] = block
+        out.flush()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _blocks(array: Any, fetch: Callable[[Any], Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield (slices, NumPy block) of an array; a NumPy array is one block."""
+    if not hasattr(array, "dask"):
+        yield ..., array
+        return
+    import numpy as np
+    from dask.array.core import slices_from_chunks
+
+    places = slices_from_chunks(array.chunks)
+    for index, place in zip(np.ndindex(array.numblocks), places, strict=True):
+        yield place, fetch(array.blocks[index].map_blocks(to_host, dtype=array.dtype))
+
+
+def draw_file(figure: Figure, path: Path) -> None:
+    """Write the figure to a file, in the format that one of `FIGURE_SUFFIXES` names.
+
+    Raises:
+        UsageError: matplotlib is not installed, or the file cannot be written.
+    """
+    data = drawn(figure, path.suffix[1:])
+    try:
+        write_over(path, data)
+    except OSError as error:
+        raise UsageError(f"--figure {path}: {error.strerror or error}") from error
+
+
+def write_over(path: Path, data: bytes) -> None:
+    """Write a file, or over the one that is there; raises OSError, and leaves no part of it."""
+    file = _opened(path, os.O_NONBLOCK)
+    try:
+        with file:
+            file.truncate(0)
+            file.write(data)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """Open a regular file for reading and writing; raises OSError for a link, a device, a pipe."""
+    flags |= os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a link; name the file itself", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is no regular file", str(path))
+    return os.fdopen(descriptor, "r+b")

@@ -5,69 +5,57 @@ written against Dask's synchronous client.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from gputui import runs
 from gputui.client.head_connection import security
-from gputui.errors import ExitCode, GputuiError
-from gputui.model.snapshot import RunState
-from gputui.presets import Figure, ParsedParameters
-from gputui.presets.job import RunCancelledError, explained
+from gputui.errors import ExitCode, GputuiError, RunError
+from gputui.presets import ParsedParameters, RunCancelledError, RunProgress
+from gputui.presets.job import explained
 from gputui.presets.outcome import json_text
-from gputui.runs.noted_stream import NotedStream
-from gputui.runs.output import Output, failed_hosts, print_failure, print_out, write
-from gputui.runs.progress import TaskCounts
-from gputui.runs.request import RunRequest
-from gputui.runs.run import OngoingRun, OpenCluster, RunEnd, RunStage, recorded_run
+from gputui.runs.output import (
+    Output,
+    draw_file,
+    failed_hosts,
+    print_failure,
+    print_out,
+    save_arrays,
+)
+from gputui.runs.records import RunRequest, warn
+from gputui.runs.run import OngoingRun, OpenCluster, recorded_run
+from gputui.runs.text import brief, text
 
 if TYPE_CHECKING:
-    from gputui.runs.execution import RunProgress, RunResult
+    from gputui.runs.execution import RunResult
 
 CANCEL_S = 5.0
 """How long a computation may take to see that it was cancelled."""
 
+LONGEST = 2**16
+"""Characters that are noted of a line: a bar of dots may never end."""
 
-@dataclass(frozen=True, slots=True)
-class PresetRun:
-    """A preset, and what becomes of its result."""
-
-    parameters: ParsedParameters
-    output: Output
+Ended = tuple[GputuiError | None, dict[str, Any]]
+"""Why a result could not be put out, and fields of the record."""
 
 
-class StageCounts:
-    """Counts a preset's stages: its futures or, of a single one, the tasks behind it."""
-
-    def __init__(self) -> None:
-        self.tasks = TaskCounts()
-        self._name = ""
-
-    def shown(self, step: "RunProgress") -> RunStage:
-        """Return how far a stage is."""
-        if step.stage != self._name:
-            self._name = step.stage
-            self.tasks.begin()
-        done, total = self.tasks.counts
-        if step.total != 1 or total <= 1:
-            return RunStage(step.stage, step.done, step.total)
-        return RunStage(step.stage, total if step.done else done, total)
-
-
-async def run_preset(preset_run: PresetRun, request: RunRequest, open_cluster: OpenCluster) -> int:
+async def run_preset(
+    parameters: ParsedParameters, output: Output, request: RunRequest, open_cluster: OpenCluster
+) -> int:
     """Compute and print; returns the exit code, raises GputuiError."""
     loading = asyncio.create_task(asyncio.to_thread(_load_distributed))
     try:
         async with recorded_run(request, open_cluster) as ongoing:
-            return await ongoing.finish(await _compute(preset_run, ongoing))
+            error, kept = await _compute(parameters, output, ongoing)
+            await ongoing.end(error, **kept)
+            return ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE
     finally:
         await asyncio.wait({loading})
 
@@ -86,18 +74,15 @@ def _load_distributed() -> None:
         logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
 
 
-async def _compute(preset_run: PresetRun, ongoing: OngoingRun) -> RunEnd:
+async def _compute(parameters: ParsedParameters, output: Output, ongoing: OngoingRun) -> Ended:
     """Compute in a thread, until it is done, cancelled from anywhere, or the cluster is gone."""
-    cancel = Event()
+    cancel = threading.Event()
     loop = asyncio.get_running_loop()
 
-    stages = StageCounts()
-    ongoing.looked = stages.tasks.looked
+    def report(step: RunProgress) -> None:
+        loop.call_soon_threadsafe(ongoing.progressed, step)
 
-    def report(step: "RunProgress") -> None:
-        loop.call_soon_threadsafe(lambda: ongoing.progressed(stages.shown(step)))
-
-    computing = _in_thread(partial(_compute_here, preset_run, ongoing, report, cancel))
+    computing = _in_thread(partial(_compute_here, parameters, output, ongoing, report, cancel))
     try:
         return await ongoing.attend(computing)
     except (asyncio.CancelledError, GputuiError):
@@ -105,37 +90,32 @@ async def _compute(preset_run: PresetRun, ongoing: OngoingRun) -> RunEnd:
         done, _ = await asyncio.wait({computing}, timeout=CANCEL_S)
         for each in done:
             each.exception()  # what is raised here says more
+        computing.cancel()
         raise
 
 
-def _in_thread(work: Callable[[], RunEnd]) -> "asyncio.Future[RunEnd]":
+def _in_thread(work: Callable[[], Ended]) -> "asyncio.Future[Ended]":
     """Call in a thread that is not joined at exit, in case it does not notice a cancellation."""
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[RunEnd] = loop.create_future()
-
-    def tell(set_it: Callable[[Any], None], value: Any) -> None:
-        if not outcome.done():
-            set_it(value)
+    outcome: concurrent.futures.Future[Ended] = concurrent.futures.Future()
+    outcome.set_running_or_notify_cancel()
 
     def call() -> None:
-        answer: tuple[Callable[[Any], None], Any]
         try:
-            answer = (outcome.set_result, work())
+            outcome.set_result(work())
         except BaseException as error:
-            answer = (outcome.set_exception, error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
-            loop.call_soon_threadsafe(tell, *answer)
+            outcome.set_exception(error)
 
-    Thread(target=call, name="computing", daemon=True).start()
-    return outcome
+    threading.Thread(target=call, name="computing", daemon=True).start()
+    return asyncio.wrap_future(outcome)
 
 
 def _compute_here(
-    preset_run: PresetRun,
+    parameters: ParsedParameters,
+    output: Output,
     ongoing: OngoingRun,
-    report: Callable[["RunProgress"], None],
-    cancel: Event,
-) -> RunEnd:
+    report: Callable[[RunProgress], None],
+    cancel: threading.Event,
+) -> Ended:
     """Compute on the cluster with a client of its own, which its arrays live with; blocks."""
     from distributed import Client
 
@@ -143,19 +123,19 @@ def _compute_here(
 
     connection = ongoing.connection
     with (
-        explained(preset_run.parameters.preset.name),
+        explained(parameters.preset.name),
         Client(connection.address, security=security(connection), set_as_default=False) as client,
     ):
         with _words_noted(ongoing):
             result = execute(
                 client,
-                preset_run.parameters.preset,
-                preset_run.parameters,
+                parameters.preset,
+                parameters,
                 backend=ongoing.request.backend,
                 report=report,
                 cancel=cancel,
-                keep_arrays=preset_run.output.save is not None,
-                report_file=preset_run.output.report,
+                keep_arrays=output.save is not None,
+                report_file=output.report,
             )
 
         def fetch(block: Any) -> Any:
@@ -163,7 +143,7 @@ def _compute_here(
                 raise RunCancelledError("cancelled while saving")
             return client.compute(block, **result.placement).result()
 
-        return _put_out(preset_run, ongoing, result, fetch)
+        return _put_out(output, ongoing, result, fetch)
 
 
 @contextlib.contextmanager
@@ -181,53 +161,118 @@ def _words_noted(ongoing: OngoingRun) -> Iterator[None]:
             noted.finish()
 
 
+class NotedStream:
+    r"""Writes to `stream`, and calls `note` with the lines; in all else it is the stream.
+
+    Each thread has a line of its own that it has begun, so that `print` in one does not cut that of
+    another. A line is noted as a terminal would show it: without what `\r` wrote over.
+
+    >>> import io
+    >>> stream, noted = io.StringIO(), []
+    >>> both = NotedStream(stream, lambda *lines: noted.extend(lines))
+    >>> print("a", "b", file=both)
+    >>> print("10 %\r20 %", end="", file=both)
+    >>> both.finish()
+    >>> stream.getvalue(), noted
+    ('a b\n10 %\r20 %', ['a b', '20 %'])
+    """
+
+    def __init__(self, stream: TextIO, note: Callable[..., None]) -> None:
+        self._stream = stream
+        self._note = note
+        self.begun: dict[int, str] = {}
+        """Lines without an end, by thread."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __reduce__(self) -> tuple[Callable[[], TextIO], tuple[()]]:
+        """Be, in a task, the standard output there, as cloudpickle has it of `sys.stdout`."""
+        return _stdout, ()
+
+    def write(self, text: str) -> int:
+        """Write a text."""
+        thread = threading.get_ident()
+        *lines, begun = (self.begun.get(thread, "") + text).split("\n")
+        if lines:
+            self._note(*map(_shown, lines))
+        self.begun[thread] = begun[begun.rstrip("\r").rfind("\r") + 1 :][:LONGEST]
+        return self._stream.write(text)
+
+    def writelines(self, texts: Iterable[str]) -> None:
+        """Write texts."""
+        for each in texts:
+            self.write(each)
+
+    def finish(self) -> None:
+        """Note the lines that were begun; the stream stays open."""
+        for line in self.begun.values():
+            if line:
+                self._note(_shown(line))
+
+
+def _shown(line: str) -> str:
+    return line.rstrip("\r").rpartition("\r")[2][:LONGEST]
+
+
+def _stdout() -> TextIO:
+    return sys.stdout
+
+
 def _put_out(
-    preset_run: PresetRun, ongoing: OngoingRun, result: "RunResult", fetch: Callable[[Any], Any]
-) -> RunEnd:
+    output: Output, ongoing: OngoingRun, result: "RunResult", fetch: Callable[[Any], Any]
+) -> Ended:
     """Print, draw and save a run's result; if that fails, the record still has it."""
-    printed = result.to_json(failed_hosts(ongoing.settled), ongoing.events.restarts)
-    ongoing.recording.keep(printed | result.extras())
+    printed = result.to_json(failed_hosts(ongoing.settled), ongoing.restarts)
+    kept = printed | result.extras()
+    ongoing.recording.keep(kept)
     saved: list[Path] = []
     error = None
     ongoing.quieten()
     try:
         if not ongoing.request.as_json:
-            print_out(_for_people(result, preset_run.output.draw))
+            print_out(_for_people(result, output))
         with explained("saving"):
-            for path in write(preset_run.output, result, fetch):
+            for path in write(output, result, fetch):
                 saved.append(path)
                 if not ongoing.request.quiet:
-                    print(f"gputui: wrote {path}", file=sys.stderr)
+                    warn(f"wrote {path}")
     except RunCancelledError:
         raise
     except GputuiError as failed:
         error = failed
-        print(f"gputui: {failed}", file=sys.stderr)
+        warn(str(failed))
     if ongoing.request.as_json and error:
         print_failure(ongoing.request, error)
     elif ongoing.request.as_json:
         print_out(json_text(printed))
-    return RunEnd(
-        kept=printed | result.extras(),
-        summary="" if error else _summary(result),
-        saved=tuple(str(path.absolute()) for path in saved),
-        exit_code=ExitCode.COMPUTATION_FAILED if error else ExitCode.DONE,
-        state=RunState.FAILED if error else RunState.DONE,
-        error=error,
-    )
+    number = brief(result.result, result.units)
+    said = f"{number}, {result.elapsed_s:.2f} s" if number else f"{result.elapsed_s:.2f} s"
+    written = tuple(str(path.absolute()) for path in saved)
+    return error, {"result": kept, "summary": "" if error else said, "saved": written}
 
 
-def _for_people(result: "RunResult", draw: Callable[[Figure], str] | None) -> str:
+def write(output: Output, result: "RunResult", fetch: Callable[[Any], Any]) -> Iterator[Path]:
+    """Write the files, the arrays first, and yield each; raises GputuiError.
+
+    `fetch` computes where the blocks are.
+    """
+    if output.save:
+        yield from save_arrays(output.save, result.arrays, fetch)
+    if output.figure and result.figure:
+        draw_file(result.figure, output.figure)
+        yield output.figure
+    if output.report and result.report_error:
+        raise RunError(f"--report {output.report}: {result.report_error}")
+    if output.report:
+        yield output.report
+    if output.wants_figure and not result.figure:
+        raise RunError("this run has no figure to draw")
+
+
+def _for_people(result: "RunResult", output: Output) -> str:
     """Return a result, its figure, and where it was computed."""
-    lines = [runs.text(result.result, result.units)]
-    if draw and result.figure:
-        lines.append(f"\n{draw(result.figure)}\n")
-    where = f"{len(result.workers)} worker" + ("s" if len(result.workers) > 1 else "")
-    lines.append(f"{result.preset} on {where} ({result.backend}): {result.elapsed_s:.2f} s")
-    return "\n".join(lines)
-
-
-def _summary(result: "RunResult") -> str:
-    """Return a result in a line."""
-    said = runs.brief(result.result, result.units)
-    return f"{said}, {result.elapsed_s:.2f} s" if said else f"{result.elapsed_s:.2f} s"
+    lines = [text(result.result, result.units)]
+    if output.draw and result.figure:
+        lines.append(f"\n{output.draw(result.figure)}\n")
+    return "\n".join([*lines, result.heading])

@@ -3,10 +3,10 @@
 import sys
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
+from gputui.presets import RunProgress
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -18,21 +18,10 @@ LINE_EVERY_S = 5.0
 class Progress:
     """How far a run is; this shows nothing, and is for `--quiet`."""
 
-    def __enter__(self) -> Self:
-        return self
+    def show(self, step: RunProgress) -> None:
+        """Show a stage and how much of it is done."""
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def show(self, stage: str, done: int, total: int) -> None:
-        """Show a stage and how much of it is done; a `total` of 0 is not known yet."""
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """Show nothing from now on."""
 
 
@@ -44,14 +33,14 @@ class ProgressLines(Progress):
         self._line = ""
         self._told_at = 0.0
 
-    def show(self, stage: str, done: int, total: int) -> None:
+    def show(self, step: RunProgress) -> None:
         """Print a line where there is something new to say."""
-        now = time.monotonic()
-        line = f"{stage} {done:,}/{total:,}" if total else stage
-        news = stage != self._stage or (total and done == total and line != self._line)
+        now, ended = time.monotonic(), step.total and step.done == step.total
+        line = f"{step.stage} {step.done:,}/{step.total:,}" if step.total else step.stage
+        news = step.stage != self._stage or (ended and line != self._line)
         if not news and now - self._told_at < LINE_EVERY_S:
             return
-        self._stage, self._line, self._told_at = stage, line, now
+        self._stage, self._line, self._told_at = step.stage, line, now
         print(line, file=sys.stderr, flush=True)
 
 
@@ -73,25 +62,23 @@ class Bars(Progress):
         )
         self._stage = ""
         self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> Self:
         self._bars.start()
-        return self
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Leave the bars as they are."""
         self._end_stage()
         self._bars.stop()
 
-    def show(self, stage: str, done: int, total: int) -> None:
+    def show(self, step: RunProgress) -> None:
         """Move the stage's bar; the one before it is at its end."""
-        if stage != self._stage:
+        if step.stage != self._stage:
             self._end_stage()
-            self._stage = stage
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=None, count="")
-        count = f"{done:,}/{total:,}" if total else ""
-        self._bars.update(self._tasks[stage], completed=done, total=total or None, count=count)
+            self._stage = step.stage
+        if step.stage not in self._tasks:
+            self._tasks[step.stage] = self._bars.add_task(step.stage, total=None, count="")
+        task, total = self._tasks[step.stage], step.total or None
+        count = f"{step.done:,}/{step.total:,}" if total else ""
+        self._bars.update(task, completed=step.done, total=total, count=count)
 
     def _end_stage(self) -> None:
         """Stop the animated bar of a stage of unknown length."""
@@ -108,7 +95,7 @@ def progress(quiet: bool) -> Progress:
 
 
 class TaskCounts:
-    """Counts a stage by the scheduler's tasks, if nothing else tells its progress.
+    """Counts a stage by the scheduler's tasks, where its futures do not.
 
     A script's computation is unknown, and a Dask collection is one future for its client.
     Snapshots count all tasks on the cluster; those of the stage are in groups that are new.
@@ -132,17 +119,14 @@ class TaskCounts:
         self._there = {group.name: group for group in snapshot.groups}
         if self._before is None:
             self._before = frozenset(self._there)
-        for name, group in self._there.items():
-            if name not in self._before:
-                self._totals[name] = group.total
+        for name in self._there.keys() - self._before:
+            self._totals[name] = self._there[name].total
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Tasks that are done, and all; (0, 0) as long as none is known."""
-        left = sum(
-            self._there[name].total - self._there[name].finished
-            for name in self._totals
-            if name in self._there
-        )
+    def shown(self, step: RunProgress) -> RunProgress:
+        """Return a stage with its futures counted or, of a single one, the tasks behind it."""
         total = sum(self._totals.values())
-        return total - left, total
+        if step.total > 1 or total <= 1:
+            return step
+        there = [self._there[name] for name in self._totals if name in self._there]
+        left = sum(group.total - group.finished for group in there)
+        return RunProgress(step.stage, total if step.done else total - left, total)

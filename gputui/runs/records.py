@@ -1,9 +1,13 @@
-"""Every run, recorded under the user's state directory: one 0700 folder with a `run.json` each.
+"""A run as it was asked for, and its record under the user's state directory: a 0700 folder each.
 
-A record is written when its run starts and again when it ends, each time as a whole, so that a
-reader never sees half of one. A run whose process is gone without an end is shown as lost; of one
-in another machine or container, which shares this home, that is not known here, and it counts as
-lost when it has written nothing for a week.
+`Recording` writes the record of a run that goes on, `run.json`, and its log. A record is written
+when its run starts and again when it ends, each time as a whole, so that a reader never sees half
+of one. A run whose process is gone without an end is shown as lost; of one in another machine or
+container, which shares this home, that is not known here, and it counts as lost when it has
+written nothing for a week.
+
+A computation is worth more than its record: where the disk takes no more, that is said once, and
+the run goes on without.
 """
 
 import contextlib
@@ -12,8 +16,9 @@ import os
 import secrets
 import shlex
 import shutil
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,14 +27,21 @@ from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
+from gputui.presets import located
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
+from gputui.version import __version__
 
 FILE = "run.json"
 LOG = "log.txt"
 ROOM = "room"
 """In the folder of a run that goes on: what its end may take, should the disk be full by then."""
 ROOM_BYTES = 2**16
+
+MOST_LOG_BYTES = 10 * 2**20
+"""The maximum size of a log; later output is dropped."""
+LOG_ROOM_AT_END = 2**16
+"""How a run ended is written all the same."""
 
 MOST_LISTED = 10
 """Of the runs that an id might mean."""
@@ -60,6 +72,57 @@ TAIL_LINES = 8
 RUN_VARIABLE = "GPUTUI_RUN"
 """In the environment of a run that a head started: the id that the head knows it by, and when it
 was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A preset or a script with its parameters, and its requirements of a cluster."""
+
+    name: str
+    """The preset or the script, as it was typed."""
+    parameters: Mapping[str, Any]
+    backend: str
+    hosts: str
+    """As they were given, for the record."""
+    workers: int | None
+    min_workers: int
+    as_json: bool = False
+    quiet: bool = False
+
+    @property
+    def located(self) -> str:
+        """The name by which the same is found from every working directory."""
+        if is_script(self.name):
+            return str(Path(self.name).expanduser().resolve())
+        return located(self.name)
+
+    def recorded(self) -> "Recording":
+        """Begin its record, under the id that the head which started this process knows it by."""
+        id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
+        record = new_record(
+            self.name,
+            self.parameters,
+            backend=self.backend,
+            hosts=self.hosts,
+            version=__version__,
+            id=id,
+        )
+        started_at = float(asked_at or record.started_at)
+        return Recording(replace(record, started_at=started_at), warn)
+
+
+def is_script(name: str) -> bool:
+    """Return whether a run's name is a script's; a preset in a file has its name behind a colon.
+
+    >>> is_script("train.py"), is_script("mine.py:PRESET"), is_script("svd")
+    (True, False, False)
+    """
+    return name.endswith(".py")
+
+
+def warn(problem: str) -> None:
+    """Say on stderr what is wrong, or worth knowing."""
+    print(f"gputui: {problem}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +211,8 @@ def new_record(
     hosts: str,
     version: str,
     id: str = "",
-    started_at: float | None = None,
 ) -> RunRecord:
-    """Return the record of a run that starts, in this process: now, with a new id, unless given."""
+    """Return the record of a run that starts now, in this process; with a new id, unless given."""
     return RunRecord(
         id=id or new_id(preset),
         preset=preset,
@@ -158,31 +220,19 @@ def new_record(
         backend=backend,
         hosts=hosts,
         state=RunState.RUNNING,
-        started_at=time.time() if started_at is None else started_at,
+        started_at=time.time(),
         pid=os.getpid(),
         version=version,
         **asdict(own_place()),
     )
 
 
-def ended(
-    record: RunRecord,
-    state: RunState,
-    *,
-    result: Mapping[str, Any] | None = None,
-    **more: Any,
-) -> RunRecord:
-    """Return the record with how the run ended: its `--json` object.
+def ended(record: RunRecord, state: RunState, **more: Any) -> RunRecord:
+    """Return the record with how the run ended.
 
-    `more` are other fields: failure, restarts, workers, timings, saved, summary.
+    `more` are other fields: result, failure, restarts, workers, timings, saved, summary.
     """
-    return replace(
-        record,
-        state=state,
-        ended_at=time.time(),
-        result=dict(record.result if result is None else result),
-        **more,
-    )
+    return replace(record, state=state, ended_at=time.time(), **more)
 
 
 def as_object(record: RunRecord) -> dict[str, Any]:
@@ -381,3 +431,77 @@ def _last_written(record: RunRecord) -> float:
         files = (path for path in (record.folder / FILE, record.log) if path.exists())
         return max((path.stat().st_mtime for path in files), default=0.0)
     return 0.0
+
+
+class Recording:
+    """Writes what happens in a run that goes on; calls `warn` when that cannot be done."""
+
+    def __init__(self, record: RunRecord, warn: Callable[[str], None]) -> None:
+        self.record = record
+        self._warn = warn
+        self._warned = False
+        self._timings: dict[str, float] = {}
+        self._stage = ""
+        self._stage_from = 0.0
+        self._log_room = MOST_LOG_BYTES
+        with self._writing():
+            write(record)
+            reserve(record)
+
+    def note(self, *lines: str, at: float | None = None) -> None:
+        """Add lines of one moment, `at` or now, to the log: a file that only this user can read."""
+        if self._log_room <= 0:
+            return
+        moment = time.time() if at is None else at
+        stamp = time.strftime("%H:%M:%S", time.localtime(moment)) + f".{int(moment % 1 * 1000):03}"
+        text = "".join(f"{stamp}  {line}\n" for line in lines)
+        room, self._log_room = self._log_room, self._log_room - len(text)
+        if self._log_room <= 0:
+            text = text[:room].rstrip("\n") + f"\n{stamp}  this log is full\n"
+        with self._writing():
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            descriptor = os.open(self.record.log, flags, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+
+    def stage(self, name: str) -> None:
+        """Note that the run is at another stage now; how long each took is recorded."""
+        now = time.monotonic()
+        if self._stage:
+            took_s = self._timings.get(self._stage, 0.0) + now - self._stage_from
+            self._timings[self._stage] = took_s
+        self._stage, self._stage_from = name, now
+        if name:
+            self.note(name)
+
+    def keep(self, result: Mapping[str, Any]) -> None:
+        """Record the result before printing or saving it, which may fail."""
+        self.record = replace(self.record, result=dict(result))
+        with self._writing():
+            write(self.record)
+
+    def end(self, state: RunState, **outcome: Any) -> None:
+        """Record how the run ended, as `ended` takes it; what comes after changes nothing.
+
+        A Ctrl-C while the cluster of a run that is done stops is no end of that run.
+        """
+        if self.record.state.ended:
+            return
+        self.stage("")
+        self.record = ended(self.record, state, timings=self._timings, **outcome)
+        trace = self.record.failure.traceback if self.record.failure else ()
+        said = f"{state} {self.record.error}".rstrip().splitlines()
+        self._log_room = max(self._log_room, LOG_ROOM_AT_END)
+        self.note(*(f"traceback | {line}" for line in trace), *said)
+        with self._writing():
+            write_last(self.record)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                why = error.strerror or error
+                self._warn(f"this run is not recorded: {self.record.folder}: {why}")

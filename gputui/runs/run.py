@@ -8,19 +8,16 @@ come crashed workers, restarts, and its own end.
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import check_enough, failures, workers_up
-from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
-from gputui.model.failure import Failure
+from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
-from gputui.presets.job import RunCancelledError
+from gputui.presets import RunCancelledError, RunProgress
 from gputui.process.background import Background
 from gputui.protocol.frontend import (
     AwaitWorkers,
@@ -37,11 +34,8 @@ from gputui.protocol.frontend import (
 )
 from gputui.protocol.shared import LogLines
 from gputui.runs.output import print_failure
-from gputui.runs.progress import Progress, progress
-from gputui.runs.recording import Recording
-from gputui.runs.records import RUN_VARIABLE, RunRecord, new_record, status_of
-from gputui.runs.request import RunRequest
-from gputui.version import __version__
+from gputui.runs.progress import Progress, TaskCounts, progress
+from gputui.runs.records import Recording, RunRequest, status_of, warn
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
@@ -64,42 +58,6 @@ MOST_CRASHES = 5
 """Ends of workers that an error names."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """A run's end."""
-
-    kept: Mapping[str, Any]
-    """The object that `--json` prints, and the record's additions."""
-    summary: str = ""
-    saved: tuple[str, ...] = ()
-    exit_code: int = ExitCode.DONE
-    state: RunState = RunState.DONE
-    error: GputuiError | None = None
-    """Of a run that failed and has said so itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunStage:
-    """A run's progress; a `total` of 0 is not known."""
-
-    name: str
-    done: int = 0
-    total: int = 0
-
-
-@dataclass(slots=True)
-class RunEvents:
-    """Counts what happened in the cluster during a run."""
-
-    restarts: int = 0
-    crashes: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """How workers ended that should not have, by name; the last is the newest."""
-    printed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """The last lines of workers, as the newest of them printed last."""
-    snapshot: Snapshot | None = None
-    """The newest."""
-
-
 class OngoingRun:
     """A run that goes on, on the cluster behind `connection`."""
 
@@ -115,15 +73,22 @@ class OngoingRun:
         self.connection = connection
         self.settled = settled
         self.recording = recording
-        self.events = RunEvents()
-        self.looked: Callable[[Snapshot], None] = lambda snapshot: None
-        """Called with each snapshot."""
+        self.restarts = 0
+        """Of workers during it."""
+        self.snapshot: Snapshot | None = None
+        """The newest."""
         self._bars = bars
         self._joined = connection.attached.started_at < recording.record.started_at
         """Whether the cluster was there before: what its workers printed then is not this run's."""
-        self._stage = RunStage("")
+        self._tasks = TaskCounts()
+        self._step = RunProgress("", 0, 0)
+        self._shown = self._step
         self._reported_at = 0.0
-        self._tasks = Background(lambda what, error: None)  # the next report says more
+        self._crashes: dict[str, tuple[str, ...]] = {}
+        """How workers ended that should not have, by name; the last is the newest."""
+        self._printed: dict[str, tuple[str, ...]] = {}
+        """The last lines of workers, as the newest of them printed last."""
+        self._reporting = Background(lambda what, error: None)  # the next report says more
         self._crashed = asyncio.Event()
         self._fewer = asyncio.Event()
 
@@ -142,77 +107,77 @@ class OngoingRun:
             for ended in (listening, counting):
                 if ended.done() and not task.done():
                     ended.result()
-            try:
-                return await task
-            except RunError as error:
-                await _raise_cause(listening, error)
-                if error.killed:
-                    await self._until_its_end_is_known(error.worker)
-                raise
+            return await task
+        except RunError as error:
+            await self._cause_known(error, listening)
+            raise
         finally:
             listening.cancel()
             counting.cancel()
 
-    def progressed(self, stage: RunStage) -> None:
+    async def _cause_known(self, error: RunError, listening: "asyncio.Task[None]") -> None:
+        """Wait until the head has said how a worker ended; raise why tasks were lost."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CAUSE_S):
+                if error.lost:
+                    await listening
+                while error.killed and error.worker not in self._crashes:
+                    self._crashed.clear()
+                    await self._crashed.wait()
+
+    def progressed(self, step: RunProgress) -> None:
         """Show how far the run is."""
-        self._bars.show(stage.name, stage.done, stage.total)
-        if stage.name != self._stage.name:
-            self.recording.stage(stage.name)
-        self._stage = stage
+        if step.stage != self._step.stage:
+            self.recording.stage(step.stage)
+            self._tasks.begin()
+        self._step = step
+        self._shown = self._tasks.shown(step)
+        self._bars.show(self._shown)
         if time.monotonic() - self._reported_at >= REPORT_EVERY_S:
             self._reported_at = time.monotonic()
-            self._tasks.start(self.report(), "reporting progress")
+            self._reporting.start(self.report(), "reporting progress")
 
     def quieten(self) -> None:
         """Leave the terminal to another writer from now on."""
-        self._bars.stop()
+        self._bars.close()
         self._bars = Progress()
 
     async def report(self) -> None:
         """Report to the head how the run is."""
-        status = status_of(self.recording.record)
+        shown = self._shown
         run = replace(
-            status,
+            status_of(self.recording.record),
             preset=self.request.located,
-            parameters=self.request.given,
-            stage=self._stage.name,
-            done=self._stage.done,
-            total=self._stage.total,
+            stage=shown.stage,
+            done=shown.done,
+            total=shown.total,
         )
         await self.connection.send(ReportRun(run))
 
-    async def end(self, state: RunState, error: GputuiError | None = None, **more: Any) -> None:
+    async def end(self, error: BaseException | None, **more: Any) -> None:
         """Record how the run ended, then report it to the head.
 
         `more` are fields of the record: result, saved, summary.
         """
+        if isinstance(error, GputuiError):
+            worker = getattr(error, "worker", "")
+            worker = worker or next(reversed([*self._printed, *self._crashes]), "")
+            log = (*self._crashes.get(worker, ()), *self._printed.get(worker, ()))
+            more["failure"] = error.failure(worker, log)
         self.recording.end(
-            state,
-            failure=self.failure(error) if error else None,
-            restarts=self.events.restarts,
-            workers=self.settled.workers,
-            **more,
+            _state(error), restarts=self.restarts, workers=self.settled.workers, **more
         )
         await self.report()
 
-    async def finish(self, end: RunEnd) -> int:
-        """Record and report the end of a run that has said how it went; returns the exit code."""
-        await self.end(end.state, end.error, result=end.kept, saved=end.saved, summary=end.summary)
-        return int(end.exit_code)
-
-    def failure(self, error: GputuiError) -> Failure:
-        """Return how the run failed, with the end and the last lines of the worker behind it."""
-        crashed, printed = self.events.crashes, self.events.printed
-        worker = getattr(error, "worker", "") or next(iter(reversed((*printed, *crashed))), "")
-        return error.failure(worker, (*crashed.get(worker, ()), *printed.get(worker, ())))
-
-    async def _until_its_end_is_known(self, worker: str) -> None:
-        """Wait until the head reports how a worker ended."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CAUSE_S):
-                while worker not in self.events.crashes:
-                    self._crashed.clear()
-                    await self._crashed.wait()
+    def with_crashes(self, error: BaseException) -> BaseException:
+        """Return the error of the run, with how its workers ended behind it."""
+        ends = [f"{worker} {line}" for worker, lines in self._crashes.items() for line in lines]
+        crashes = [end for end in ends if end.partition(": ")[2] not in str(error)][-MOST_CRASHES:]
+        if not crashes or type(error) is not RunError:
+            return error
+        known = RunError("\n  ".join([str(error), *crashes]))
+        known.__cause__ = error.__cause__
+        return known
 
     async def _listen(self) -> None:
         """Wait until the run is cancelled or loses its cluster, and raise."""
@@ -241,10 +206,12 @@ class OngoingRun:
                 self._take_event(event)
             case LogLines(worker, lines, at, earlier=earlier) if not (earlier and self._joined):
                 self.recording.note(*(f"{worker} | {line}" for line in lines), at=at)
-                _keep(self.events.printed, worker, lines)
+                _keep(self._printed, worker, lines)
             case SnapshotTaken(snapshot):
-                self.events.snapshot = snapshot
-                self.looked(snapshot)
+                self.snapshot = snapshot
+                self._tasks.looked(snapshot)
+                if self._step.stage:
+                    self.progressed(self._step)
             case Cancelled(id=id_) if id_ == self.recording.record.id:
                 raise RunCancelledError("cancelled from a screen")
             case Stopping(reason, failed) | Stopped(reason, failed):
@@ -257,9 +224,9 @@ class OngoingRun:
             return
         self.recording.note(f"{event.subject} {event.kind} {event.text}".rstrip(), at=event.at)
         if event.kind == "restarted" and event.subject != "cluster":
-            self.events.restarts += 1
+            self.restarts += 1
         if event.kind in ("crashed", "crash loop", "given up", "lost"):
-            _keep(self.events.crashes, event.subject, (f"{event.kind}: {event.text}",))
+            _keep(self._crashes, event.subject, (f"{event.kind}: {event.text}",))
             self._crashed.set()
         if event.kind in ("crash loop", "given up", "lost", "failed"):
             self._fewer.set()
@@ -273,33 +240,29 @@ def _keep(lines: dict[str, tuple[str, ...]], worker: str, new: Iterable[str]) ->
         del lines[next(iter(lines))]
 
 
-async def _raise_cause(listening: "asyncio.Task[None]", error: RunError) -> None:
-    """Raise the cluster's reason for lost tasks, if it has one."""
-    if error.lost:
-        await asyncio.wait({listening}, timeout=CAUSE_S)
-        if listening.done():
-            listening.result()
-
-
 @contextlib.asynccontextmanager
 async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncIterator[OngoingRun]:
     """Hold a run on a cluster: attached, recorded, and reported to the head.
 
     Raises GputuiError as it comes, after it was recorded and, where asked, printed as JSON.
     """
-    recording = Recording(_begun(request), _warn)
+    recording = request.recorded()
     try:
-        with progress(request.quiet) as bars:
-            bars.show("starting", 0, 0)
+        with contextlib.closing(progress(request.quiet)) as bars:
+            bars.show(RunProgress("starting", 0, 0))
             recording.stage("starting")
             async with open_cluster() as connection:
                 await connection.send(SubscribeLogs(True))
                 settled = await _settled(request, connection, recording)
                 ongoing = OngoingRun(request, connection, settled, recording, bars)
-                async with _reported(ongoing):
+                await ongoing.report()
+                try:
                     yield ongoing
-    except asyncio.CancelledError:
-        recording.end(RunState.CANCELLED)
+                except (asyncio.CancelledError, GputuiError) as error:
+                    await ongoing.end(error)
+                    raise ongoing.with_crashes(error) from error.__cause__
+    except asyncio.CancelledError as error:
+        recording.end(_state(error))
         raise
     except Exception as error:
         known = error if isinstance(error, GputuiError) else _unexpected(request, error)
@@ -309,54 +272,16 @@ async def recorded_run(request: RunRequest, open_cluster: OpenCluster) -> AsyncI
         raise known from known.__cause__
 
 
-def _begun(request: RunRequest) -> RunRecord:
-    id, _, started_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
-    return new_record(
-        request.name,
-        request.parameters,
-        backend=request.backend,
-        hosts=request.hosts,
-        version=__version__,
-        id=id,
-        started_at=float(started_at) if started_at else None,
-    )
-
-
 async def _settled(
     request: RunRequest, connection: HeadConnection, recording: Recording
 ) -> Settled:
     """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
-    settled = await workers_up(connection, request.workers, _warn)
+    settled = await workers_up(connection, request.workers, warn)
     recording.note(f"{len(settled.workers)} workers up", *failures(settled))
     check_enough(settled, request.min_workers, reported=True)
     if connection.dashboard and not request.quiet:
-        _warn(f"dashboard at {connection.dashboard}")
+        warn(f"dashboard at {connection.dashboard}")
     return settled
-
-
-@contextlib.asynccontextmanager
-async def _reported(ongoing: OngoingRun) -> AsyncIterator[None]:
-    """Have record and head know how a run ended that raises."""
-    await ongoing.report()
-    try:
-        yield
-    except asyncio.CancelledError:
-        await ongoing.end(RunState.CANCELLED)
-        raise
-    except GputuiError as error:
-        await ongoing.end(_state(error), error)
-        raise _with_crashes(error, ongoing) from error
-
-
-def _with_crashes(error: GputuiError, ongoing: OngoingRun) -> GputuiError:
-    """Return the error of a run, with how its workers ended behind it."""
-    ends = [f"{w} {line}" for w, lines in ongoing.events.crashes.items() for line in lines]
-    crashes = [end for end in ends if end.partition(": ")[2] not in str(error)][-MOST_CRASHES:]
-    if not crashes or type(error) is not RunError:
-        return error
-    known = RunError("\n  ".join([str(error), *crashes]))
-    known.__cause__ = error.__cause__
-    return known
 
 
 def _unexpected(request: RunRequest, error: Exception) -> RunError:
@@ -366,10 +291,9 @@ def _unexpected(request: RunRequest, error: Exception) -> RunError:
     return known
 
 
-def _state(error: GputuiError) -> RunState:
+def _state(error: BaseException | None) -> RunState:
     """Return how a run ended that raised this."""
-    return RunState.CANCELLED if isinstance(error, RunCancelledError) else RunState.FAILED
-
-
-def _warn(problem: str) -> None:
-    print(f"gputui: {problem}", file=sys.stderr)
+    if error is None:
+        return RunState.DONE
+    cancelled = isinstance(error, asyncio.CancelledError | RunCancelledError)
+    return RunState.CANCELLED if cancelled else RunState.FAILED

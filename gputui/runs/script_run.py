@@ -1,11 +1,12 @@
 """`--run SCRIPT.py`: a cluster, the user's own Python file on it, and nothing left behind.
 
-The script is a process of its own (see `gputui.runs.script`) on this terminal: what it prints,
-reads and exits with is what it would be with `python`.
+The script is a process of its own (`gputui.runs.script`) on this terminal: what it prints, reads
+and exits with is what it would be with `python`.
 """
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -15,23 +16,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gputui.errors import ExitCode, GputuiError, HeadError, RunError, StoppedError
-from gputui.model.snapshot import RunState, Snapshot
-from gputui.presets.job import RunCancelledError
+from gputui.errors import ExitCode, HeadError, RunError, StoppedError
+from gputui.presets import RunCancelledError, RunProgress
 from gputui.presets.outcome import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
 from gputui.runs.output import failed_hosts, print_failure, print_out
-from gputui.runs.progress import TaskCounts
-from gputui.runs.request import RunRequest
-from gputui.runs.run import OngoingRun, OpenCluster, RunEnd, RunStage, recorded_run
-from gputui.runs.script import Handover
-from gputui.runs.script.handover import STOPPED
+from gputui.runs.records import RunRequest, warn
+from gputui.runs.run import OngoingRun, OpenCluster, recorded_run
+from gputui.runs.script import CLUSTER, STOPPED
 from gputui.version import __version__
-
-RUNNING = "running"
-"""The only stage of a script."""
 
 GRACE_S = 5.0
 """How long a script may go on after Ctrl-C."""
@@ -48,57 +43,44 @@ async def run_script(
 ) -> int:
     """Run a script on a cluster; returns its exit code, raises GputuiError without one."""
     async with recorded_run(request, open_cluster) as ongoing:
-        return await ongoing.finish(await _run(path, arguments, ongoing))
-
-
-async def _run(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun) -> RunEnd:
-    ongoing.progressed(RunStage(RUNNING))
-    ongoing.quieten()
-    tasks = TaskCounts()
-
-    def looked(snapshot: Snapshot) -> None:
-        tasks.looked(snapshot)
-        ongoing.progressed(RunStage(RUNNING, *tasks.counts))
-
-    ongoing.looked = looked
-    started = time.monotonic()
-    with tempfile.TemporaryFile() as error_file:
-        script = _start(path, arguments, ongoing, error_file.fileno())
-        try:
-            status = await _attended(ongoing, script, error_file.fileno())
-        finally:
-            await script.end(0, None)
-        error_file.seek(0)
-        text = error_file.read(MOST_SAID)
+        ongoing.progressed(RunProgress("running", 0, 0))
+        ongoing.quieten()
+        started = time.monotonic()
+        with tempfile.TemporaryFile() as error_file:
+            script = _start(path, arguments, ongoing, error_file.fileno())
+            try:
+                status = await _attended(ongoing, script, error_file.fileno())
+            finally:
+                await script.end(0, None)
+            error_file.seek(0)
+            text = error_file.read(MOST_SAID)
         said = text.decode(errors="replace").splitlines() if text != STOPPED else []
-    return _outcome(ongoing, path, status, time.monotonic() - started, said)
+        error = _failure(path, status, said)
+        if error and status < 0:
+            warn(str(error))
+        elapsed_s = time.monotonic() - started
+        printed = _printed(ongoing, _exit_code(status), elapsed_s)
+        if ongoing.request.as_json and error:
+            print_failure(ongoing.request, error)
+        elif ongoing.request.as_json:
+            print_out(json_text(printed))
+        await ongoing.end(error, result=printed, summary="" if error else f"{elapsed_s:.2f} s")
+        return _exit_code(status)
 
 
 def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_file: int) -> Child:
-    """Start the script's process, and hand the cluster over to it."""
-    reads, writes = os.pipe()
-    try:
-        script = Child(
-            [*own_python("gputui.runs.script"), str(reads), str(path), *arguments],
-            pass_fds=(reads, error_file),
-            stdin=None,
-            stdout=sys.stderr.buffer if ongoing.request.as_json else None,
-            stderr=None,
-        )
-    finally:
-        os.close(reads)
-    attached = ongoing.connection.attached
-    Handover(
-        socket=ongoing.connection.socket,
-        address=ongoing.connection.address,
-        certificate_pem=attached.certificate_pem,
-        key_pem=attached.key_pem,
-        dask_config_json=attached.dask_config_json,
-        folder=str(path.resolve().parent),
-        parent=os.getpid(),
-        error_file=error_file,
-    ).write(writes)
-    return script
+    """Start the script's process, which finds the cluster by its environment."""
+    connection, folder = ongoing.connection, str(path.resolve().parent)
+    cluster = json.dumps([connection.address, connection.socket, folder])
+    command = own_python("gputui.runs.script")
+    return Child(
+        [*command, str(os.getpid()), str(error_file), str(path), *arguments],
+        env={**os.environ, CLUSTER: cluster},
+        pass_fds=(error_file,),
+        stdin=None,
+        stdout=sys.stderr.buffer if ongoing.request.as_json else None,
+        stderr=None,
+    )
 
 
 async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
@@ -130,10 +112,10 @@ async def _status(ongoing: OngoingRun, script: Child, error_file: int) -> int:
         except RunCancelledError:
             raise
         except RunError as error:
-            _say(error)
+            warn(str(error))
         except StoppedError as error:
             os.pwrite(error_file, STOPPED, 0)
-            _say(error)
+            warn(str(error))
             return await _ended(script)
 
 
@@ -151,40 +133,18 @@ def _has_terminal() -> bool:
     return False
 
 
-def _outcome(
-    ongoing: OngoingRun, path: Path, status: int, elapsed_s: float, said: Sequence[str] = ()
-) -> RunEnd:
-    """Describe the end of a script that ended by itself, and print it as JSON if asked."""
-    code = status if status >= 0 else 128 - status
-    printed: dict[str, Any] = {
-        "preset": ongoing.request.name,
-        "parameters": dict(ongoing.request.parameters),
-        "backend": ongoing.request.backend,
-        "workers": _workers(ongoing),
-        "failed_hosts": list(failed_hosts(ongoing.settled)),
-        "elapsed_s": elapsed_s,
-        "result": {"exit_code": code},
-        "restarts": ongoing.events.restarts,
-        "version": __version__,
-    }
+def _exit_code(status: int) -> int:
+    return status if status >= 0 else 128 - status
+
+
+def _failure(path: Path, status: int, said: Sequence[str]) -> RunError | None:
+    """Return why a script failed; None where it has not."""
+    if status == 0:
+        return None
     why = f": {said[-1]}" if said else ""
-    words = f"{path.name} {_words(status)}{why}"
-    error = RunError(words, traceback=tuple(said)) if code else None
-    if error and status < 0:
-        _say(error)
-    if ongoing.request.as_json and error:
-        print_failure(ongoing.request, error)
-    elif ongoing.request.as_json:
-        print_out(json_text(printed))
-    interrupted = code == ExitCode.INTERRUPTED
-    failed = RunState.CANCELLED if interrupted else RunState.FAILED
-    return RunEnd(
-        kept=printed,
-        summary="" if code else f"{elapsed_s:.2f} s",
-        exit_code=code,
-        state=failed if code else RunState.DONE,
-        error=error,
-    )
+    interrupted = _exit_code(status) == ExitCode.INTERRUPTED
+    kind = RunCancelledError if interrupted else RunError
+    return kind(f"{path.name} {_words(status)}{why}", traceback=tuple(said))
 
 
 def _words(status: int) -> str:
@@ -198,13 +158,24 @@ def _words(status: int) -> str:
     return f"was ended by {signal_name(-status)}"
 
 
-def _say(error: GputuiError) -> None:
-    print(f"gputui: {error}", file=sys.stderr, flush=True)
+def _printed(ongoing: OngoingRun, exit_code: int, elapsed_s: float) -> dict[str, Any]:
+    """Return the object that `--json` prints of a script that ended by itself."""
+    return {
+        "preset": ongoing.request.name,
+        "parameters": dict(ongoing.request.parameters),
+        "backend": ongoing.request.backend,
+        "workers": _workers(ongoing),
+        "failed_hosts": list(failed_hosts(ongoing.settled)),
+        "elapsed_s": elapsed_s,
+        "result": {"exit_code": exit_code},
+        "restarts": ongoing.restarts,
+        "version": __version__,
+    }
 
 
 def _workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
     """Return the workers that were up at the start, as `--json` prints them."""
-    snapshot = ongoing.events.snapshot
+    snapshot = ongoing.snapshot
     known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
     return [
         {

@@ -8,7 +8,8 @@ import pytest
 from gputui.cli import run_command
 from gputui.errors import RunError, UsageError
 from gputui.runs.execution import RunResult
-from gputui.runs.output import checked, write
+from gputui.runs.output import checked
+from gputui.runs.preset_run import write
 from gputui.tui.rendering.figures import figure_text
 
 

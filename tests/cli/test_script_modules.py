@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gputui.runs.script import modules
-from gputui.runs.script.modules import Modules, modules_in
+from gputui.runs import modules
+from gputui.runs.modules import Modules, modules_in
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from gputui.model.snapshot import Snapshot, TaskGroupStatus
-from gputui.runs.execution import RunProgress
-from gputui.runs.preset_run import StageCounts
+from gputui.presets import RunProgress
 from gputui.runs.progress import TaskCounts
 from tests.tui.build import snapshot as built
 
@@ -16,14 +15,20 @@ def with_groups(**groups: dict[str, Any]) -> Snapshot:
     return replace(built(), groups=there)
 
 
+def counts(tasks: TaskCounts, done: int = 0, futures: int = 1) -> tuple[int, int]:
+    """Return the counts that are shown of a stage of so many futures."""
+    shown = tasks.shown(RunProgress("adding", done, futures))
+    return shown.done, shown.total
+
+
 def test_what_was_there_before_is_not_counted() -> None:
     tasks = TaskCounts()
     tasks.looked(with_groups(old={"memory": 5}))
     tasks.looked(with_groups(old={"memory": 5}, new={"memory": 1, "waiting": 2}))
-    assert tasks.counts == (1, 3)
+    assert counts(tasks) == (1, 3)
     tasks.begin()
     tasks.looked(with_groups(old={"memory": 5}, new={"memory": 3}, next={"processing": 2}))
-    assert tasks.counts == (0, 2)
+    assert counts(tasks) == (0, 2)
 
 
 def test_tasks_that_the_scheduler_has_forgotten_are_done() -> None:
@@ -31,17 +36,15 @@ def test_tasks_that_the_scheduler_has_forgotten_are_done() -> None:
     tasks.looked(with_groups())
     tasks.looked(with_groups(a={"waiting": 4}, b={"waiting": 2}))
     tasks.looked(with_groups(b={"waiting": 1, "memory": 1}))
-    assert tasks.counts == (5, 6)
+    assert counts(tasks) == (5, 6)
 
 
 def test_of_a_single_future_the_tasks_behind_it_are_shown() -> None:
-    stages = StageCounts()
-    stages.tasks.looked(with_groups())
-    assert stages.shown(RunProgress("adding", 0, 1)).total == 1
-    stages.tasks.looked(with_groups(chunk={"memory": 3, "waiting": 7}))
-    shown = stages.shown(RunProgress("adding", 0, 1))
-    assert (shown.done, shown.total) == (3, 10)
-    shown = stages.shown(RunProgress("adding", 1, 1))
-    assert (shown.done, shown.total) == (10, 10)
-    shown = stages.shown(RunProgress("adding", 1, 8))
-    assert (shown.done, shown.total) == (1, 8)
+    tasks = TaskCounts()
+    tasks.looked(with_groups())
+    assert counts(tasks) == (0, 1)
+    tasks.looked(with_groups(chunk={"memory": 3, "waiting": 7}))
+    assert counts(tasks) == (3, 10)
+    assert counts(tasks, done=1) == (10, 10)
+    assert counts(tasks, done=1, futures=8) == (1, 8)
+    assert counts(tasks, futures=0) == (3, 10), "a script has no futures that are known here"

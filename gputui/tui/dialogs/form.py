@@ -11,7 +11,7 @@ from functools import cached_property
 from gputui.errors import PresetError
 from gputui.model.snapshot import Snapshot
 from gputui.presets import Machine, Memory, Parameter, ParsedParameters, Preset, Value, get, parse
-from gputui.runs.request import is_script
+from gputui.runs.records import is_script
 
 DEVICE_SHARE = 0.9
 """Share of a device's memory that a task may take next to the CUDA context."""

@@ -9,8 +9,7 @@ from textual.worker import Worker
 
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.protocol.frontend import CancelRun, StartRun
-from gputui.runs.records import log_tail
-from gputui.runs.request import is_script
+from gputui.runs.records import is_script, log_tail
 from gputui.tui.commands.actions import edit_run, start_run
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.dialogs.form import defaults, headless_command, machine_of

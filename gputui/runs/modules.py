@@ -3,23 +3,38 @@
 A task is sent with the name of its function's module, and the worker imports that. The
 script's folder may not be there, and a running cluster may have modules of another person's script
 or of the run before: what is loaded under a name is always that of the run that goes on.
+
+Each client has modules of its own on the cluster, as long as it is there. Where two clients would
+give different modules one name, the second is refused: a worker has one module of a name.
+Source: Dask's documentation of plugins; they reach the workers that come later, too.
 """
 
+import asyncio
 import contextlib
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import decode_source, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any, ClassVar
+
+from distributed import Client
+from distributed.diagnostics.plugin import SchedulerPlugin, WorkerPlugin
+
+from gputui.errors import UsageError
 
 MOST_BYTES = 8 * 2**20
 """Nothing is sent past this: the folder is then a whole library."""
 
 DEEPEST = 8
 """Packages within packages; a folder may hold a link to itself."""
+
+LEAVES_S = 2.0
+"""How long a client that has just ended may still be known to its scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +111,11 @@ class Modules(MetaPathFinder, ExecutionLoader):
 
     def get_filename(self, fullname: str) -> str:
         """Return a module's path relative to the script."""
-        return self._source(fullname).path
+        return self.sources[fullname].path
 
     def get_source(self, fullname: str) -> str:
         """Return a module's text, for loading it and for tracebacks."""
-        return decode_source(self._source(fullname).content)
-
-    def is_package(self, fullname: str) -> bool:
-        """Whether a module has others inside."""
-        return self._source(fullname).is_package
-
-    def _source(self, fullname: str) -> ModuleSource:
-        if fullname not in self.sources:
-            raise ImportError(f"no module {fullname} in {self.folder}")
-        return self.sources[fullname]
+        return decode_source(self.sources[fullname].content)
 
 
 def modules_in(folder: Path, first: Collection[str] = ()) -> Modules:
@@ -158,3 +164,104 @@ def _found(folder: Path, parent: str) -> Iterator[tuple[str, Path]]:
             elif (path / "__init__.py").is_file():
                 yield name, path / "__init__.py"
                 yield from _found(path, f"{name}.")
+
+
+class SchedulerModules(SchedulerPlugin):  # type: ignore[misc]
+    """Lets a scheduler unpickle graphs that name the modules."""
+
+    held: ClassVar[dict[str, Modules]] = {}
+    """The modules on this scheduler's cluster, by the client that gave them."""
+
+    def __init__(self, client: str, modules: Modules) -> None:
+        self.name = plugin_name(client)
+        self.client = client
+        self.modules = modules
+
+    async def start(self, scheduler: Any) -> None:
+        """Take the place of this client's before, and of clients that are gone.
+
+        Raises UsageError where those of another one clash.
+        """
+        end = time.monotonic() + LEAVES_S
+        while problem := self._clash(scheduler.clients):
+            if time.monotonic() > end:
+                raise UsageError(problem)
+            await asyncio.sleep(0.05)
+        replaced = {*self.held} - {*scheduler.clients} | {*self.held} & {self.client}
+        gone = {each: self.held.pop(each) for each in replaced}
+        self.held[self.client] = self.modules  # with nothing awaited since they were compared
+        for client, modules in gone.items():
+            modules.uninstall()
+            await _forget(scheduler, plugin_name(client))
+        try:
+            self.modules.install()
+        except ImportError:
+            del self.held[self.client]
+            raise
+
+    def _clash(self, clients: Container[str]) -> str:
+        """Return why these modules cannot be had with those of other clients; "" where they can."""
+        for client, others in self.held.items():
+            names = self.modules.clashes(others)
+            if names and client in clients and client != self.client:
+                own, there = self.modules.folder, others.folder
+                where = there if there != own else f"{there}, as it was"
+                return (
+                    f"this cluster is running other modules of these names, from {where}: "
+                    f"{', '.join(names)}; wait until that run has ended, rename yours in {own}, "
+                    "or use a cluster of your own"
+                )
+        return ""
+
+
+class WorkerModules(WorkerPlugin):  # type: ignore[misc]
+    """Lets a worker run functions of the modules."""
+
+    def __init__(self, client: str, modules: Modules) -> None:
+        self.name = plugin_name(client)
+        self.modules = modules
+
+    def setup(self, worker: Any) -> None:
+        """Install them, before the worker takes a task."""
+        self.modules.install()
+
+    def teardown(self, worker: Any) -> None:
+        """Make room for those of others."""
+        self.modules.uninstall()
+
+
+async def _forget(scheduler: Any, name: str) -> None:
+    """Remove the plugins of a client that is gone; a worker that ends just now need not answer."""
+    if name in scheduler.worker_plugins:
+        with contextlib.suppress(OSError):
+            await scheduler.unregister_worker_plugin(None, name)
+    if name in scheduler.plugins:
+        scheduler.remove_plugin(name)
+
+
+def plugin_name(client: str) -> str:
+    """Return how a client's modules are called."""
+    return f"modules of {client}"
+
+
+def send_modules(client: Client, folder: str | Path) -> Any:
+    """Give the modules in a folder to a cluster: to its scheduler, and to the workers of all hosts.
+
+    Workers that come later get them, too, for as long as the client is connected; sending again
+    replaces them. Returns an awaitable where the client is asynchronous. Raises UsageError where
+    there is no such folder, or another client has given the cluster others of the same names.
+    """
+    return client.sync(send, client, Path(folder))
+
+
+async def send(client: Client, folder: Path) -> None:
+    """Give the modules in a folder to a cluster; those in use here are the last to be left out."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder")
+    modules = modules_in(folder.absolute(), first=sys.modules.keys())
+    if modules.left_out:
+        text = f"{modules.left_out:,} modules in {folder} are too large to be sent along"
+        print(f"gputui: {text}", file=sys.stderr)
+    await client.register_plugin(SchedulerModules(client.id, modules))
+    if modules.sources:
+        await client.register_plugin(WorkerModules(client.id, modules))
