@@ -3,6 +3,7 @@
 The state machine of a host takes the first; `doctor` shows all of them.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,9 @@ FAMILY_HINT = (
 )
 RAPIDS = ("cudf-", "dask-cudf-", "cuml-", "raft-dask-", "dask-cuda")
 """How the names of packages begin that allow one version of Dask only."""
+
+LABEL = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5})?")
+"""An NVML index, with that of a MIG instance."""
 
 CLOCK_HINT = "run an NTP client there and here"
 CLOCK_SKEW_S = 10.0
@@ -278,8 +282,12 @@ def overreach(host: str, message: FromAgent, facts: Facts | None, owners: Mappin
             names = (name,)
         case Facts(running=running, devices=devices):
             names = (worker.name for worker in running)
-    if len({device.uuid for device in devices}) < len(devices):
+    labels = {device.label for device in devices}
+    if min(len({device.uuid for device in devices}), len(labels)) < len(devices):
         return "its agent reports one GPU twice"
+    for label in labels:  # a worker's name has it, and what is kept of a host goes by that
+        if not LABEL.fullmatch(label):
+            return f"its agent reports a GPU with the label {label[:80]!r}"
     for name in names:
         if name.rpartition(":")[0] != host:
             return f"its agent reports {name!r}, which is no worker of this host"

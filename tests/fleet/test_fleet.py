@@ -177,6 +177,17 @@ def refused(one: SimulatedFleet, host: str) -> str:
             Telemetry(0.0, HostReading(), (DeviceReading("GPU-h0-1", "1", "H200"),), ()),
             "GPU-h0-1, a GPU of h0",
         ),
+        *(
+            (
+                Telemetry(0.0, HostReading(), (DeviceReading("GPU-h1-1", label, "H200"),), ()),
+                "its agent reports a GPU with the label '1",
+            )
+            for label in ("1:x", "1" * 512, "1\n")
+        ),
+        (
+            Telemetry(0.0, HostReading(), tuple(DeviceReading(u, "1", "H200") for u in "ab"), ()),
+            "its agent reports one GPU twice",
+        ),
     ],
 )
 async def test_a_host_that_speaks_for_another_one_is_refused_and_changes_nothing_there(
