@@ -389,7 +389,6 @@ class Fleet:
         stayed = await self.worker_table.retire(there)
         fleet_host = self._hosts.pop(name)
         self._disown(name)
-        self._first = {uuid: first for uuid, first in self._first.items() if first != name}
         self._leaving.discard(name)
         self.worker_table.forget(set(there) - set(stayed))
         self.worker_table.lose(stayed, f"{name} was removed")
@@ -426,8 +425,9 @@ class Fleet:
         self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
     def _disown(self, name: str) -> None:
-        for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
-            del self._owners[uuid]
+        for gpus in (self._owners, self._first):
+            for uuid in [uuid for uuid, host in gpus.items() if host == name]:
+                del gpus[uuid]
 
     def _follow_logs(self, host: FleetHost) -> None:
         """Subscribe to the output of a host's workers; earlier lines are sent once."""
