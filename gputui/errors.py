@@ -18,8 +18,9 @@ GputuiError
 
 from enum import IntEnum
 
+from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES, REASON_CHARS
 from gputui.model.failure import Failure, frames
-from gputui.model.plain_text import safe
+from gputui.model.plain_text import cut, safe
 
 
 class ExitCode(IntEnum):
@@ -94,13 +95,14 @@ class HostError(ClusterError):
         exit_status: int | None = None,
         transient: bool = False,
     ) -> None:
-        reason, hint = safe(reason), safe(hint)
+        reason, hint = safe(cut(reason, REASON_CHARS)), safe(cut(hint, REASON_CHARS))
         super().__init__(f"{host}: {reason}" + (f"\n  {hint}" if hint else ""))
         self.host = host
         self.stage = stage
         self.reason = reason
         self.hint = hint
-        self.stderr_tail = tuple(map(safe, stderr_tail))
+        last = stderr_tail[-LAST_LINES:]
+        self.stderr_tail = tuple([safe(cut(line, LAST_LINE_CHARS)) for line in last])
         self.exit_status = exit_status
         self.transient = transient
 

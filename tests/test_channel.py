@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gputui.errors import HeadError, ProtocolError
+from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.process.background import Background
 from gputui.protocol.agent import MARKER, FromAgent, Ping, Pong, Telemetry, ToAgent, Trouble
@@ -131,6 +132,17 @@ async def test_one_message_may_be_larger_than_the_queue(slow: Any) -> None:
     sender.send(Trouble("x" * 5000))
     go_on.set()
     assert await receiver.receive() == Trouble("x" * 5000)
+
+
+async def test_of_lines_before_the_marker_as_much_is_kept_as_a_message_can_show() -> None:
+    one, other = memory_streams()
+    channel = TypedChannel[Any, Any](one, FromAgent)
+    for _ in range(2 * LAST_LINES):
+        other.write(b"\xff" * 1_000_000 + b"\n")
+    await other.close()
+    assert await channel.skip_to(MARKER) is None
+    assert [len(line) for line in channel.banner] == [LAST_LINE_CHARS] * LAST_LINES
+    await channel.close()
 
 
 async def test_a_line_that_is_too_long_is_an_error_before_its_end() -> None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from gputui.errors import ProtocolError
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
-from gputui.model.bounds import Few, Line
+from gputui.model.bounds import LAST_LINES, Few, Line
 from gputui.process.background import together
 from gputui.process.child import Child
 from gputui.protocol.agent import (
@@ -43,7 +43,6 @@ from gputui.protocol.streams import ByteStream, SocketStream
 from gputui.protocol.typed_codec import TypedChannel
 
 READ_BYTES = 2**16
-STDERR_LINES = 20
 EXIT_S = 1.0
 """How long a command whose stream ended may take to end, too."""
 MESSAGES_PER_S = 5_000
@@ -82,7 +81,7 @@ class AgentChannel(TypedChannel[ToAgent, FromAgent]):
     @property
     def last_log_lines(self) -> tuple[str, ...]:
         """The last lines that the other end printed in place of messages."""
-        return (*self.banner, *self.stream.stderr_tail)[-STDERR_LINES:]
+        return (*self.banner, *self.stream.stderr_tail)[-LAST_LINES:]
 
 
 @dataclass(frozen=True, slots=True)

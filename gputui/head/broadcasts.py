@@ -16,6 +16,8 @@ from dataclasses import replace
 from gputui.fleet.stages import Question
 from gputui.head.kept import Kept
 from gputui.head.server import FrontendConnection
+from gputui.model.bounds import KEPT_BYTES
+from gputui.model.plain_text import cut, safe_lines
 from gputui.model.snapshot import Event, Severity
 from gputui.protocol.frontend import Answer, Asked, ToFrontend
 from gputui.protocol.outgoing import Prepared
@@ -25,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 EVENTS_BYTES = 2**22
 """Of all events that are kept: about 20,000, all of which a frontend is sent first."""
-EVENTS_BYTES_EACH = 2**19
+EVENTS_BYTES_EACH = KEPT_BYTES["events"]
 """Of those of one host, of a worker, or of the cluster itself."""
 EVENT_CHARS = 4_000
 EVENT_BYTES = 200
@@ -48,7 +50,7 @@ class EventLog:
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
         """Record an event now."""
         self._sequence += 1
-        text = text if len(text) <= EVENT_CHARS else f"{text[: EVENT_CHARS - 1]}…"
+        text = safe_lines(cut(text, EVENT_CHARS))
         event = Event(self._sequence, time.time(), severity, subject, kind, text)
         size = EVENT_BYTES + len(f"{subject}{kind}{text}".encode("utf-8", "replace"))
         self._events.add(host_of(subject), size, event)
@@ -72,7 +74,7 @@ def host_of(subject: str) -> str:
 
 LOGS_BYTES = 2**24
 """Of what workers printed, for a frontend that begins to follow while another one does."""
-LOGS_BYTES_EACH = 2**21
+LOGS_BYTES_EACH = KEPT_BYTES["log lines"]
 """Of that of one host's workers."""
 LINE_BYTES = 100
 """Of a line without its text."""

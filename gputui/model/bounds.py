@@ -65,6 +65,8 @@ Line = Annotated[str, Length(8_192)]
 """A line that a process printed, a path, an option."""
 Text = Annotated[str, Length(16_384)]
 """What happened, and why."""
+Reason = Annotated[str, Length(1_024)]
+"""The same, where a head keeps it of each of a host's workers."""
 Document = Annotated[str, Length(2**24)]
 """A file's content: bounded by the line that holds it."""
 
@@ -78,3 +80,23 @@ Devices = Annotated[tuple[Item, ...], Length(512)]
 """Of one host: more than any machine has, with every MIG instance."""
 Options = Many[tuple[Line, Document]]
 """Names, each with a value."""
+
+# What a head keeps of one host
+REASON_CHARS = 4_000
+LAST_LINES = 20
+LAST_LINE_CHARS = 4_000
+"""Of why a host fails, of the hint, and of the lines that it printed before."""
+KEPT_BYTES = {
+    "facts": 2**20,
+    "telemetry": 2**20,
+    "events": 2**19,
+    "log lines": 2**21,
+    "reasons of its workers": 512 * 1_024,
+    "reason, hint, last lines": 2 * REASON_CHARS + LAST_LINES * LAST_LINE_CHARS,
+    "readings of the last hour": 1_000 * 480 * 12,
+}
+"""All that a host can make a head keep, by what it is: bytes as they came, of the newest alone.
+
+Whatever a host says, for however long, a head grows by no more than the sum, times what Python
+takes for a byte of it. The first two are the longest line (`protocol.channel`).
+"""

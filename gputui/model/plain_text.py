@@ -4,6 +4,7 @@ Control characters and direction marks become visible characters.
 """
 
 import unicodedata
+from functools import lru_cache
 
 
 def safe(text: str) -> str:
@@ -26,6 +27,16 @@ def safe_lines(text: str) -> str:
     return "\n".join(map(safe, text.split("\n")))
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text of so many characters at most.
+
+    >>> cut("abc", 3), cut("abcd", 3)
+    ('abc', 'ab…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+@lru_cache(4_096)
 def _harmless(char: str) -> str:
     code = ord(char)
     if char == "\t" or unicodedata.category(char) == "Zs":

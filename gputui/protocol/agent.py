@@ -23,6 +23,7 @@ from gputui.model.bounds import (
     Options,
     Pid,
     Port,
+    Reason,
     Restarts,
     Seconds,
     SmallNumber,
@@ -326,7 +327,7 @@ class WorkerExited:
     kind: Name
     """stopped, closed, crashed, memory-limit, oom-killer, cuda-error, import-error, address or
     signal, as `gputui.agent.exits` makes it."""
-    reason: Text
+    reason: Reason
     """Why, with the hint where one is known."""
     exit_code: ExitStatus | None
     signal: ExitStatus | None

@@ -26,6 +26,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
 
 from gputui.errors import GputuiError, ProtocolError
+from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.process.background import Background
 from gputui.protocol import codec
 from gputui.protocol.compression import Deflated, Inflated
@@ -49,8 +50,6 @@ MAX_FLOODS = 1000
 
 LINES_AT_ONCE = 64
 """After so many lines that were there already, other tasks get a turn."""
-
-BANNER_LINES = 20
 
 FLUSH_S = 1.0
 
@@ -80,7 +79,7 @@ class Channel(Generic[Sent, Received]):
     ) -> None:
         """Take messages of the union `receives`, and no more of them in a second than given."""
         self.stream = stream
-        self.banner: deque[str] = deque(maxlen=BANNER_LINES)
+        self.banner: deque[str] = deque(maxlen=LAST_LINES)
         """The text before the marker: often the reason why the marker is missing."""
         self._receives = receives
         self._lines = Lines(stream, line_bytes, lines_per_s, bytes_per_s)
@@ -163,7 +162,7 @@ class Channel(Generic[Sent, Received]):
             before, found, after = line.partition(marker)
             if found:
                 return after
-            self.banner.append(before.decode("utf-8", "replace").strip())
+            self.banner.append(before[:LAST_LINE_CHARS].decode("utf-8", "replace").strip())
         return None
 
     async def read_line(self) -> bytes | None:

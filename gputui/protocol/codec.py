@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from gputui.errors import ProtocolError
 from gputui.model.bounds import Bounds, Length
+from gputui.model.plain_text import cut
 
 JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 Convert = Callable[[Any], Any]
@@ -125,7 +126,7 @@ def _number_outward(bounds: Bounds, *, optional: bool) -> Convert:
 
 def _text_outward(length: Length) -> Convert:
     most = length.most
-    return lambda text: text if len(text) <= most else f"{text[: most - 1]}…"
+    return lambda text: cut(text, most)
 
 
 @cache

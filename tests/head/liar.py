@@ -77,6 +77,12 @@ def a_greeting_that_is_nested_deeply() -> None:
     write(GREETING + b" " + nonce() + b" " + b"[" * 500_000 + b"\n")
 
 
+def last_lines_of_20_mib() -> None:
+    for _ in range(20):
+        write(b"\xff" * (MIB - 1) + b"\n")
+    os._exit(1)
+
+
 def an_old_python() -> None:
     greet(version="3.6.9")
 

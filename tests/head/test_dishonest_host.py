@@ -9,6 +9,7 @@ import pytest
 
 from gputui.client.start import HeadProcess
 from gputui.head.broadcasts import EVENT_CHARS
+from gputui.model.bounds import KEPT_BYTES
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.protocol.frontend import ChangeHosts, SubscribeLogs
 from tests.clusters import Clusters, LiveCluster
@@ -27,6 +28,7 @@ REFUSED = {
     liar.a_line_of_40_mb_before_the_greeting: "a line of more than 1048576 bytes",
     liar.a_greeting_that_is_no_json: "its Python is not what it says",
     liar.a_greeting_that_is_nested_deeply: "its Python is not what it says",
+    liar.last_lines_of_20_mib: "the command that starts Python failed (exit status 1)",
     liar.an_old_python: "Python 3.6.9",
     liar.a_clock_of_another_day: "its clock is 3 days ahead of ours",
     liar.an_old_dask: "dask 2020.1",
@@ -189,7 +191,10 @@ async def test_a_lie_fails_the_host_that_tells_it_alone(
     await watched.tell(lie)
     reason = {**REFUSED, **FAILED}[lie]
     await watched.cluster.until(lambda: (h := watched.host(LIAR)) and h.state is HostState.FAILED)
-    assert reason in watched.host(LIAR).reason
+    status = watched.host(LIAR)
+    assert reason in status.reason
+    said = "".join((status.reason, status.hint, *status.stderr_tail))
+    assert len(said) <= KEPT_BYTES["reason, hint, last lines"]
     assert (KEY in heard_by(scripts / lie.__name__)) == (lie in FAILED)
     await watched.end()
 

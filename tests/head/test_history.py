@@ -143,10 +143,11 @@ def test_a_host_that_reports_without_end_pushes_out_its_own_events_only() -> Non
     assert len(recorded) == 20_001
 
 
-def test_what_a_frontend_is_sent_first_fits_its_queue_however_many_hosts_report() -> None:
+@pytest.mark.parametrize("text", ["名", "\x01", '"'])
+def test_what_a_frontend_is_sent_first_fits_its_queue_however_many_hosts_report(text: str) -> None:
     log = EventLog(lambda event: None)
-    for number in range(30_000):
-        log.tell(Severity.INFO, f"h{number}" * 99, "ready", "名" * 4_000)
+    for number in range(3_000):
+        log.tell(Severity.INFO, f"h{number}" * 99, "ready", text * 4_000)
     assert 0 < sum(len(encode(EventHappened(event))) for event in log.events) < QUEUE_BYTES / 2
 
 

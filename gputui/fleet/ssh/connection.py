@@ -16,8 +16,10 @@ from pathlib import Path
 import asyncssh
 
 from gputui.fleet.addresses import bracketed
-from gputui.fleet.session import READ_BYTES, STDERR_LINES, LocalStream
+from gputui.fleet.session import READ_BYTES, LocalStream
 from gputui.fleet.ssh.sockets import Proxy
+from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
+from gputui.model.plain_text import cut
 from gputui.process.background import Background, words
 from gputui.process.child import run
 
@@ -114,7 +116,7 @@ class SshStream:
     ) -> None:
         self._process = process
         self._connection = connection
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr: deque[str] = deque(maxlen=LAST_LINES)
         self._tasks = Background(self._stderr_lost)
         self._stderr_reader = self._tasks.start(self._read_stderr(), "reading stderr")
 
@@ -162,7 +164,8 @@ class SshStream:
         """Keep its last lines; a host that writes more than is read waits, by SSH's window."""
         with contextlib.suppress(OSError, asyncssh.Error):
             while chunk := await self._process.stderr.read(READ_BYTES):
-                self._stderr.extend(chunk.decode("utf-8", "replace").splitlines())
+                lines = chunk.decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+                self._stderr.extend(cut(line, LAST_LINE_CHARS) for line in lines)
                 await asyncio.sleep(len(chunk) / STDERR_BYTES_PER_S)
 
     def _stderr_lost(self, what: str, error: Exception) -> None:
