@@ -28,7 +28,7 @@ OWN_WORDS = {
     "documentation.py:_draw": "this package's documentation",
     "documentation.py:show_help": "this package's documentation",
     "host_commands.py:doctor": "`report` makes what hosts say safe",
-    "elsewhere.py:start_there": "what the user gave",
+    "clusters.py:start_there": "what the user gave",
     "host_commands.py:bootstrap": "what the user gave",
     "host_commands.py:lock_packages": "what the user gave",
     "open.py:remove_old_runs": "an errno's words",

@@ -180,8 +180,9 @@ async def test_a_program_that_is_ended_takes_its_cluster_along(number: signal.Si
 def test_hosts_may_be_a_file_a_text_or_lines(tmp_path: Path) -> None:
     path = tmp_path / "lab.txt"
     path.write_text("gpu-a\n")
-    assert read_hosts(str(path)) == ("gpu-a\n", str(path))
-    assert read_hosts(["gpu-a", "gpu-b"]) == ("gpu-a\ngpu-b", "")
+    of_file, of_lines = read_hosts(str(path)), read_hosts(["gpu-a", "gpu-b"])
+    assert (of_file.text, of_file.source) == ("gpu-a\n", str(path))
+    assert (of_lines.text, of_lines.source) == ("gpu-a\ngpu-b", "")
     with pytest.raises(UsageError, match=r"none\.txt: no such file"):
         read_hosts("none.txt")
     path.write_bytes(b"\xff\xfe\x00")

@@ -1,19 +1,22 @@
-"""`up`, `ls` and `down`: clusters that are left running."""
+"""`up`, `ls` and `down`: clusters that are left running, on this machine or another one.
+
+A cluster whose head runs on another machine is `user@login:NAME`.
+"""
 
 import asyncio
 import json
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import Starting, read_hosts
-from gputui.cli.elsewhere import remote_head, remote_machine
+from gputui.cli.asking import ask_here
 from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_until_interrupted
 from gputui.cli.starting import head_configuration
 from gputui.client.head_connection import GONE, HeadConnection
+from gputui.client.sources import read_hosts
 from gputui.client.start import check_enough, started, stop_by_signal, workers_up
 from gputui.errors import (
     ClusterError,
@@ -52,13 +55,11 @@ def up(**options: Any) -> int:
     if gputui and not options["on"]:
         raise UsageError("--remote-gputui: for --on USER@LOGIN")
     if login := options.pop("on"):
-        from gputui.cli.elsewhere import start_there
-
         words = {key.replace("_", "-"): value for key, value in options.items() if key != "hosts"}
         there = words | {"name": options["name"] or hosts.name}
         return run_until_interrupted(start_there(login, there, hosts.text, gputui or ""))
     configuration = head_configuration(
-        hosts, Starting.of(options), stays=True, fallback=options["hosts"] is None
+        hosts, options, stays=True, fallback=options["hosts"] is None
     )
     return run_until_interrupted(_up(configuration))
 
@@ -255,3 +256,53 @@ async def _stop_over(connection: HeadConnection) -> str:
         return connection.attached.name
     finally:
         await connection.close()
+
+
+def remote_head(given: str | None) -> "RemoteHead | None":
+    """Return the head that `user@login:NAME` means; None for a cluster of this machine.
+
+    The user at this terminal answers what SSH asks.
+    """
+    if given is None or not re.search("[@:]", given) or find_cluster(given):
+        return None
+    from gputui.client.remote_head import RemoteHead, RemoteName
+
+    name = RemoteName.parse(given)
+    return RemoteHead(name, ask_here) if name else None
+
+
+def remote_machine(given: str) -> "RemoteHead":
+    """Return a machine with heads, `login`, `user@login` or with the name of one."""
+    from gputui.client.remote_head import RemoteHead, RemoteName
+
+    return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
+
+
+async def start_there(
+    login: str, arguments: Mapping[str, Any], hosts_text: str, gputui: str = ""
+) -> int:
+    """Start a cluster on another machine, with the gputui that is installed there.
+
+    Raises HeadError where that machine has none.
+    """
+    from gputui.client.remote_head import RemoteHead, RemoteName
+
+    head = RemoteHead(RemoteName(login, ""), ask_here)
+    words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]
+    try:
+        answer = await head.start(words, hosts_text, gputui)
+    finally:
+        await asyncio.shield(head.close())
+    if "looked" in answer:
+        looked = ", ".join(map(str, answer["looked"]))
+        raise HeadError(
+            f"{login}: no gputui there (looked for {safe(looked)})\n"
+            "  pip install gputui there, or name it: --remote-gputui PATH"
+        )
+    shown = answer["warned"].replace("gputui attach ", f"gputui attach {login}:")
+    shown = shown.replace("gputui down ", f"gputui down {login}:")
+    print(safe_lines(shown), end="", file=sys.stderr)
+    if re.search(r"^gputui:   ", shown, re.MULTILINE):
+        print(f"gputui: these commands are for a shell on {login}", file=sys.stderr)
+    print(safe_lines(answer["said"]), end="", flush=True)
+    return int(answer["status"]) if answer["status"] >= 0 else int(ExitCode.INTERRUPTED)

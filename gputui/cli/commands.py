@@ -4,11 +4,14 @@ Usage lines and errors show a command as it was typed: `gputui [HOSTS]` and `gpu
 commands of their own whose names nobody types.
 """
 
+import functools
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource, augment_usage_errors
+from click.core import augment_usage_errors
 from click.shell_completion import CompletionItem
 
 from gputui.cli import completion
@@ -111,8 +114,6 @@ class CommandOrHosts(click.Group):
         return found or of_unnamed(self.commands["open"], ctx, incomplete)
 
 
-NO_SCRIPT = "what follows -- belongs to a script that --run names"
-
 HELP = """From a file of hosts to a running, encrypted, observed cluster of GPU workers on Dask.
 
 \b
@@ -136,7 +137,8 @@ on, 130 interrupted.
 def gputui(ctx: click.Context) -> None:
     """Refuse a script's arguments where no script can be named."""
     if ctx.obj and ctx.invoked_subcommand != "open":
-        raise UsageError(f"{NO_SCRIPT}: gputui --run SCRIPT.py -- {' '.join(ctx.obj)}")
+        hint = f"gputui --run SCRIPT.py -- {' '.join(ctx.obj)}"
+        raise UsageError(f"what follows -- belongs to a script that --run names: {hint}")
 
 
 def _checked_name(context: click.Context, option: click.Parameter, name: str | None) -> str | None:
@@ -148,35 +150,72 @@ def _checked_name(context: click.Context, option: click.Parameter, name: str | N
     return check_name(name)
 
 
-def starting_options(command: Any) -> Any:
-    """Add the options of every command that may start a cluster."""
-    options = (
-        click.option(
-            "--name",
-            callback=_checked_name,
-            help="Name of the cluster.  [default: the hosts file's stem]",
-        ),
-        click.option(
-            "--workers",
-            type=click.IntRange(1),
-            metavar="N",
-            help="Number of workers.  [default: as many as the hosts give]",
-        ),
-        click.option(
-            "--busy",
-            type=click.Choice(["warn", "skip", "refuse"]),
-            help="What to do about GPUs that others use.  [default: warn]",
-        ),
-        click.option(
-            "--dashboard",
-            metavar="PORT",
-            type=click.IntRange(0, 65535),
-            help="Serve Dask's dashboard on this port of the loopback address.",
-        ),
+def _checked_port(context: click.Context, option: click.Parameter, port: int | None) -> int | None:
+    """Return a port where Dask's dashboard can be served; raises UsageError."""
+    if port is not None:
+        from gputui.cli.starting import check_dashboard
+
+        check_dashboard(port)
+    return port
+
+
+def carried_out_in(module: str) -> Callable[[Callable[[], None]], Callable[..., int]]:
+    """Have a command carried out by the function of its name in a module of `gputui.cli`.
+
+    It is imported then: help and usage errors wait for nothing.
+    """
+
+    def declared(command: Callable[[], None]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def carry_out(*given: Any, **options: Any) -> int:
+            there = import_module(f"gputui.cli.{module}")
+            return int(getattr(there, command.__name__)(*given, **options))
+
+        return carry_out
+
+    return declared
+
+
+def several(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a decorator that adds several options, in this order."""
+    return functools.partial(
+        functools.reduce, lambda command, option: option(command), options[::-1]
     )
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
+screen_options = several(
+    click.option(
+        "--readonly", is_flag=True, help="Watch only: no command that changes the cluster."
+    ),
+    click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …"),
+    click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only."),
+)
+starting_options = several(
+    click.option(
+        "--name",
+        callback=_checked_name,
+        help="Name of the cluster.  [default: the hosts file's stem]",
+    ),
+    click.option(
+        "--workers",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Number of workers.  [default: as many as the hosts give]",
+    ),
+    click.option(
+        "--busy",
+        type=click.Choice(["warn", "skip", "refuse"]),
+        help="What to do about GPUs that others use.  [default: warn]",
+    ),
+    click.option(
+        "--dashboard",
+        metavar="PORT",
+        type=click.IntRange(0, 65535),
+        callback=_checked_port,
+        help="Serve Dask's dashboard on this port of the loopback address.",
+    ),
+)
 
 
 @gputui.command("open", hidden=True, cls=Unnamed, options_metavar=UNNAMED_USAGE)
@@ -219,7 +258,7 @@ def starting_options(command: Any) -> Any:
     shell_complete=words(completion.clusters),
     help="Use a running cluster, here or at USER@LOGIN:NAME, and leave it running.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
+@json_option
 @click.option("--quiet", is_flag=True, help="No progress on stderr.")
 @click.option("--save", metavar="DIR", help="Save the result's arrays there, as .npy files.")
 @click.option("--report", metavar="FILE.html", help="Write Dask's performance report.")
@@ -230,32 +269,12 @@ def starting_options(command: Any) -> Any:
     "--demo", metavar="HOSTSxGPUS", help="Open the screen on simulated hosts, such as 125x8."
 )
 @click.option("--seed", type=int, default=0, help="Random seed of the demo.")
-@click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
-@click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
-@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
+@screen_options
 @click.version_option(__version__, prog_name="gputui")
 @click.pass_context
-def open_(ctx: click.Context, /, **options: Any) -> int:
+@carried_out_in("open")
+def open_() -> None:
     """Open the screen on HOSTS, or compute without one."""
-    from gputui.cli.open import open_screen, run_headless
-
-    given = written_options(ctx)
-    if options["preset"] is not None:
-        return run_headless(ctx.obj, given, options)
-    if ctx.obj:
-        raise UsageError(NO_SCRIPT)
-    return open_screen(given, options)
-
-
-def written_options(ctx: click.Context) -> dict[str, str]:
-    """Return the options on the command line: name → as it is written."""
-    return {
-        param.name: param.opts[0]
-        for param in ctx.command.params
-        if param.name
-        and isinstance(param, click.Option)
-        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
-    }
 
 
 @gputui.command()
@@ -277,55 +296,43 @@ def written_options(ctx: click.Context) -> dict[str, str]:
     metavar="PATH",
     help="gputui there.  [default: the first of a login shell's PATH, this path, ~/.local]",
 )
-def up(**options: Any) -> int:
+@carried_out_in("clusters")
+def up() -> None:
     """Start a cluster on HOSTS and leave it running."""
-    from gputui.cli.clusters import up
-
-    return up(**options)
 
 
 @gputui.command()
 @click.argument("name", required=False, shell_complete=words(completion.clusters))
-@click.option("--readonly", is_flag=True, help="Watch only: no command that changes the cluster.")
-@click.option("--theme", help="Colours: textual-dark, textual-light, okabe-ito, ansi-dark, …")
-@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII only.")
-def attach(**options: Any) -> int:
+@screen_options
+@carried_out_in("open")
+def attach() -> None:
     """Open the screen on a running cluster."""
-    from gputui.cli.open import attach_screen
-
-    return attach_screen(**options)
 
 
 @gputui.command()
 @click.argument("where", required=False, metavar="[USER@LOGIN]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
-def ls(where: str | None, as_json: bool) -> int:
+@json_option
+@carried_out_in("clusters")
+def ls() -> None:
     """List running clusters, on this machine or another one."""
-    from gputui.cli.clusters import ls
-
-    return ls(where, as_json)
 
 
 @gputui.command()
 @click.argument("name", required=False, shell_complete=words(completion.clusters))
 @click.option("--all", "everything", is_flag=True, help="Stop every cluster.")
-def down(name: str | None, everything: bool) -> int:
+@carried_out_in("clusters")
+def down() -> None:
     """Stop a cluster; without a name, the only one."""
-    from gputui.cli.clusters import down
-
-    return down(name, everything)
 
 
 @gputui.command()
 @click.argument(
-    "name", nargs=-1, metavar="[NAME | new NAME]", shell_complete=words(completion.presets)
+    "words", nargs=-1, metavar="[NAME | new NAME]", shell_complete=words(completion.presets)
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
-def presets(name: tuple[str, ...], as_json: bool) -> int:
+@json_option
+@carried_out_in("preset_listing")
+def presets() -> None:
     """List presets, show the parameters of one, or write a new one."""
-    from gputui.cli.preset_listing import presets
-
-    return presets(name, as_json)
 
 
 class CommandOrRun(click.Group):
@@ -341,7 +348,7 @@ class CommandOrRun(click.Group):
 
 
 @gputui.group(cls=CommandOrRun, invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
+@json_option
 @click.pass_context
 def runs(ctx: click.Context, as_json: bool) -> int:
     """List earlier runs; `gputui runs ID` shows one."""
@@ -352,7 +359,7 @@ def runs(ctx: click.Context, as_json: bool) -> int:
 
 @runs.command("show", cls=Unnamed)
 @click.argument("id_", metavar="ID", shell_complete=words(completion.recorded_runs))
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
+@json_option
 @click.pass_context
 def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
     """Show one run; ID may be the start or the end of an id, or `last`."""
@@ -364,23 +371,19 @@ def show_run(ctx: click.Context, id_: str, as_json: bool) -> int:
 
 @gputui.command()
 @click.argument("hosts", required=False)
-def doctor(hosts: str | None) -> int:
+@carried_out_in("host_commands")
+def doctor() -> None:
     """Check HOSTS: what is wrong, and how to fix it."""
-    from gputui.cli.host_commands import doctor
-
-    return doctor(hosts)
 
 
 @gputui.command()
 @click.argument("hosts", required=False)
 @click.option("--by", type=click.Choice(["gpu", "user"]), default="gpu", help="A row for each.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: gputui help json.")
+@json_option
 @click.option("--watch", is_flag=True, help="Print it again every two seconds.")
-def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
+@carried_out_in("who")
+def who() -> None:
     """Show whose GPU it is: users, processes and claims on HOSTS, without a cluster."""
-    from gputui.cli.who import who
-
-    return who(hosts, by, as_json, watch)
 
 
 @gputui.command()
@@ -390,13 +393,9 @@ def who(hosts: str | None, by: str, as_json: bool, watch: bool) -> int:
 @click.option("--note", default="", help="What for; shown to others.")
 @click.option("--wait", metavar="SPAN", help="Stand in line for them, at most so long.")
 @click.option("--memory-free", default="", metavar="SIZE", help="Only GPUs with so much free.")
-def claim(
-    hosts: str | None, gpus: int, span: str | None, note: str, wait: str | None, memory_free: str
-) -> int:
+@carried_out_in("who")
+def claim() -> None:
     """Hold free GPUs of HOSTS, so that others leave them alone, until ctrl+C."""
-    from gputui.cli.who import claim
-
-    return claim(hosts, gpus, span, note, wait, memory_free)
 
 
 @gputui.command()
@@ -414,37 +413,20 @@ def claim(
 @click.option("--index", metavar="URL", default="", help="Package index to install from.")
 @click.option("--host-pip-conf", is_flag=True, help="Use the hosts' own pip settings, too.")
 @click.option("--build", is_flag=True, help="Build packages there that have no wheel.")
-def bootstrap(
-    hosts: str | None,
-    yes: bool,
-    lock: str | None,
-    write_lock: str | None,
-    wheels: str | None,
-    index: str,
-    host_pip_conf: bool,
-    build: bool,
-) -> int:
+@carried_out_in("host_commands")
+def bootstrap() -> None:
     """Install on HOSTS the Python packages that workers need, in the versions used here.
 
     gputui itself is not installed there: each start sends what the hosts run of it, from this
     installation or checkout.
     """
-    from gputui.cli.host_commands import bootstrap, lock_packages
-
-    if write_lock and (hosts or yes or lock or host_pip_conf or build):
-        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
-    if write_lock:
-        return lock_packages(write_lock, wheels, index)
-    return bootstrap(hosts, yes, lock, wheels, index, host_pip_conf, build)
 
 
 @gputui.command("help")
 @click.argument("topic", required=False, shell_complete=words(completion.help_topics))
-def help_(topic: str | None) -> int:
+@carried_out_in("documentation")
+def show_help() -> None:
     """List the topics of the documentation, or show one."""
-    from gputui.cli.documentation import show_help
-
-    return show_help(topic)
 
 
 @gputui.command("completion")

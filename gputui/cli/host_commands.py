@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from gputui.cli.arguments import read_hosts
 from gputui.cli.asking import ask_here
+from gputui.client.sources import read_hosts
 from gputui.errors import ExitCode, UsageError
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.model.plain_text import safe
@@ -53,13 +53,16 @@ def lock_packages(file: str, wheels: str | None, index: str) -> int:
 def bootstrap(
     hosts: str | None,
     yes: bool,
-    lock: str | None = None,
-    wheels: str | None = None,
-    index: str = "",
-    host_settings: bool = False,
-    builds: bool = False,
+    lock: str | None,
+    write_lock: str | None,
+    wheels: str | None,
+    index: str,
+    host_pip_conf: bool,
+    build: bool,
 ) -> int:
     """Describe the changes, ask for confirmation, carry them out and print the outcome.
+
+    With `write_lock`: write a lock file of the packages, and stop.
 
     Raises UsageError where no host is named but this machine, on which gputui is installed, and
     where no user can say yes.
@@ -67,12 +70,16 @@ def bootstrap(
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
     from gputui.fleet.deploy.bootstrap import describe, read_source
 
+    if write_lock and (hosts or yes or lock or host_pip_conf or build):
+        raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
+    if write_lock:
+        return lock_packages(write_lock, wheels, index)
     settings = fleet_settings()
     given = [host for host in read_hosts(hosts).hosts if not host.is_local]
     if not given:
         raise UsageError(OTHERS_ONLY)
     source = read_source(
-        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_settings, builds
+        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_pip_conf, build
     )
     click.echo(describe(given, settings, source), err=True)
     if not (yes or sys.stdin.isatty()):

@@ -8,8 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import Starting, read_hosts
+import click
+from click.core import ParameterSource
+
 from gputui.cli.interrupts import interrupt_on_signals, run_until_interrupted
+from gputui.client.sources import read_hosts
 from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 Prepared = Callable[[], Coroutine[object, object, int]]
 """Computes, and returns the exit code; its arguments are all that the options asked for."""
 
+NO_SCRIPT = "what follows -- belongs to a script that --run names"
 FOR_RUNS = {"screen": "for --run; the screen asks for what it needs"}
 FOR_STARTS = {
     "attach": "for a cluster that starts, and --attach takes one as it is; without --attach: HOSTS",
@@ -95,6 +99,29 @@ def _kinds(options: Mapping[str, Any]) -> tuple[str, ...]:
     return "script" if options["preset"].endswith(".py") else "preset", source, "run"
 
 
+def open_(ctx: click.Context, /, **options: Any) -> int:
+    """Open the screen on HOSTS, or compute without one."""
+    given = written_options(ctx)
+    if options["preset"] is not None:
+        return run_headless(ctx.obj, given, options)
+    if ctx.obj:
+        raise UsageError(NO_SCRIPT)
+    show = prepare_screen(given, options)
+    _need_terminal()
+    return show()
+
+
+def written_options(ctx: click.Context) -> dict[str, str]:
+    """Return the options on the command line: name → as it is written."""
+    return {
+        param.name: param.opts[0]
+        for param in ctx.command.params
+        if param.name
+        and isinstance(param, click.Option)
+        and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    }
+
+
 def run_headless(
     script_arguments: tuple[str, ...], given: Mapping[str, str], options: dict[str, Any]
 ) -> int:
@@ -153,10 +180,7 @@ def prepare(
     if options["preset"].endswith(".py"):
         return _script(script_arguments, options)
     if script_arguments:
-        raise UsageError(
-            "what follows -- belongs to a script that --run names; "
-            f"{options['preset']} is a preset: write -p key=value"
-        )
+        raise UsageError(f"{NO_SCRIPT}; {options['preset']} is a preset: write -p key=value")
     return _preset(options)
 
 
@@ -253,8 +277,7 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     """Return a function that opens the cluster of these options."""
     name, given = options["attach"], options["hosts"]
     if name:
-        from gputui.cli.clusters import chosen_cluster
-        from gputui.cli.elsewhere import remote_head
+        from gputui.cli.clusters import chosen_cluster, remote_head
         from gputui.cli.starting import attached
         from gputui.client.head_connection import HeadConnection
 
@@ -266,15 +289,7 @@ def _open_cluster(options: dict[str, Any]) -> "OpenCluster":
     from gputui.cli.starting import head_configuration, started
 
     fallback = given is None or options["backend"] == "numpy"
-    flags = Starting.of(options)
-    return partial(started, head_configuration(hosts, flags, stays=False, fallback=fallback))
-
-
-def open_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> int:
-    """Open the screen: on a demo, on a cluster that runs, or on one that it starts."""
-    show = prepare_screen(given, options)
-    _need_terminal()
-    return show()
+    return partial(started, head_configuration(hosts, options, stays=False, fallback=fallback))
 
 
 def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Callable[[], int]:
@@ -289,11 +304,10 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
         return partial(showing.show_demo, Shape.parse(options["demo"]), options["seed"], look)
     if options["attach"]:
         return partial(showing.show_running, options["attach"], look)
-    hosts, flags = read_hosts(options["hosts"]), Starting.of(options)
-    return partial(showing.show_started, hosts, options["hosts"], flags, look)
+    return partial(showing.show_started, read_hosts(options["hosts"]), options, look)
 
 
-def attach_screen(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:
+def attach(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:
     """Open the screen on a cluster that runs."""
     _need_terminal()
     from gputui.cli import showing

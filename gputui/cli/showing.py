@@ -1,13 +1,13 @@
 """Opening the screen on a demo, on a cluster that runs, or on one that is started for it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gputui.cli.arguments import HostsInput, Starting, read_hosts
+from gputui.client.sources import HostsInput, read_hosts
 from gputui.errors import UsageError
 from gputui.process.garbage import look_rarely
 
@@ -39,8 +39,7 @@ async def _open_demo(shape: "Shape", seed: int) -> Any:
 
 def show_running(name: str | None, look: Look) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
-    from gputui.cli.clusters import chosen_cluster
-    from gputui.cli.elsewhere import remote_head
+    from gputui.cli.clusters import chosen_cluster, remote_head
     from gputui.client.head_connection import HeadConnection
     from gputui.protocol.connection_file import find_cluster
 
@@ -56,36 +55,32 @@ def show_running(name: str | None, look: Look) -> int:
     return show(open_connection, look)
 
 
-def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Look) -> int:
-    """Show the cluster of these hosts: the one that runs, or one that is started now.
-
-    `given` are HOSTS as they were typed.
-    """
+def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
+    """Show the cluster of these hosts: the one that runs, or one that is started now."""
     from gputui.client.head_connection import HeadConnection
     from gputui.protocol.connection_file import find_cluster
 
-    name = flags.name or hosts.name
+    name = options["name"] or hosts.name
     running = find_cluster(name)
     if running and running.hosts_source != hosts.source:
         raise UsageError(
             f"a cluster called {name} runs on other hosts ({running.hosts_source or 'no file'}); "
             "give --name, or gputui attach"
         )
-    if running and flags != Starting(flags.name):
+    if running and any(options[each] is not None for each in ("workers", "busy", "dashboard")):
         raise UsageError(
             f"{name} runs already, and --workers, --busy and --dashboard are for its start: "
             f"leave them out, or stop it first: gputui down {name}"
         )
     found: list[Path] = [Path(running.socket)] if running else []
     chosen = [hosts]
-    start = partial(_start, flags=flags, fallback=given is None)
 
     async def open_connection() -> Any:
-        there = find_cluster(flags.name or chosen[0].name)
+        there = find_cluster(options["name"] or chosen[0].name)
         if there is not None and there.hosts_source == chosen[0].source:
             found[:] = [Path(there.socket)]  # another terminal may have started it, or again
         elif not found:
-            found.append(await start(chosen[0]))
+            found.append(await _start(chosen[0], options))
         return await HeadConnection.open(found[0], frontend="screen", snapshots=True)
 
     def begin(kind: str, text: str) -> Callable[[], Awaitable[Any]]:
@@ -98,7 +93,7 @@ def show_started(hosts: HostsInput, given: str | None, flags: Starting, look: Lo
         return open_connection
 
     first = None
-    if given is None and not flags.name and not running and not _gpus_here():
+    if options["hosts"] is None and not (options["name"] or running or _gpus_here()):
         from gputui.cli.ssh_config import named_hosts
         from gputui.demo import Shape
         from gputui.tui.first_minute import First
@@ -119,7 +114,7 @@ SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
 
-async def _start(hosts: HostsInput, flags: Starting, fallback: bool) -> Path:
+async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
     from gputui.client.start import spawn_head
@@ -127,10 +122,10 @@ async def _start(hosts: HostsInput, flags: Starting, fallback: bool) -> Path:
     configuration = await asyncio.to_thread(
         head_configuration,
         hosts,
-        flags,
+        options,
         stays=True,
         idle_timeout_s=SCREEN_IDLE_S,
-        fallback=fallback,
+        fallback=options["hosts"] is None,
         interactive=True,
     )
     head = spawn_head(configuration)

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gputui.cli.arguments import read_hosts
 from gputui.cli.asking import ask_here
 from gputui.cli.host_commands import fleet_settings
+from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
 from gputui.fleet.claiming import hold
 from gputui.fleet.deploy.start_agent import LoneAgent, lone_agents

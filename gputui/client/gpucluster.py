@@ -14,7 +14,7 @@ from distributed.core import Status
 from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
-from gputui.client.sources import default_name, read_hosts
+from gputui.client.sources import read_hosts
 from gputui.client.start import HeadProcess, check_enough, failures, spawn_head
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError
@@ -60,14 +60,13 @@ class GPUCluster(RunningCluster):
         **keywords: Any,
     ) -> None:
         self.status = Status.closed  # until there is something to close
-        text, source = read_hosts(hosts)
-        parse_hosts(text, source or "hosts")
+        given = read_hosts(hosts, "hosts")
         workers = whole_number("workers", workers)
         n_workers = whole_number("n_workers", n_workers)
         min_workers = whole_number("min_workers", min_workers) or 0
         seconds("timeout", timeout)  # it can be read
         meant = translate(keywords)
-        parse_hosts(meant.hosts(text), source or "hosts")
+        parse_hosts(meant.hosts(given.text), given.source or "hosts")
         known = load_settings().keywords()
         settings = {"cpu_fallback": hosts is None, **known, **meant.settings}
         self.failed_hosts: tuple[HostStatus, ...] = ()
@@ -80,10 +79,10 @@ class GPUCluster(RunningCluster):
         self._process = spawn_head(
             ConfigureHead(
                 version=VERSION,
-                name=name or default_name(source),
+                name=name or given.name,
                 numbered=name is None,
-                hosts_text=meant.hosts(text),
-                hosts_source=source,
+                hosts_text=meant.hosts(given.text),
+                hosts_source=given.source,
                 workers=self._workers,
                 dask_config_json=meant.dask_json(given_json()),
                 **settings,

@@ -1,31 +1,53 @@
-"""HOSTS, as given → the text of a hosts file, and where it came from.
+"""HOSTS, as given → the hosts, the text of their file, and where it came from.
 
 The one place that decides between a file and a text, for the command line and for Python.
 """
 
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 from gputui.errors import UsageError
+from gputui.model.hosts import Host, parse_hosts
 
 MAX_BYTES = 2**20
 LOCAL = "localhost"
 
 
-def read_hosts(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
-    """Return (the text of a hosts file, the absolute path it came from or "").
+@dataclass(frozen=True, slots=True)
+class HostsInput:
+    """The hosts of a cluster and where they came from."""
+
+    text: str
+    hosts: tuple[Host, ...]
+    source: str
+    """The absolute path of the file; "" without one."""
+    name: str
+    """The cluster's default name: the file's stem, or `local`."""
+
+
+def read_hosts(hosts: str | Path | Iterable[str] | None, text_name: str = "HOSTS") -> HostsInput:
+    """Return the hosts that are meant; a mistake in a text is one of `text_name`.
 
     None is this machine; an existing path, or anything with a `/` (but in `key=value`) or ending
     in `.txt`, is a file; `-` is stdin; anything else is the text itself, with `;` between lines.
-    Raises UsageError when there is no such file, or it is no text.
+    Raises UsageError when there is no such file, or it is no text, HostsError with every bad line.
 
-    >>> read_hosts("gpu-a; gpu-b gpus=0,1")
-    ('gpu-a\\n gpu-b gpus=0,1', '')
-    >>> read_hosts("gpu-a python=/opt/env/bin/python")[0]
-    'gpu-a python=/opt/env/bin/python'
+    >>> [host.name for host in read_hosts("gpu-a; gpu-b gpus=0,1").hosts]
+    ['gpu-a', 'gpu-b']
+    >>> read_hosts("gpu-a python=/opt/env/bin/python").name
+    'local'
     """
+    text, source = _text_of(hosts)
+    shown = str(hosts) if source else "standard input" if hosts == "-" else text_name
+    name = Path(source).stem.lstrip(".") or "local"
+    return HostsInput(text, parse_hosts(text, shown), source, name)
+
+
+def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
+    """Return the text of a hosts file, and the absolute path it came from or ""."""
     if hosts is None:
         return LOCAL, ""
     if isinstance(hosts, Path):
@@ -54,15 +76,6 @@ def _near(path: Path) -> str:
         return ""
     near = get_close_matches(path.name, files, 1, 0.75)
     return f" (did you mean {path.parent / near[0]}?)" if near else ""
-
-
-def default_name(source: str) -> str:
-    """Return the default name of a cluster of these hosts.
-
-    >>> default_name("/home/me/lab.txt"), default_name("")
-    ('lab', 'local')
-    """
-    return Path(source).stem.lstrip(".") or "local"
 
 
 def _read(path: Path) -> tuple[str, str]:

@@ -6,9 +6,8 @@ from pathlib import Path
 import dask
 import pytest
 
-from gputui.cli.arguments import Starting, read_hosts
 from gputui.cli.starting import head_configuration
-from gputui.client.sources import read_hosts as read_source
+from gputui.client.sources import read_hosts
 from gputui.errors import UsageError
 
 
@@ -64,7 +63,7 @@ def test_a_file_that_is_no_hosts_file_is_refused(tmp_path: Path, content: bytes,
 )
 def test_what_is_no_hosts_is_refused_with_what_to_write(given: object, says: str) -> None:
     with pytest.raises(UsageError, match=re.escape(says)):
-        read_source(given)  # type: ignore[arg-type]
+        read_hosts(given)  # type: ignore[arg-type]
 
 
 def test_an_empty_argument_is_no_folder() -> None:
@@ -82,11 +81,12 @@ def test_a_missing_file_and_a_directory_are_said_to_be_so(tmp_path: Path) -> Non
 def test_the_setting_of_idle_time_holds_for_a_screen_too() -> None:
     hosts = read_hosts(None)
 
-    def idle_s(flags: Starting) -> float | None:
-        made = head_configuration(hosts, flags, stays=True, fallback=True, idle_timeout_s=3600.0)
+    def idle_s(given: float | None = None) -> float | None:
+        options = {**dict.fromkeys(("name", "workers", "busy", "dashboard")), "idle_timeout": given}
+        made = head_configuration(hosts, options, stays=True, fallback=True, idle_timeout_s=3600.0)
         return made.idle_timeout_s
 
-    assert idle_s(Starting()) == 3600.0
+    assert idle_s() == 3600.0
     with dask.config.set({"gputui.idle-timeout": 60}):
-        assert idle_s(Starting()) == 60.0
-        assert idle_s(Starting(idle_timeout_s=5.0)) == 5.0
+        assert idle_s() == 60.0
+        assert idle_s(5.0) == 5.0

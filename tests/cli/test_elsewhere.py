@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputui.cli import run_command
-from gputui.cli.elsewhere import remote_head
+from gputui.cli.clusters import remote_head
 from gputui.client import there
 from gputui.client.head_connection import HeadConnection
 from gputui.client.remote_head import RemoteName

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from gputui.cli import run_command
-from gputui.cli.commands import gputui, written_options
-from gputui.cli.open import prepare, prepare_screen
+from gputui.cli.commands import gputui
+from gputui.cli.open import prepare, prepare_screen, written_options
 from gputui.errors import UsageError
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 
