@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gputui.process.child import Child
-from gputui.process.lifetime import Handle, open_pidfds
+from gputui.process.lifetime import Handle
 from tests.processes import lives
 
 BOUND_S = 10.0
@@ -135,7 +135,7 @@ def test_a_process_that_ended_is_not_taken_for_a_later_one_of_its_pid(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     process = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    handle = Handle(process.pid, open_pidfds(process.pid))
+    handle = Handle.of(process.pid)
     assert handle.lives
     handle.send_signal(signal.SIGTERM)
     assert process.wait(BOUND_S) == -signal.SIGTERM
@@ -148,4 +148,3 @@ def test_a_process_that_ended_is_not_taken_for_a_later_one_of_its_pid(
         monkeypatch.setattr(os, name, other)
     handle.send_signal(signal.SIGTERM)
     handle.kill_group()
-    handle.close()

@@ -1,7 +1,7 @@
 """Import what workers need once, then fork each of them; the agent's one heavy child.
 
-It takes the agent's orders as packets, each with two descriptors (the worker's output and its
-reports), and reports how workers end. One thread and no CUDA context make forking safe.
+It takes the agent's orders, a line each, and reports how workers end. One thread and no CUDA
+context make forking safe.
 It outlives the agent for a moment: when that is gone, it ends all that was started on this host,
 and removes what the agent can no longer remove.
 """
@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -27,8 +27,8 @@ from typing import NoReturn
 from gputui.agent.agent_socket import AgentSocket
 from gputui.engine import dask_settings
 from gputui.process import lifetime
-from gputui.process.lifetime import open_pidfds
 from gputui.protocol.agent import Credentials
+from gputui.protocol.codec import decode, encode
 from gputui.protocol.forking import (
     Forked,
     ForkEnded,
@@ -37,9 +37,8 @@ from gputui.protocol.forking import (
     Imported,
     ToForkserver,
 )
-from gputui.protocol.packets import PacketChannel
 
-AgentChannel = PacketChannel[FromForkserver, ToForkserver]
+READ_BYTES = 2**16
 
 IDLE_S = 1.0
 """Without an order, once there are workers, before what tasks use is imported."""
@@ -58,15 +57,15 @@ def forkserver(control_fd: int, scratch: Path, agent_socket: AgentSocket) -> NoR
     """Serve orders until the agent closes the socket, then end at once."""
     os.dup2(2, 1)
     lifetime.adopt_orphans()
-    channel = AgentChannel(socket.socket(fileno=control_fd), ToForkserver)
+    server = Forkserver(socket.socket(fileno=control_fd))
     for each in (signal.SIGINT, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     gc.disable()  # a tenth of the imports' time; and a collection writes to what workers share
     started = time.monotonic()
     _import_for_workers()
     gc.freeze()  # no collection in a worker writes to these, and so copies them
-    _send(channel, Imported(time.monotonic() - started, threads()))
-    Forkserver(channel).serve()
+    server.send(Imported(time.monotonic() - started, threads()))
+    server.serve()
     lifetime.end_children()
     shutil.rmtree(scratch, ignore_errors=True)
     agent_socket.sweep()
@@ -83,11 +82,6 @@ def _import_for_workers() -> None:
     del distributed, numpy, gputui
 
 
-def _send(channel: AgentChannel, message: FromForkserver, descriptors: Sequence[int] = ()) -> None:
-    with contextlib.suppress(OSError):
-        channel.send(message, descriptors)
-
-
 def threads() -> int:
     """Return how many threads libraries have started in this process."""
     return len(os.listdir("/proc/self/task")) - 1  # noqa: PTH208 - counting names only
@@ -96,11 +90,18 @@ def threads() -> int:
 class Forkserver:
     """The workers that were forked here, by pid."""
 
-    def __init__(self, channel: AgentChannel) -> None:
-        self._channel = channel
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._agent = os.getppid()
+        self._partial = b""
         self._workers: dict[int, str] = {}
         self._credentials: Credentials | None = None
         self._imported = False
+
+    def send(self, message: FromForkserver) -> None:
+        """Send the agent a message, if it is there."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(encode(message))
 
     def serve(self) -> None:
         """Carry out orders, and report workers that end, until the agent is gone."""
@@ -108,7 +109,7 @@ class Forkserver:
         signal.set_wakeup_fd(wake)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         selector = selectors.DefaultSelector()
-        selector.register(self._channel, selectors.EVENT_READ)
+        selector.register(self._control, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         while True:
             events = selector.select(IDLE_S if self._workers and not self._imported else None)
@@ -117,16 +118,22 @@ class Forkserver:
             for key, _ in events:
                 if key.fd == woken:
                     os.read(woken, 4096)
-                elif not self._take_order():
+                elif not self._take_orders():
                     return
             self._reap()
 
-    def _take_order(self) -> bool:
-        """Carry out one order; False when the agent is gone."""
-        received = self._channel.receive()
-        if received is None:
+    def _take_orders(self) -> bool:
+        """Carry out the orders that have come; False when the agent is gone."""
+        try:
+            came = self._control.recv(READ_BYTES)
+        except OSError:
             return False
-        order, descriptors = received
+        *lines, self._partial = (self._partial + came).split(b"\n")
+        for line in lines:
+            self._carry_out(decode(line, ToForkserver))
+        return bool(came)
+
+    def _carry_out(self, order: ToForkserver) -> None:
         match order:
             case Credentials():
                 self._credentials = order
@@ -134,10 +141,8 @@ class Forkserver:
             case ForkWorker():
                 if not order.spec.device_uuid:
                     self._import_for_tasks()
-                self._fork(order, *descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return True
+                with contextlib.suppress(FileNotFoundError):  # the agent is gone
+                    self._fork(order)
 
     def _import_for_tasks(self) -> None:
         """Import what tasks use, for every worker that is forked from now on.
@@ -152,7 +157,7 @@ class Forkserver:
             gc.freeze()
             self._imported = True
 
-    def _fork(self, order: ForkWorker, output: int, reports: int) -> None:
+    def _fork(self, order: ForkWorker) -> None:
         """Fork a worker, and report its pid.
 
         A thread of Python's may hold a lock that the worker would wait for without end.
@@ -160,16 +165,20 @@ class Forkserver:
         running = [thread.name for thread in threading.enumerate()]
         assert len(running) == 1, f"workers are forked from one thread, not from {running}"
         parent = os.getpid()
+        output, reports = (self._open(number) for number in (order.output, order.reports))
         pid = os.fork()
         if pid == 0:
             self._become_worker(order, parent, output, reports)
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
+        os.close(output)
+        os.close(reports)
         self._workers[pid] = order.spec.name
-        pidfds = open_pidfds(pid)
-        _send(self._channel, Forked(order.spec.name, pid), pidfds)
-        for descriptor in pidfds:
-            os.close(descriptor)
+        self.send(Forked(order.spec.name, pid, lifetime.Handle.of(pid).start_ticks))
+
+    def _open(self, number: int) -> int:
+        """Return the writing end of a pipe that the agent reads."""
+        return os.open(f"/proc/{self._agent}/fd/{number}", os.O_WRONLY | os.O_CLOEXEC)
 
     def _become_worker(self, order: ForkWorker, parent: int, output: int, reports: int) -> None:
         """Run the worker in this process; never returns."""
@@ -180,7 +189,7 @@ class Forkserver:
             os.setpgid(0, 0)
             lifetime.die_with(parent)
             os.environ[lifetime.WORKER_MARK] = str(os.getpid())
-            self._channel.close()
+            self._control.close()
             null = os.open(os.devnull, os.O_RDONLY)
             os.dup2(null, 0)
             os.dup2(output, 1)
@@ -207,7 +216,7 @@ class Forkserver:
             _, status = os.waitpid(ended, 0)
             reaped = True
             if name := self._workers.pop(ended, None):
-                _send(self._channel, ForkEnded(name, ended, status))
+                self.send(ForkEnded(name, ended, status))
         if reaped:
             self._end_orphans()
 

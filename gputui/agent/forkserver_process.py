@@ -6,17 +6,17 @@ ready cannot import what workers need; after a few tries it is given up, with wh
 
 import asyncio
 import contextlib
-import os
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from gputui.agent.agent_socket import AgentSocket, own_command
 from gputui.errors import ProtocolError
 from gputui.process.background import words
 from gputui.process.child import Child
+from gputui.protocol.channel import Channel
 from gputui.protocol.forking import FromForkserver, Imported, ToForkserver
-from gputui.protocol.packets import PacketChannel, packet_sockets
+from gputui.protocol.streams import SocketStream
 
 TRIES = 3
 """Starts in a row that may fail before the forkserver is given up."""
@@ -36,6 +36,9 @@ Source: `distributed.nanny.pre-spawn-environ`.
 """
 
 
+ForkserverChannel = Channel[ToForkserver, FromForkserver]
+
+
 class ForkserverProcess:
     """The forkserver of one agent, over all its restarts."""
 
@@ -45,19 +48,16 @@ class ForkserverProcess:
         scratch: Path,
         agent_socket: AgentSocket,
         *,
-        heard: Callable[[FromForkserver, list[int]], None],
+        heard: Callable[[FromForkserver], None],
         lost: Callable[[str, bool], Awaitable[None]],
     ) -> None:
-        """Call `heard` with each message and the descriptors that came with it.
-
-        `lost` is called with how it ended and whether it is given up.
-        """
+        """Call `heard` with each message, and `lost` with how it ended and whether it is given up."""
         self._environ = {**WORKER_ENVIRONMENT, **environ}
         self._handed = (str(scratch), str(agent_socket.path))
         self._heard = heard
         self._lost = lost
         self._child: Child | None = None
-        self._channel: AgentPackets | None = None
+        self._channel: ForkserverChannel | None = None
         self._wanted = asyncio.Event()
         self._failures = 0
         self.ready = False
@@ -81,20 +81,20 @@ class ForkserverProcess:
             if not given_up:
                 await asyncio.sleep(BACKOFF_S * (self._failures - 1))
 
-    def order(self, order: ToForkserver, descriptors: Sequence[int] = ()) -> None:
-        """Give an order, with copies of descriptors; lost with a forkserver that just ended."""
+    def order(self, order: ToForkserver) -> None:
+        """Give an order; lost with a forkserver that just ended."""
         if self._channel is not None:
-            self._channel.send(order, descriptors)
+            self._channel.send(order)
 
     async def close(self) -> None:
         """Have it end all workers and itself."""
-        self._hang_up()
+        await self._hang_up()
         if self._child is not None:
             await self._child.end(CLOSING_S, ask=None)
 
     async def _live(self) -> str:
         """Start it, and return how it ended once it has."""
-        ours, theirs = packet_sockets()
+        ours, theirs = socket.socketpair()
         try:
             self._child = Child(
                 [*own_command(), "forkserver", str(theirs.fileno()), *self._handed],
@@ -106,81 +106,22 @@ class ForkserverProcess:
             return words(error)
         finally:
             theirs.close()
-        ours.setblocking(False)
-        channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
-        self._channel = AgentPackets(channel, self._take, self._hang_up)
+        stream = SocketStream(*await asyncio.open_unix_connection(sock=ours))
+        self._channel = ForkserverChannel(stream, FromForkserver)
+        with contextlib.suppress(ProtocolError):
+            async for message in self._channel:
+                if isinstance(message, Imported):
+                    self._failures, self.ready = 0, True
+                self._heard(message)
+        await self._hang_up()
         await self._child.wait()
-        self._hang_up()
         said = " ".join(line.strip() for line in self._child.last_log_lines[-LAST_LINES:])
         return said or self._child.reason
 
-    def _take(self, message: FromForkserver, descriptors: list[int]) -> None:
-        if isinstance(message, Imported):
-            self._failures, self.ready = 0, True
-        self._heard(message, descriptors)
-
-    def _hang_up(self) -> None:
+    async def _hang_up(self) -> None:
         """Close its channel, at which it ends."""
         self.ready = False
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
-
-class AgentPackets:
-    """The agent's end of the channel to a forkserver: in its loop, and never waiting."""
-
-    def __init__(
-        self,
-        channel: PacketChannel[ToForkserver, FromForkserver],
-        take: Callable[[FromForkserver, list[int]], None],
-        ended: Callable[[], None],
-    ) -> None:
-        """Call `take` with each message and its descriptors, and `ended` when there are no more."""
-        self._channel = channel
-        self._take = take
-        self._ended = ended
-        self._waiting: deque[tuple[ToForkserver, list[int]]] = deque()
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(channel.fileno(), self._read)
-
-    def send(self, message: ToForkserver, descriptors: Sequence[int]) -> None:
-        """Send a message with copies of descriptors, as soon as there is room for it."""
-        self._waiting.append((message, [os.dup(descriptor) for descriptor in descriptors]))
-        self._write()
-
-    def close(self) -> None:
-        """Close the channel; what waits is dropped."""
-        self._loop.remove_reader(self._channel.fileno())
-        self._loop.remove_writer(self._channel.fileno())
-        self._channel.close()
-        while self._waiting:
-            self._sent()
-
-    def _write(self) -> None:
-        """Send what waits, as far as there is room."""
-        self._loop.remove_writer(self._channel.fileno())
-        while self._waiting:
-            try:
-                self._channel.send(*self._waiting[0])
-            except BlockingIOError:
-                self._loop.add_writer(self._channel.fileno(), self._write)
-                return
-            except OSError:
-                pass  # it just ended, and is started again
-            self._sent()
-
-    def _sent(self) -> None:
-        for descriptor in self._waiting.popleft()[1]:
-            os.close(descriptor)
-
-    def _read(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            try:
-                received = self._channel.receive()
-            except ProtocolError:
-                received = None
-            if received is None:
-                self._ended()
-            else:
-                self._take(*received)
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abort()
+            await channel.close()

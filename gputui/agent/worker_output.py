@@ -4,17 +4,15 @@ A worker that prints 100 MB neither waits for anybody nor fills the agent's memo
 """
 
 import asyncio
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from gputui.process.child import PipeLines
 from gputui.protocol.agent import FromAgent
 from gputui.protocol.shared import LogLines
 
 KEPT_LINES = 1000
-LINE_CHARACTERS = 2000
-READ_BYTES = 2**18
 SEND_EVERY_S = 0.25
 SENDINGS_AT_ONCE = 4
 """Delay after silence: output of a short task arrives before its run ends."""
@@ -35,50 +33,30 @@ class WorkerOutput:
         self._kept: deque[str] = deque(maxlen=KEPT_LINES)
         self._unsent: deque[str] = deque(maxlen=LINES_A_SENDING)
         self._dropped = 0
-        self._partial = b""
         self._own = 0
         """The number of lines since the pipe was opened: those before are of an earlier process."""
-        self._descriptor: int | None = None
+        self._pipe: PipeLines | None = None
         self._sending: asyncio.TimerHandle | None = None
         self._due_at = 0.0
 
-    def open(self) -> int:
-        """Return the writing end of a new pipe, for a worker's stdout and stderr."""
+    def open(self, descriptor: int) -> None:
+        """Read the output of another process from a pipe, which is the output's own from now on."""
         self.close()
         self._own = 0
-        self._descriptor, write = os.pipe()
-        os.set_blocking(self._descriptor, False)
-        asyncio.get_running_loop().add_reader(self._descriptor, self.read)
-        return write
-
-    def read(self) -> bool:
-        """Read available output; return False if there was none."""
-        if self._descriptor is None:
-            return False
-        try:
-            data = os.read(self._descriptor, READ_BYTES)
-        except BlockingIOError:
-            return False
-        if not data:
-            self.close()
-            return False
-        *lines, self._partial = (self._partial + data).split(b"\n")
-        self._partial = self._partial[-LINE_CHARACTERS:]
-        self._keep(lines)
-        return True
+        self._pipe = PipeLines(descriptor, self._keep)
 
     def drain(self) -> None:
         """Read the last output of an ended worker, without waiting for processes that still
         print."""
         for _ in range(DRAIN_READS):
-            if not self.read():
+            if self._pipe is None or not self._pipe.read():
                 return
 
     def tail(self, count: int) -> tuple[str, ...]:
         """Return the last lines of the present process, or of the last one."""
         lines = list(self._kept)[max(0, len(self._kept) - self._own) :]
-        if self._partial:
-            lines.append(self._partial.decode("utf-8", "replace"))
+        if self._pipe is not None and self._pipe.partial:
+            lines.append(self._pipe.partial.decode("utf-8", "replace"))
         return tuple(lines[-count:])
 
     def follow(self, on: bool, history: int) -> None:
@@ -94,25 +72,19 @@ class WorkerOutput:
 
     def close(self) -> None:
         """Close the pipe and keep its output, an unfinished line as a line."""
-        if self._descriptor is not None:
-            asyncio.get_running_loop().remove_reader(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = None
-        if self._partial:
-            last, self._partial = self._partial, b""
-            self._keep([last])
+        if self._pipe is not None:
+            self._pipe.close()
 
-    def _keep(self, lines: list[bytes]) -> None:
-        """Keep lines, and send them soon where a head follows."""
-        for line in lines:
-            text = line[:LINE_CHARACTERS].decode("utf-8", "replace")
-            self._kept.append(text)
-            self._own += 1
-            if self.following:
-                self._dropped += len(self._unsent) == LINES_A_SENDING
-                self._unsent.append(text)
-        if self._unsent and self._sending is None:
-            self._sending = asyncio.get_running_loop().call_later(self._wait_s(), self._send_lines)
+    def _keep(self, text: str) -> None:
+        """Keep a line, and send it soon where a head follows."""
+        self._kept.append(text)
+        self._own += 1
+        if self.following:
+            self._dropped += len(self._unsent) == LINES_A_SENDING
+            self._unsent.append(text)
+            if self._sending is None:
+                loop = asyncio.get_running_loop()
+                self._sending = loop.call_later(self._wait_s(), self._send_lines)
 
     def _wait_s(self) -> float:
         """Return when the next sending is due: one every so often, but the first few at once."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import os
 import signal
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +34,8 @@ class WorkerProcess:
     order: StartWorkers
     output: WorkerOutput
     process: Handle | None = None
+    pipes: list[int] = field(default_factory=list)
+    """The reading ends of the pipes for its output and its reports, until it was forked."""
     forking: bool = False
     """Whether it was ordered from the forkserver, which has not reported its pid yet."""
     waiting: bool = False
@@ -66,17 +69,15 @@ class WorkerProcess:
         """Whether its process, or the last one, registered and opened its device."""
         return bool(self.address and (self.device_uuid or not self.spec.device_uuid))
 
-    def process_ended(self) -> None:
-        """Forget its process, which its parent has reaped."""
-        if self.process is not None:
-            self.process.close()
-            self.process = None
-
     def begin(self, oom_kills: int) -> None:
-        """Forget the process before: another is forked."""
+        """Forget the process before, and open the pipes of the next; raises OSError."""
         self.ended = asyncio.Event()
         self.address, self.device_uuid, self.over_limit_bytes = "", None, None
         self.oom_kills, self.started_at = oom_kills, time.monotonic()
+        while len(self.pipes) < 2:
+            reads, writes = os.pipe()
+            os.close(writes)
+            self.pipes.append(reads)
 
     def ask_to_end(self) -> None:
         """Send its process SIGTERM."""

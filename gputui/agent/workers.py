@@ -2,10 +2,10 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
 from gputui.process.cgroups import Cgroups
+from gputui.process.child import PipeLines
 from gputui.process.lifetime import Handle, end_children
 from gputui.protocol.agent import (
     Credentials,
@@ -191,13 +192,13 @@ class Workers:
         for worker in self._workers.values():
             worker.output.close()
 
-    def _hear(self, message: FromForkserver, descriptors: list[int]) -> None:
+    def _hear(self, message: FromForkserver) -> None:
         """Handle a message of the forkserver."""
         match message:
             case Imported():
                 self._imported(message)
             case Forked():
-                self._forked(message.name, Handle(message.pid, descriptors))
+                self._forked(message.name, Handle(message.pid, message.start_ticks))
             case ForkEnded():
                 self._exited(message.name, message.pid, message.status)
 
@@ -242,11 +243,10 @@ class Workers:
         if worker.waiting:
             self._forkserver.start()
             return
-        worker.begin(self._cgroups.oom_kills())
         spec, order = worker.spec, worker.order
         try:
+            worker.begin(self._cgroups.oom_kills())
             folder = own_folder(self._scratch / spec.name.replace(":", "-"))
-            printed, reports, reads = _pipes(worker.output)
         except OSError as error:
             worker.forking = False
             self._failed_to_start(worker, error)
@@ -259,12 +259,10 @@ class Workers:
             scratch=str(folder),
             lock=str(self._socket.turn),
             cpus=tuple(sorted(near)),
+            output=worker.pipes[0],
+            reports=worker.pipes[1],
         )
-        self._forkserver.order(fork, (printed, reports))
-        os.close(printed)
-        os.close(reports)
-        os.set_blocking(reads, False)
-        asyncio.get_running_loop().add_reader(reads, self._read_report, worker, reads)
+        self._forkserver.order(fork)
 
     def _failed_to_start(self, worker: WorkerProcess, error: OSError) -> None:
         """Report why a worker could not be forked, and try again as after a crash."""
@@ -273,32 +271,25 @@ class Workers:
         end = Exit("crashed", reason, None, None, failed=True)
         self._tell_exit(worker, 0, end, worker.next_start(end))
 
-    def _read_report(self, worker: WorkerProcess, descriptor: int) -> None:
-        """Read a worker's reports until it ends."""
+    def _read_report(self, worker: WorkerProcess, line: str) -> None:
         try:
-            data = os.read(descriptor, 4096)
-        except BlockingIOError:
+            report = decode(line.encode(), WorkerReport)
+        except ProtocolError as error:
+            self._send(Trouble(f"{worker.spec.name} reported what is no report: {error}"))
             return
-        if not data:
-            asyncio.get_running_loop().remove_reader(descriptor)
-            os.close(descriptor)
-            return
-        for line in data.splitlines():
-            try:
-                report = decode(line, WorkerReport)
-            except ProtocolError as error:
-                self._send(Trouble(f"{worker.spec.name} reported what is no report: {error}"))
-                continue
-            worker.address, worker.device_uuid = report.address, report.device_uuid
-            self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
+        worker.address, worker.device_uuid = report.address, report.device_uuid
+        self._send(WorkerReady(worker.spec.name, worker.address, worker.device_uuid))
 
     def _forked(self, name: str, process: Handle) -> None:
         worker = self._workers.get(name)
         if worker is None:
             process.kill_group()
-            process.close()
             return
         worker.process, worker.forking = process, False
+        output, reports = worker.pipes
+        worker.pipes = []
+        worker.output.open(output)
+        PipeLines(reports, partial(self._read_report, worker))
         self._send(WorkerStarted(name, process.pid, worker.restarts))
         if worker.stopping:
             worker.kill()
@@ -308,7 +299,7 @@ class Workers:
         worker = self._workers.get(name)
         if worker is None or worker.pid != pid:
             return
-        worker.process_ended()
+        worker.process = None
         worker.output.drain()
         tail = worker.output.tail(TAIL_LINES)
         end = explain(
@@ -350,17 +341,6 @@ class Workers:
             worker.restarts += 1
             loop = asyncio.get_running_loop()
             worker.restart = loop.call_later(restart_in_s, self._fork, worker)
-
-
-def _pipes(output: WorkerOutput) -> tuple[int, int, int]:
-    """Open a worker's pipes: for its output, for its reports, and the end that reads those."""
-    reads, reports = os.pipe()
-    try:
-        return output.open(), reports, reads
-    except OSError:
-        os.close(reads)
-        os.close(reports)
-        raise
 
 
 async def _within(bound_s: float, ending: Iterable[WorkerProcess]) -> None:

@@ -24,9 +24,9 @@ from gputui.protocol.streams import SocketStream
 
 LOG_LINES = 20
 """How many of the last lines of stderr are kept."""
-LINE_BYTES = 4000
-"""Of a longer line the end is kept."""
-READ_BYTES = 2**16
+LINE_BYTES = 2000
+"""The most of a line that is kept: the end of one that never ends."""
+READ_BYTES = 2**18
 KILLED_S = 5.0
 """How long the kernel may take to end a killed process."""
 LAST_WORDS_S = 0.2
@@ -70,7 +70,9 @@ class Child:
         self._leads_group = own_session
         self._ended = asyncio.Event()
         errors = self._process.stderr
-        self._log = LastLines(_take(errors), said) if errors else None
+        self._said = said
+        self._log_lines: deque[str] = deque(maxlen=LOG_LINES)
+        self._log = PipeLines(_take(errors), self._hear) if errors else None
         self._watch()
 
     @property
@@ -81,7 +83,8 @@ class Child:
     @property
     def last_log_lines(self) -> tuple[str, ...]:
         """The last lines that it wrote to stderr."""
-        return self._log.lines if self._log else ()
+        last = [self._log.partial.decode("utf-8", "replace")] if self._log else []
+        return (*self._log_lines, *filter(None, last))[-LOG_LINES:]
 
     @property
     def reason(self) -> str:
@@ -132,6 +135,11 @@ class Child:
         if self._log:
             self._log.close()
         return self.status
+
+    def _hear(self, line: str) -> None:
+        self._log_lines.append(line.rstrip())
+        if self._said:
+            self._said(line.rstrip())
 
     def _watch(self) -> None:
         """Have `_ended` set when it ended."""
@@ -189,24 +197,35 @@ async def run(command: Sequence[str], bound_s: float | None = None) -> Ended:
         return Ended(status, said, child.last_log_lines)
 
 
-class LastLines:
-    """The last lines that come through a pipe, which is always drained."""
+class PipeLines:
+    """The lines that come through a pipe, which is always drained."""
 
-    def __init__(self, descriptor: int, said: Callable[[str], None] | None) -> None:
+    def __init__(self, descriptor: int, heard: Callable[[str], None]) -> None:
+        """Take over a descriptor, and call `heard` with each line."""
+        self.partial = b""
+        """A line that has no end yet."""
         self._descriptor: int | None = descriptor
-        self._said = said
-        self._lines: deque[str] = deque(maxlen=LOG_LINES)
-        self._partial = b""
+        self._heard = heard
         self._closed = asyncio.Event()
         os.set_blocking(descriptor, False)
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._read)
+        self._loop.add_reader(descriptor, self.read)
 
-    @property
-    def lines(self) -> tuple[str, ...]:
-        """The last lines, one that has no end yet included."""
-        last = [self._partial.decode("utf-8", "replace")] if self._partial else []
-        return (*self._lines, *last)[-LOG_LINES:]
+    def read(self) -> bool:
+        """Take what has come; return False if that is nothing."""
+        if self._descriptor is None:
+            return False
+        try:
+            data = os.read(self._descriptor, READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, partial = (self.partial + data).split(b"\n")
+        self.partial = partial[-LINE_BYTES:]
+        for line in lines:
+            self._heard(line[:LINE_BYTES].decode("utf-8", "replace"))
+        if not data:
+            self.close()
+        return bool(data)
 
     async def finish(self, bound_s: float) -> None:
         """Wait until the pipe was closed, for so long at most."""
@@ -215,30 +234,15 @@ class LastLines:
                 await self._closed.wait()
 
     def close(self) -> None:
-        """Read no more."""
+        """Read no more; what has no end is a line, too."""
         if self._descriptor is not None:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None
+            if self.partial:
+                last, self.partial = self.partial, b""
+                self._heard(last.decode("utf-8", "replace"))
         self._closed.set()
-
-    def _read(self) -> None:
-        assert self._descriptor is not None
-        try:
-            data = os.read(self._descriptor, READ_BYTES)
-        except BlockingIOError:
-            return
-        *lines, partial = (self._partial + data).split(b"\n")
-        if not data and partial:
-            lines, partial = [*lines, partial], b""
-        self._partial = partial[-LINE_BYTES:]
-        for line in lines:
-            text = line[-LINE_BYTES:].decode("utf-8", "replace").rstrip()
-            self._lines.append(text)
-            if self._said:
-                self._said(text)
-        if not data:
-            self.close()
 
 
 def ending(status: int) -> str:

@@ -10,11 +10,11 @@ import ctypes
 import errno
 import os
 import resource
-import select
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from gputui.process import procfs
 
@@ -154,49 +154,34 @@ def end_children(bound_s: float = 5.0) -> None:
                     time.sleep(REAP_EVERY_S)
 
 
-def open_pidfds(pid: int) -> list[int]:
-    """Return a descriptor of a child that is not reaped yet; none before Linux 5.3."""
-    try:
-        return [os.pidfd_open(pid)]
-    except OSError:
-        return []
-
-
+@dataclass(frozen=True, slots=True)
 class Handle:
-    """A process of another parent, which a later process of the same pid is never taken for.
+    """A process of another parent, which a later process of the same pid is never taken for."""
 
-    Where the kernel has no pidfds it is the pid alone.
-    """
+    pid: int
+    start_ticks: int
+    """When it was started, as /proc has it."""
 
-    def __init__(self, pid: int, pidfds: Sequence[int]) -> None:
-        """Take over the descriptor that `open_pidfds` gave the parent."""
-        self.pid = pid
-        self._pidfd = pidfds[0] if pidfds else None
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """Return the handle of a child that is not reaped yet."""
+        stat = procfs.process_stat(pid)
+        assert stat is not None, "a child is there until its parent reaps it"
+        return cls(pid, stat.start_ticks)
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended yet."""
-        if self._pidfd is None:
-            return True
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        return not poll.poll(0)
+        """Whether its parent has not reaped it yet."""
+        stat = procfs.process_stat(self.pid)
+        return stat is not None and stat.start_ticks == self.start_ticks
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send it a signal; nothing when it has ended."""
-        with contextlib.suppress(ProcessLookupError):
-            if self._pidfd is None:
+        if self.lives:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-            else:
-                signal.pidfd_send_signal(self._pidfd, number)
 
     def kill_group(self) -> None:
         """Kill it and the group that it leads; nothing when it has ended: its parent did that."""
         if self.lives:
             kill_group(self.pid)
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None

@@ -1,7 +1,7 @@
 """Agent ↔ its forkserver, and worker → agent: what to fork, and what became of it.
 
-The messages go as packets (`PacketChannel`), because some take descriptors along: `ForkWorker` the
-pipe for what the worker prints and the pipe for its `WorkerReport`s, `Forked` its pidfd.
+A worker has two pipes to its agent, for what it prints and for its `WorkerReport`s. The agent has
+their reading ends only; the forkserver, of the same user, opens the others in /proc.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from gputui.model.bounds import (
     Line,
     Many,
     Name,
+    Number,
     Pid,
     Seconds,
     SmallNumber,
@@ -33,6 +34,10 @@ class ForkWorker:
     """A file: workers of a host make their CUDA contexts in turn."""
     cpus: Many[Cpus]
     """Those near its device; empty for any."""
+    output: Number
+    """The agent's descriptor of the pipe for what it prints."""
+    reports: Number
+    """The agent's descriptor of the pipe for its reports."""
 
 
 ToForkserver = Credentials | ForkWorker
@@ -50,10 +55,12 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A worker's process was forked; its pidfd comes along where the kernel has them."""
+    """A worker's process was forked."""
 
     name: Name
     pid: Pid
+    start_ticks: Number
+    """When, since boot: no later process of this pid has the same."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import gzip
 import os
 import shutil
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,6 @@ from gputui.agent.forkserver import Forkserver
 from gputui.agent.supervisor import Lease
 from gputui.agent.worker_output import WorkerOutput
 from gputui.agent.worker_process import BACKOFF_S, CRASH_LOOP_AFTER, WorkerProcess
-from gputui.errors import ProtocolError
 from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
     AgentEnding,
@@ -37,8 +37,7 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import LINE_BYTES
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import ForkWorker, FromForkserver, Imported, ToForkserver
-from gputui.protocol.packets import PacketChannel, packet_sockets
+from gputui.protocol.forking import ForkWorker
 from gputui.protocol.shared import LogLines
 from gputui.worker.cuda import take_turn
 from tests.agent.driving import BOUND_S, Driver, client_of, spec, start_worker
@@ -205,11 +204,18 @@ async def test_a_lease_does_not_run_out_while_the_process_is_held_up() -> None:
     await asyncio.wait_for(running, 2)
 
 
+def opened(output: WorkerOutput) -> int:
+    """Return the writing end of a new pipe that an output reads."""
+    reads, writes = os.pipe()
+    output.open(reads)
+    return writes
+
+
 async def test_a_line_without_an_end_is_not_glued_to_the_next_workers_first() -> None:
     sent: list[FromAgent] = []
     output = WorkerOutput("w", sent.append)
     for printed in (b"first\npartial", b"next\n"):
-        writes = output.open()
+        writes = opened(output)
         os.write(writes, printed)
         os.close(writes)
         output.drain()
@@ -224,7 +230,7 @@ def lines_of(sent: list[FromAgent]) -> list[str]:
 async def test_an_end_is_explained_by_what_that_process_printed() -> None:
     output = WorkerOutput("w", lambda message: None)
     for printed in (b"ModuleNotFoundError: No module named 'foo'\n", b""):
-        writes = output.open()
+        writes = opened(output)
         os.write(writes, printed)
         os.close(writes)
         output.drain()
@@ -236,7 +242,7 @@ async def test_who_follows_again_without_a_history_gets_no_line_twice() -> None:
     sent: list[FromAgent] = []
     output = WorkerOutput("w", sent.append)
     output.follow(True, 0)
-    writes = output.open()
+    writes = opened(output)
     for printed, history in ((b"one\n", 0), (b"two\n", 100)):
         os.write(writes, printed)
         output.drain()
@@ -250,7 +256,7 @@ async def test_who_follows_again_without_a_history_gets_no_line_twice() -> None:
 async def test_however_long_its_lines_are_a_history_fits_into_the_channel() -> None:
     sent: list[FromAgent] = []
     output = WorkerOutput("w", sent.append)
-    writes = output.open()
+    writes = opened(output)
     for _ in range(200):
         os.write(writes, b"\x01" * 2000 + b"\n")
         output.drain()
@@ -273,48 +279,17 @@ def test_a_worker_does_not_wait_without_end_for_one_that_hangs_in_the_driver(
 
 
 def order() -> ForkWorker:
-    return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", "/nowhere", "/nowhere", ())
-
-
-def test_descriptors_that_come_with_a_message_close_on_exec() -> None:
-    ours, theirs = packet_sockets()
-    one = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
-    other = PacketChannel[FromForkserver, ToForkserver](theirs, ToForkserver)
-    reads, writes = os.pipe()
-    one.send(order(), (reads, writes))
-    received = other.receive()
-    assert received is not None
-    message, descriptors = received
-    assert message == order()
-    assert len(descriptors) == 2
-    assert not any(os.get_inheritable(descriptor) for descriptor in descriptors)
-    for descriptor in (reads, writes, *descriptors):
-        os.close(descriptor)
-    one.close()
-    assert other.receive() is None
-    other.close()
-
-
-def test_a_packet_that_is_no_message_is_an_error() -> None:
-    ours, theirs = packet_sockets()
-    channel = PacketChannel[ToForkserver, FromForkserver](ours, FromForkserver)
-    theirs.send(b'["Imported",{"seconds":"soon","threads":0}]')
-    with pytest.raises(ProtocolError, match="not a message of this version"):
-        channel.receive()
-    theirs.send(encode(Imported(1.0, 0)))
-    assert channel.receive() == (Imported(1.0, 0), [])
-    theirs.close()
-    channel.close()
+    return ForkWorker(spec(), "tls://127.0.0.1:1", "127.0.0.1", "/nowhere", "/nowhere", (), 0, 0)
 
 
 def test_no_worker_is_forked_beside_a_thread() -> None:
-    ours, theirs = packet_sockets()
-    forkserver = Forkserver(PacketChannel(ours, ToForkserver))
+    ours, theirs = socket.socketpair()
+    forkserver = Forkserver(ours)
     over = threading.Event()
     thread = threading.Thread(target=over.wait, args=(BOUND_S,), name="a thread")
     thread.start()
     with pytest.raises(AssertionError, match=r"forked from one thread, not from .*'a thread'"):
-        forkserver._fork(order(), 0, 0)
+        forkserver._fork(order())
     over.set()
     thread.join()
     ours.close()
