@@ -51,7 +51,10 @@ class ForkserverProcess:
         heard: Callable[[FromForkserver], None],
         lost: Callable[[str, bool], Awaitable[None]],
     ) -> None:
-        """Call `heard` with each message, and `lost` with how it ended and whether it is given up."""
+        """Call `heard` with each message.
+
+        `lost` is called with how it ended and whether it is given up.
+        """
         self._environ = {**WORKER_ENVIRONMENT, **environ}
         self._handed = (str(scratch), str(agent_socket.path))
         self._heard = heard
