@@ -12,8 +12,8 @@ from gputui.process.background import Background, Shared, together
 
 ROOT = Path(gputui.__file__).parent
 STARTS = {"create_task", "ensure_future"}
-OWNERS = {"group", "tasks", "self._connection"}
-"""Names of an `asyncio.TaskGroup`, and of an asyncssh connection: it ends its tasks with itself."""
+OWNERS = {"tasks", "self._connection"}
+"""Names of an owner of tasks, and of an asyncssh connection: it ends its tasks with itself."""
 
 
 def test_tasks_are_started_by_their_owners_only() -> None:
@@ -22,7 +22,18 @@ def test_tasks_are_started_by_their_owners_only() -> None:
         if path != ROOT / "process/background.py":
             calls = _starts(ast.parse(path.read_text()))
             more += [f"{path.relative_to(ROOT)}:{call.lineno}" for call in calls]
-    assert not more, "start these with process.background or an asyncio.TaskGroup"
+    assert not more, "start these with process.background"
+
+
+def test_no_task_group_leaves_its_task_half_cancelled() -> None:
+    names = {"asyncio.TaskGroup", "TaskGroup"}
+    found = []
+    for path in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.AsyncWith):
+                opened = {ast.unparse(each.context_expr).partition("(")[0] for each in node.items}
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}"] if opened & names else []
+    assert not found, "use process.background.together: see there"
 
 
 BLOCKING = {
@@ -56,7 +67,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _starts(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls that start a task which no group owns, nor the function that awaits it."""
+    """Yield the calls that start a task which no owner has, nor the function that awaits it."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue

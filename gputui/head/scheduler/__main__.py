@@ -12,6 +12,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from gputui.engine import dask_settings
+from gputui.process.background import Background
 from gputui.process.lifetime import die_with, dump_no_core
 from gputui.process.search_path import add_task_path
 
@@ -83,16 +84,13 @@ async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float
 
     What fails here is the end of this process, with its reason on stderr.
     """
-    ends: list[asyncio.Task[None]] = []
-    try:
-        async with asyncio.TaskGroup() as group:
-            reporting = group.create_task(reporter.report(interval_s))
-            ends += [group.create_task(work) for work in (scheduler.finished(), reporter.obey())]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for task in (reporting, *ends):
-                task.cancel()
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    works = (reporter.report(interval_s), scheduler.finished(), reporter.obey())
+    tasks = Background(lambda name, error: None, logged=False)
+    running = [tasks.start(work, work.__name__) for work in works]
+    ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    await tasks.close()
+    for task in ended:
+        task.result()
 
 
 def _raise_file_limit() -> None:
