@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gputui.fleet.ssh.configuration import Here, SshConfiguration, this_machine
+from gputui.fleet.ssh.configuration import (
+    Destination,
+    Evaluator,
+    Here,
+    SshConfiguration,
+    this_machine,
+)
 from gputui.fleet.ssh.refusals import resolving_hint
 from gputui.model.hosts import Host
 from tests.fleet.conftest import Reaching
@@ -47,6 +53,20 @@ def test_a_computation_runs_on_a_host_of_the_users_own_configuration(
     line = f"gpu-a gpus=none workers=1 memory=512MiB python={PYTHON}"
     done = home.run(PYTHON, "-m", "gputui", line, "--run", "smoke", "--quiet")
     assert done.returncode == 0, done.stderr
+
+
+async def test_ssh_is_asked_about_the_command_that_is_run_and_of_a_jump_host_about_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "ssh"
+    jumps = 'case "$*" in *gpu-b*) echo proxyjump gpu-a;; esac'
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{jumps}\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    await Evaluator(None).route(Destination("gpu-b"), "start the agent")
+    behind, jump = (tmp_path / "asked").read_text().splitlines()
+    assert behind.endswith(" gpu-b start the agent") and "-W" not in behind
+    assert jump.endswith(" -W localhost:22 gpu-a")
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ SAID_BY_GPUTUI = {
     "login": "refused the login",
     "unresolved": "does not resolve",
     "refused": "refuses the connection",
-    "configuration": "Bad configuration",
+    "configuration": "Bad configuration|bad configuration options",
     "proxy": "ProxyCommand failed",
 }
 

@@ -37,7 +37,7 @@ class Row:
     untouched: str = ""
     """A file that gputui must not make."""
     since: tuple[int, int] = (0, 0)
-    """The OpenSSH that has the options."""
+    """The OpenSSH that has the options; an earlier one refuses the configuration."""
     stage_s: float = 10.0
     """The bound of gputui's stages."""
 
