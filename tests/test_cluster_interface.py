@@ -12,6 +12,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -316,8 +317,28 @@ async def test_what_is_asked_for_before_a_wait_is_sent_before_it() -> None:
 
 def test_fewer_workers_than_asked_for_are_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     with GPUCluster("localhost gpus=none workers=1", n_workers=2) as cluster:
-        text = "1 of 2 workers are up: the hosts have room for no more"
+        text = "1 of 2 workers: the hosts have no room for more"
         assert text in caplog.text and text in cluster.get_logs()["Cluster"]
+
+
+@pytest.mark.slow
+async def test_each_failure_is_logged_when_it_is_known_and_what_is_waited_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = ("localhost gpus=none workers=1", "nowhere.invalid gpus=none")
+        last = f"me@127.0.0.1:{silent.getsockname()[1]} gpus=none"
+        cluster = GPUCluster((*hosts, last), asynchronous=True)
+        starting = asyncio.ensure_future(cluster)
+        text = "2 of 3 hosts are done; waiting for 127.0.0.1 (authenticating)"
+        while not starting.done() and text not in caplog.text:
+            await asyncio.sleep(0.1)
+        assert "nowhere.invalid does not resolve" in caplog.text and text in caplog.text
+        assert not starting.done()
+    await starting
+    assert caplog.text.count("nowhere.invalid does not resolve") == 1
+    assert {host.name for host in cluster.failed_hosts} == {"nowhere.invalid", "127.0.0.1"}
+    await cluster.close()
 
 
 def test_nanny_plugins_are_refused_with_what_to_do_instead(standing: Standing) -> None:

@@ -17,7 +17,7 @@ from gputui.cli.interrupts import ignore_signals, interrupt_on_signals, run_unti
 from gputui.cli.starting import head_configuration
 from gputui.client.head_connection import GONE, HeadConnection
 from gputui.client.sources import read_hosts
-from gputui.client.start import check_enough, started, stop_by_signal, workers_up
+from gputui.client.start import check_enough, started, stop_by_signal, too_few, workers_up
 from gputui.errors import (
     ClusterError,
     ExitCode,
@@ -67,6 +67,8 @@ def up(**options: Any) -> int:
 async def _up(configuration: ConfigureHead) -> int:
     async with started(configuration, frontend="command", snapshots=True) as (head, connection):
         settled = await workers_up(connection, configuration.workers, _warn)
+        for line in too_few(settled, configuration.workers):
+            _warn(line)
         check_enough(settled, 1, reported=True)
         ignore_signals()  # from here on there is a cluster, and the command says so
         head.keep()

@@ -15,14 +15,13 @@ from gputui.client.head_connection import HeadConnection
 from gputui.client.keywords import seconds, translate, whole_number
 from gputui.client.running import RunningCluster
 from gputui.client.sources import read_hosts
-from gputui.client.start import HeadProcess, check_enough, failures, spawn_head
+from gputui.client.start import HeadProcess, check_enough, spawn_head, too_few, workers_up
 from gputui.engine.dask_settings import given_json
 from gputui.errors import ClusterTimeoutError, HeadError
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import HostStatus
 from gputui.protocol import VERSION
 from gputui.protocol.connection_file import find_cluster, running_clusters
-from gputui.protocol.frontend import AwaitWorkers
 from gputui.protocol.starter import ConfigureHead
 from gputui.settings import load_settings
 
@@ -118,18 +117,20 @@ class GPUCluster(RunningCluster):
     async def _bring_up(self) -> None:
         await self._attach()
         # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
-        settled = self._settle(
-            await self._head.request(AwaitWorkers(0, 1 if self._workers == 0 else self._workers))
-        )
+        number = 1 if self._workers == 0 else self._workers
+        watching = await HeadConnection.open(self._head.socket, frontend="command", snapshots=True)
+        try:
+            settled = self._settle(await workers_up(watching, number, self._warn))
+        finally:
+            await watching.close()
+        for line in too_few(settled, self._workers):
+            self._warn(line)
         check_enough(settled, self._min_workers)
         self.failed_hosts = settled.failed_hosts
-        lines = failures(settled)
-        if len(settled.workers) < (self._workers or 0):
-            room = "" if lines else ": the hosts have room for no more"
-            lines.append(f"{len(settled.workers)} of {self._workers} workers are up{room}")
-        for line in lines:
-            self._log(line)
-            logger.warning("%s", line)
+
+    def _warn(self, problem: str) -> None:
+        self._log(problem)
+        logger.warning("%s", problem)
 
     async def _let_go(self) -> None:
         await super()._let_go()

@@ -184,7 +184,7 @@ async def workers_up(
         connection.heard = None
     assert isinstance(settled, Settled)
     left = tuple(host for host in settled.failed_hosts if host.name not in reported)
-    for problem in (*failures(replace(settled, failed_hosts=left)), *too_few(settled, workers)):
+    for problem in failures(replace(settled, failed_hosts=left)):
         tell(problem)
     return settled
 
@@ -225,7 +225,7 @@ def too_few(settled: Settled, workers: int | None) -> list[str]:
     up = len(settled.workers)
     if workers is None or up >= workers or settled.failed_hosts or settled.failed_workers:
         return []
-    hint = "workers= and workers-per-gpu= in HOSTS make room for more, --min-workers asks for them"
+    hint = "workers= and workers-per-gpu= in HOSTS make room for more"
     return [f"{up} of {workers} workers: the hosts have no room for more; {hint}"]
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
-from gputui.client.start import check_enough, failures, workers_up
+from gputui.client.start import check_enough, failures, too_few, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
 from gputui.presets import RunCancelledError, RunProgress
@@ -277,6 +277,8 @@ async def _settled(
 ) -> Settled:
     """Wait for the workers and report missing ones; raises ClusterError if too few came up."""
     settled = await workers_up(connection, request.workers, warn)
+    for line in too_few(settled, request.workers):
+        warn(f"{line}, --min-workers asks for them")
     recording.note(f"{len(settled.workers)} workers up", *failures(settled))
     check_enough(settled, request.min_workers, reported=True)
     if connection.dashboard and not request.quiet:

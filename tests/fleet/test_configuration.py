@@ -6,9 +6,9 @@ import pytest
 
 from gputui.fleet.ssh.configuration import (
     Destination,
-    Evaluator,
     Here,
     SshConfiguration,
+    route,
     this_machine,
 )
 from gputui.fleet.ssh.refusals import resolving_hint
@@ -63,7 +63,7 @@ async def test_ssh_is_asked_about_the_command_that_is_run_and_of_a_jump_host_abo
     ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n{jumps}\n')
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    await Evaluator(None).route(Destination("gpu-b"), "start the agent")
+    await route(Destination("gpu-b"), this_machine(), "start the agent")
     behind, jump = (tmp_path / "asked").read_text().splitlines()
     assert behind.endswith(" gpu-b start the agent") and "-W" not in behind
     assert jump.endswith(" -W localhost:22 gpu-a")

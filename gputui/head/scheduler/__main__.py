@@ -86,7 +86,7 @@ async def _serve(scheduler: "Scheduler", reporter: "Reporter", interval_s: float
     """
     works = (reporter.report(interval_s), scheduler.finished(), reporter.obey())
     tasks = Background(lambda name, error: None, logged=False)
-    running = [tasks.start(work, work.__name__) for work in works]
+    running = [tasks.start(work, "serving") for work in works]
     ended, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     await tasks.close()
     for task in ended:
