@@ -216,7 +216,7 @@ def folders(host: Host, places: Places) -> Iterator[Finding]:
     """Yield where a host keeps the agent, and that its TMPDIR is no place for sockets."""
     usable = [path for path, problem in places.cache if not problem]
     for path, problem in [each for each in places.cache if each[1]][:1]:
-        text = f"{path}: {problem}; the agent is kept in {', '.join(usable)}"
+        text = f"{path}: {problem}; the agent is kept in {', '.join(usable) or 'a new folder'}"
         hint = f"there: remove {path}, or make it your own"
         yield Finding(host.name, "cache", Verdict.DOUBTFUL, text, hint)
         return

@@ -14,23 +14,21 @@ HASH = loader.digest(PACK)
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The two folders that it may use."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return loader.folders()
 
 
-def test_a_pack_is_found_again_and_another_is_not(folders: tuple[Path, Path]) -> None:
+def test_a_pack_is_found_again_and_another_is_not(folders: list[Path]) -> None:
     path = loader.store(HASH, PACK)
     assert (loader.find(HASH), path) == (path, str(folders[0] / f"agent-{HASH}.pyz"))
     Path(path).write_bytes(b"something else")
     assert loader.find(HASH) == ""
 
 
-def test_a_link_in_place_of_the_folder_is_not_followed(
-    folders: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_link_in_place_of_the_folder_is_not_followed(folders: list[Path], tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     (elsewhere / f"agent-{HASH}.pyz").write_bytes(PACK)
@@ -40,24 +38,61 @@ def test_a_link_in_place_of_the_folder_is_not_followed(
     assert loader.store(HASH, PACK) == str(folders[1] / f"agent-{HASH}.pyz")
 
 
-def test_the_folder_of_another_user_is_not_used(folders: tuple[Path, Path]) -> None:
+def test_the_folder_of_another_user_is_not_used(folders: list[Path]) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
-    first, second = folders
+    first, second, *_ = folders
     loader.store(HASH, PACK)
     os.chown(first, 65534, 65534)
     assert loader.find(HASH) == ""
     assert loader.store(HASH, PACK).startswith(str(second))
 
 
-def test_a_folder_that_others_may_enter_is_closed_to_them(folders: tuple[Path, Path]) -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_where_others_hold_all_names_there_is_another_which_is_found_again(
+    folders: list[Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trap = tmp_path / f"{folders[1].name}-trap"
+    for folder in (*folders, trap):
+        folder.mkdir(mode=0o700, parents=True)
+        (folder / f"agent-{HASH}.pyz").write_bytes(PACK)
+        os.chown(folder, 65534, 65534)
+    assert loader.find(HASH) == ""
+    path = Path(loader.store(HASH, PACK))
+    assert path.parent.name.startswith(f"{folders[1].name}-") and path.parent != trap
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    said = capfd.readouterr().err
+    assert f"{folders[1]}: it belongs to another user; {path.parent} is used instead" in said
+    assert loader.find(HASH) == str(path)
+    assert loader.store(HASH, PACK) == str(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_pack_that_another_user_may_change_is_not_used(folders: list[Path]) -> None:
+    path = loader.store(HASH, PACK)
+    os.chown(path, 65534, 65534)
+    assert loader.find(HASH) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_folders_that_another_user_makes_are_not_reported(
+    folders: list[Path], tmp_path: Path
+) -> None:
+    for number in range(200):
+        trap = tmp_path / f"{folders[1].name}-{number}"
+        trap.mkdir()
+        os.chown(trap, 65534, 65534)
+    assert len(loader.places()["cache"]) == 2
+
+
+def test_a_folder_that_others_may_enter_is_closed_to_them(folders: list[Path]) -> None:
     loader.store(HASH, PACK)
     folders[0].chmod(0o777)
     assert loader.find(HASH)
     assert folders[0].stat().st_mode & 0o777 == 0o700
 
 
-def test_the_drafts_of_loaders_that_were_killed_are_swept(folders: tuple[Path, Path]) -> None:
+def test_the_drafts_of_loaders_that_were_killed_are_swept(folders: list[Path]) -> None:
     loader.store(HASH, PACK)
     old, young = folders[0] / ".agent-old", folders[0] / ".agent-young"
     for draft in (old, young):
@@ -69,7 +104,7 @@ def test_the_drafts_of_loaders_that_were_killed_are_swept(folders: tuple[Path, P
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: tuple[Path, Path]) -> None:
+def test_packs_that_no_agent_runs_from_any_more_are_swept(folders: list[Path]) -> None:
     packs = [b"in use", b"forgotten"]
     for path in [loader.store(loader.digest(pack), pack) for pack in packs]:
         os.utime(path, (0, 0))

@@ -101,7 +101,7 @@ def find(wanted: str) -> str:
         path = folder / f"agent-{wanted}.pyz"
         try:
             check(folder)
-            if digest(path.read_bytes()) == wanted:
+            if path.lstat().st_uid == os.getuid() and digest(path.read_bytes()) == wanted:
                 os.utime(str(path))
                 return str(path)
         except OSError:
@@ -110,7 +110,12 @@ def find(wanted: str) -> str:
 
 
 def store(wanted: str, data: bytes) -> str:
-    """Write the pack into the first cache folder that takes it, readable by this user only."""
+    """Write the pack into the first cache folder that takes it, readable by this user only.
+
+    Where none does, as others hold their names, it is one with a new name, which is found again.
+    """
+    import tempfile
+
     if digest(data) != wanted:
         raise SystemExit("gputui: the agent did not arrive as it was sent")
     problems = []
@@ -119,7 +124,19 @@ def store(wanted: str, data: bytes) -> str:
             return write(folder, f"agent-{wanted}.pyz", data)
         except OSError as error:
             problems.append(f"{folder}: {error.strerror or error}")
-    raise SystemExit("gputui: no folder to keep the agent in: " + "; ".join(problems))
+    usual = folders()[1]
+    try:
+        made = Path(tempfile.mkdtemp(prefix=usual.name + "-", dir=str(usual.parent)))
+        try:
+            path = write(made, f"agent-{wanted}.pyz", data)
+        except OSError:
+            made.rmdir()
+            raise
+    except OSError as error:
+        words = "gputui: no folder to keep the agent in: "
+        raise SystemExit(words + "; ".join(problems)) from error
+    sys.stderr.write(f"gputui: {'; '.join(problems)}; {made} is used instead\n")
+    return path
 
 
 def write(folder: Path, name: str, data: bytes) -> str:
@@ -213,11 +230,16 @@ def sweep(folder: Path) -> None:
                 continue
 
 
-def folders() -> "tuple[Path, Path]":
-    """Return the folders for the pack, the user's cache first."""
+def folders() -> "list[Path]":
+    """Return the folders for the pack, the user's cache first, made ones with new names last."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    temporary = os.environ.get("TMPDIR") or "/tmp"
-    return Path(cache).expanduser() / "gputui", Path(temporary) / f"gputui-{os.getuid()}"
+    usual = Path(os.environ.get("TMPDIR") or "/tmp") / f"gputui-{os.getuid()}"
+    made = []
+    for path in sorted(usual.parent.glob(usual.name + "-*")):
+        with contextlib.suppress(OSError):
+            if path.lstat().st_uid == os.getuid():
+                made.append(path)
+    return [Path(cache).expanduser() / "gputui", usual, *made]
 
 
 def digest(data: bytes) -> str:
