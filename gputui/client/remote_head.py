@@ -47,6 +47,13 @@ KEEPALIVES = 3
 ANSWER_S = 20.0
 """How long a machine that was reached before may take once it is logged in to."""
 FORWARD_S = 5.0
+ANSWERS: Mapping[str, tuple[Mapping[str, type], ...]] = {
+    "find": ({"clusters": list},),
+    "stop": ({"stopped": bool},),
+    "listen": ({"socket": str, "port": int},),
+    "up": ({"status": int, "said": str, "warned": str}, {"looked": list}),
+}
+"""What `there.py` answers to each order; another machine may say anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +202,8 @@ class RemoteHead:
         could not be used from here.
         """
         there = await self._ordered({"do": "listen"})
+        if not 0 < there["port"] < 2**16:
+            raise HeadError(f"{self._host.name}: its answer is no answer: port {there['port']}")
         refused = []
         try:
             await self._forwarded_socket(there["socket"])
@@ -202,12 +211,14 @@ class RemoteHead:
             refused.append("AllowStreamLocalForwarding yes")
         connection = await self._connected()
         port = await connection.forward_port("127.0.0.1", there["port"])
-        async with asyncio.timeout(FORWARD_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            with contextlib.suppress(OSError):
-                if not await reader.read(1):
-                    refused.append("AllowTcpForwarding yes, PermitOpen any")
-            writer.close()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        answered = b""
+        with contextlib.suppress(OSError):  # running out of time is one, too
+            async with asyncio.timeout(FORWARD_S):
+                answered = await reader.read(1)
+        writer.close()
+        if not answered:
+            refused.append("AllowTcpForwarding yes, PermitOpen any")
         if refused:
             raise HeadError(
                 f"{self._host.name} forbids forwarding, by which a cluster there is used: nothing "
@@ -237,10 +248,7 @@ class RemoteHead:
             await self._connector.close()
 
     async def _found(self) -> list[ConnectionFile]:
-        answer = await self._ordered({"do": "find"})
-        found = answer.get("clusters")
-        if not isinstance(found, list):
-            raise HeadError(f"{self._host.name}: it did not say which clusters run there")
+        found = (await self._ordered({"do": "find"}))["clusters"]
         return [each for row in found if (each := parse(row)) is not None]
 
     async def _connected(self) -> "Connection":
@@ -271,17 +279,21 @@ class RemoteHead:
         while len(said) < MOST_BYTES and (data := await stream.read()):
             said += data
             if found := re.search(GREETING + rb" (.*)\n", said):
-                return self._parsed(found[1])
+                return self._parsed(found[1], order["do"])
         last = (*stream.stderr_tail, *said.decode("utf-8", "replace").splitlines())[-1:]
         problem = ": ".join(["no Python there answered", *last])
         raise HeadError(f"{self._host.name}: {problem}")
 
-    def _parsed(self, answer: bytes) -> Mapping[str, Any]:
-        """Return the script's answer; raises HeadError for an invalid one."""
-        said = None
+    def _parsed(self, answer: bytes, order: str) -> Mapping[str, Any]:
+        """Return the script's answer to an order; raises HeadError for an invalid one."""
+        said: Any = {}
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(answer)
-        if not isinstance(said, dict):
+        if not any(
+            isinstance(said, dict)
+            and all(isinstance(said.get(key), kind) for key, kind in shape.items())
+            for shape in ANSWERS[order]
+        ):
             raise HeadError(f"{self._host.name}: its answer is no answer: {safe(shown(answer))}")
         return said
 
@@ -314,8 +326,13 @@ class RemoteHead:
     async def forwarded(self, address: str) -> str:
         """Return the address here that leads to one there, such as `tls://host:port`."""
         if address and address not in self._addresses:
-            parts = urlsplit(address)
-            assert parts.hostname and parts.port
+            try:
+                parts = urlsplit(address)
+                if not (parts.hostname and parts.port):
+                    raise ValueError
+            except ValueError:
+                where = f"{self._host.name}: its head names no address: {safe(address[:80])}"
+                raise HeadError(where) from None
             async with asyncio.timeout(FORWARD_S):
                 connection = await self._connected()
                 port = await connection.forward_port(parts.hostname, parts.port)

@@ -21,6 +21,7 @@ from typing import Any
 
 from gputui.errors import HeadError, UsageError
 from gputui.folders import runtime_folder, scheduler_scratch_folder
+from gputui.model.bounds import LAST_MOMENT
 from gputui.version import __version__
 
 MAX_NAME_BYTES = 100
@@ -107,7 +108,9 @@ def parse(said: Any) -> ConnectionFile | None:
         isinstance(found.get(each.name, each.default), kinds[each.type])
         for each in fields(ConnectionFile)
     )
-    return ConnectionFile(**found) if fits else None
+    if not fits or not 0 <= found["started_at"] <= LAST_MOMENT:
+        return None
+    return ConnectionFile(**found)
 
 
 def check_name(name: str) -> str:

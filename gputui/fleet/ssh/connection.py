@@ -78,6 +78,8 @@ class SshConnection:
             await self.ssh.forward_local_path(path, there)
         except asyncssh.Error as error:
             raise OSError(0, f"{there}: {error.reason}") from error
+        except ValueError as error:  # half of a surrogate pair
+            raise OSError(0, f"{there!a} is no path") from error
 
     async def forward_port(self, host: str, port: int) -> int:
         """Return a port of the loopback address here that leads to one that the other end sees.
