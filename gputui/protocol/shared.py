@@ -3,9 +3,9 @@
 Each class of message says how; one without a `delivery` of its own is state.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar
 
 from gputui.model.bounds import (
     Document,
@@ -25,28 +25,7 @@ class Delivery(Enum):
     LATEST = auto()
     """Takes the place of one of its class that waits, or of its class and `delivery_key`."""
     FLOOD = auto()
-    """Past a bound the oldest are left out, and counted in the next of the same key."""
-
-
-@runtime_checkable
-class Flood(Protocol):
-    """A message that may be dropped; the number of dropped ones travels with the next."""
-
-    @property
-    def delivery_key(self) -> str:
-        """The key of the count."""
-
-    def left_out(self) -> Self:
-        """Return this message without its content, which is counted."""
-
-    def after(self, left_out: Self) -> Self:
-        """Return this message with the count of one that was left out before it."""
-
-
-def delivery_of(message: object) -> Delivery:
-    """Return how a message waits."""
-    delivery: Delivery = getattr(message, "delivery", Delivery.STATE)
-    return delivery
+    """Past a bound the oldest are left out, and counted in the next of the same worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +41,6 @@ class LogLines:
     """Lines left out before these because they came too fast."""
     earlier: bool = False
     """Whether they were printed before this frontend, or any, wanted them; `at` may be too late."""
-
-    @property
-    def delivery_key(self) -> str:
-        """Dropped messages are counted for each worker."""
-        return self.worker
-
-    def left_out(self) -> Self:
-        """Return this without its lines, which are counted as dropped."""
-        return replace(self, lines=(), dropped=self.dropped + len(self.lines))
-
-    def after(self, left_out: Self) -> Self:
-        """Return this with the number of messages dropped before it."""
-        return replace(self, dropped=self.dropped + left_out.dropped)
 
 
 @dataclass(frozen=True, slots=True)
