@@ -30,7 +30,6 @@ OWN_WORDS = {
     "host_commands.py:doctor": "`report` makes what hosts say safe",
     "clusters.py:start_there": "what the user gave",
     "host_commands.py:bootstrap": "what the user gave",
-    "host_commands.py:lock_packages": "what the user gave",
     "open.py:remove_old_runs": "an errno's words",
     "preset_listing.py:_new": "files that this command made",
     "preset_listing.py:presets": "code that is installed here",

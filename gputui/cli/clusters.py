@@ -27,7 +27,7 @@ from gputui.errors import (
     OtherVersionError,
     UsageError,
 )
-from gputui.model.plain_text import safe, safe_lines
+from gputui.model.plain_text import aligned, safe, safe_lines
 from gputui.protocol.connection_file import ConnectionFile, find_cluster, running_clusters
 from gputui.protocol.frontend import Stop
 from gputui.protocol.starter import ConfigureHead
@@ -109,14 +109,13 @@ def ls(where: str | None, as_json: bool) -> int:
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Return clusters, a line each under a head."""
-    width = max(len(row["name"]) for row in rows)
-    lines = [f"{'name':<{width}}  workers  hosts  {'since':<16}  address"]
+    lines = [["name", "workers", "hosts", "since", "address"]]
     for row in rows:
         since = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["started"]))
-        counts = f"{_count(row['workers']):>7}  {_count(row['hosts']):>5}"
-        line = f"{row['name']:<{width}}  {counts}  {since:<16}  {row['address']}"
-        lines.append(safe(line + (f"  ({row['problem']})" if row["problem"] else "")))
-    return lines
+        problem = f"  ({row['problem']})" if row["problem"] else ""
+        counts = _count(row["workers"]), _count(row["hosts"])
+        lines.append([row["name"], *counts, since, row["address"] + problem])
+    return aligned(lines, right=(1, 2))
 
 
 def _count(number: int | None) -> str:

@@ -39,17 +39,6 @@ def doctor(hosts: str | None) -> int:
     return int(ExitCode.NO_CLUSTER if bad else ExitCode.DONE)
 
 
-def lock_packages(file: str, wheels: str | None, index: str) -> int:
-    """Write a lock file for `bootstrap`."""
-    from gputui.fleet.deploy.bootstrap import read_source
-    from gputui.fleet.deploy.lock import write_lock
-
-    source = read_source(None, Path(wheels) if wheels else None, index, False)
-    count = write_lock(Path(file), source)
-    click.echo(f"{file}: {count} packages; gputui bootstrap HOSTS --lock {file}", err=True)
-    return int(ExitCode.DONE)
-
-
 def bootstrap(
     hosts: str | None,
     yes: bool,
@@ -70,17 +59,21 @@ def bootstrap(
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
     from gputui.fleet.deploy.bootstrap import describe, read_source
 
+    folder = Path(wheels) if wheels else None
     if write_lock and (hosts or yes or lock or host_pip_conf or build):
         raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
     if write_lock:
-        return lock_packages(write_lock, wheels, index)
+        from gputui.fleet.deploy.lock import write_lock as write
+
+        count = write(Path(write_lock), read_source(None, folder, index, False))
+        hint = f"gputui bootstrap HOSTS --lock {write_lock}"
+        click.echo(f"{write_lock}: {count} packages; {hint}", err=True)
+        return int(ExitCode.DONE)
     settings = fleet_settings()
     given = [host for host in read_hosts(hosts).hosts if not host.is_local]
     if not given:
         raise UsageError(OTHERS_ONLY)
-    source = read_source(
-        Path(lock) if lock else None, Path(wheels) if wheels else None, index, host_pip_conf, build
-    )
+    source = read_source(Path(lock) if lock else None, folder, index, host_pip_conf, build)
     click.echo(describe(given, settings, source), err=True)
     if not (yes or sys.stdin.isatty()):
         raise UsageError("bootstrap changes hosts, and cannot ask without a terminal: add --yes")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.model.plain_text import safe, safe_lines
+from gputui.model.plain_text import aligned, safe_lines
 from gputui.presets import Figure
 from gputui.presets.outcome import json_text
 from gputui.runs import RunRecord, find, recorded, text
@@ -34,12 +34,11 @@ def list_runs(as_json: bool) -> int:
 
 def table(found: tuple[RunRecord, ...]) -> list[str]:
     """Return runs, a line each under a head."""
-    width = max(len(record.id) for record in found)
-    lines = [f"{'run':<{width}}  {'state':<9}  {'took':>9}  result"]
-    for record in found:
-        words = record.words.partition("\n")[0]
-        lines.append(f"{record.id:<{width}}  {record.state:<9}  {_took(record):>9}  {words}")
-    return [safe(line.rstrip()) for line in lines]
+    rows = [
+        [record.id, record.state, _took(record), record.words.partition("\n")[0]]
+        for record in found
+    ]
+    return aligned([["run", "state    ", "     took", "result"], *rows], right=[2])
 
 
 def show_run(id_: str, as_json: bool) -> int:

@@ -17,7 +17,7 @@ from gputui.errors import ClusterError, ExitCode, HostError, UsageError
 from gputui.fleet.claiming import hold
 from gputui.fleet.deploy.start_agent import LoneAgent, lone_agents
 from gputui.model.claims import is_free, users
-from gputui.model.plain_text import safe
+from gputui.model.plain_text import aligned, safe
 from gputui.model.readings import DeviceReading, Note
 from gputui.tui.rendering.format import age, memory, number, percent
 
@@ -74,7 +74,8 @@ def _shown(up: tuple[LoneAgent, ...], failed: tuple[HostError, ...], by: str, as
             [*rows, *({"host": each.host, "error": each.reason} for each in failed)], indent=1
         )
     devices = [(host.host.name, device) for host in up for device in host.devices]
-    return table(by_user(devices) if by == "user" else by_gpu(devices, time.time()))
+    cells = by_user(devices) if by == "user" else by_gpu(devices, time.time())
+    return "\n".join(aligned(cells))
 
 
 def as_object(device: DeviceReading) -> dict[str, Any]:
@@ -150,20 +151,6 @@ def by_user(devices: Iterable[tuple[str, DeviceReading]]) -> list[list[str]]:
         idle = sum(device.utilization_percent == 0 for device in some)
         rows.append([user, str(len(some)), memory(used, total), f"{number(power)} W", str(idle)])
     return rows
-
-
-def table(rows: list[list[str]]) -> str:
-    """Return rows as columns of text.
-
-    >>> print(table([["host", "gpu"], ["gpu-a", "0"]]))
-    host   gpu
-    gpu-a  0
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
 
 
 def claim(

@@ -4,6 +4,7 @@ Control characters and direction marks become visible characters.
 """
 
 import unicodedata
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 
@@ -34,6 +35,19 @@ def cut(text: str, most: int) -> str:
     ('abc', 'ab…')
     """
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Return rows as lines, each as `safe` makes it, their columns aligned to the left.
+
+    Those whose numbers are in `right` are aligned to the right; the last one may be of any width.
+
+    >>> aligned([["host", "GPUs", "claim"], ["gpu-a", "8", "–"]], right=[1])
+    ['host   GPUs  claim', 'gpu-a     8  –']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1] + [0]
+    sides = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
+    return [safe("  ".join(map(format, row, sides)).rstrip()) for row in rows]
 
 
 @lru_cache(4_096)
