@@ -127,24 +127,20 @@ def write_whole(path: Path, data: bytes) -> None:
     A reader sees one or the other as a whole, after a loss of power too.
     """
     prefix = f".{path.name}."
-    _sweep_drafts(path.parent, prefix)
-    descriptor, draft = tempfile.mkstemp(prefix=prefix, dir=path.parent)
+    for draft in path.parent.glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - draft.stat().st_mtime > DRAFT_S:
+                draft.unlink()
+    descriptor, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(descriptor)  # else the new name may outlive what was written
-        Path(draft).replace(path)
+        Path(name).replace(path)
     except OSError:
-        Path(draft).unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
         raise
-
-
-def _sweep_drafts(folder: Path, prefix: str) -> None:
-    for draft in folder.glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > DRAFT_S:
-                draft.unlink()
 
 
 def _temporary() -> Path:

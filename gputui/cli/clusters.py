@@ -87,12 +87,7 @@ def _warn(problem: str) -> None:
 
 def ls(where: str | None, as_json: bool) -> int:
     """Print the clusters that run, on this machine or another one, or the one of a name."""
-    if where is None:
-        rows = asyncio.run(_described_here())
-    elif cluster := find_cluster(where):
-        rows = asyncio.run(_described([cluster]))
-    else:
-        rows = asyncio.run(_described_there(where))
+    rows = asyncio.run(_described(where))
     if as_json:
         print(json.dumps(rows, indent=1))
         return 0
@@ -122,30 +117,28 @@ def _count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
-async def _described_here() -> list[dict[str, Any]]:
-    """Return the rows of this machine's clusters, but of those that end meanwhile."""
-    rows = await _described(running_clusters())
-    left = {cluster.name for cluster in running_clusters()}
-    return [row for row in rows if row["problem"] != NO_ANSWER or row["name"] in left]
-
-
-async def _described(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
-    """Ask each head for its row of `ls --json`."""
-    return list(await asyncio.gather(*map(_describe, found)))
-
-
-async def _described_there(where: str) -> list[dict[str, Any]]:
-    """Return the same of the clusters of another machine; of one, where it is named."""
+async def _described(where: str | None) -> list[dict[str, Any]]:
+    """Return the rows of `ls --json`."""
+    if where is None:
+        rows = await _asked(running_clusters())
+        left = {cluster.name for cluster in running_clusters()}  # others ended meanwhile
+        return [row for row in rows if row["problem"] != NO_ANSWER or row["name"] in left]
+    if cluster := find_cluster(where):
+        return await _asked([cluster])
     remote = remote_machine(where)
     try:
         found = await remote.clusters()
+        return await _asked(each for each in found if remote.name in ("", each.name))
     except HostError as error:
         here = "" if re.search("[@:]", where) else f"no cluster is called {where!r} here, and "
         raise ClusterError(f"{here}{error}") from error
-    else:
-        return await _described(each for each in found if remote.name in ("", each.name))
     finally:
         await asyncio.shield(remote.close())
+
+
+async def _asked(found: Iterable[ConnectionFile]) -> list[dict[str, Any]]:
+    """Ask each head for its row."""
+    return list(await asyncio.gather(*map(_describe, found)))
 
 
 async def _describe(cluster: ConnectionFile) -> dict[str, Any]:
@@ -193,24 +186,15 @@ def down(name: str | None, everything: bool) -> int:
     """Stop one cluster, or all; raises UsageError where it is not clear which."""
     if everything and name is not None:
         raise UsageError(f"--all stops every cluster: leave out --all to stop {name} alone")
-    remote = remote_head(name)
-    if remote is not None:
-        stopped = asyncio.run(_stop_there(remote))
-        print(safe(f"{remote.login}:{stopped}: stopped"))
+    if (remote := remote_head(name)) is not None:
+        print(safe(f"{remote.login}:{asyncio.run(_stop_there(remote))}: stopped"))
         return 0
-    found = {cluster.name: cluster for cluster in running_clusters()}
-    if not everything:
-        chosen = chosen_cluster(name)
-        found = {chosen.name: chosen}
-
-    async def stop() -> None:
-        await asyncio.gather(*(stop_cluster(cluster) for cluster in found.values()))
-
-    asyncio.run(stop())
+    found = running_clusters() if everything else (chosen_cluster(name),)
+    asyncio.run(_stop_here(found))
     if not found:
         print(NONE_RUNS, file=sys.stderr)
     for each in found:
-        print(safe(f"{each}: stopped"))
+        print(safe(f"{each.name}: stopped"))
     return 0
 
 
@@ -230,12 +214,16 @@ def chosen_cluster(name: str | None) -> ConnectionFile:
     return running[name]
 
 
-async def stop_cluster(cluster: ConnectionFile) -> None:
-    """Have a head stop its cluster, and wait until it is gone; one of any version."""
-    try:
-        await _stop_over(await HeadConnection.open(cluster.socket, frontend="command"))
-    except OtherVersionError:
-        await stop_by_signal(cluster)
+async def _stop_here(found: Iterable[ConnectionFile]) -> None:
+    """Have heads stop their clusters, and wait until they are gone; those of any version."""
+
+    async def stop(cluster: ConnectionFile) -> None:
+        try:
+            await _stop_over(await HeadConnection.open(cluster.socket, frontend="command"))
+        except OtherVersionError:
+            await stop_by_signal(cluster)
+
+    await asyncio.gather(*map(stop, found))
 
 
 async def _stop_there(remote: "RemoteHead") -> str:

@@ -64,7 +64,8 @@ class HeadConnection:
         self._ended = False
         self.heard: Callable[[ToFrontend], None] | None = None
         """Called with each message as it arrives."""
-        self._why_gone = ""
+        self.why_gone = ""
+        """Why the head is gone, once `messages` has ended."""
         self._tasks = Background(self._reading_failed)
         self._tasks.start(self._read(), name="reading what the head sends")
 
@@ -121,11 +122,6 @@ class HeadConnection:
             await channel.close()
             raise
 
-    @property
-    def why_gone(self) -> str:
-        """Why the head is gone, once `messages` has ended."""
-        return self._why_gone
-
     async def request(self, message: Request) -> Reply:
         """Have a request carried out, and return the answer.
 
@@ -140,7 +136,7 @@ class HeadConnection:
         self._waiting[number] = reply
         reply.add_done_callback(lambda _: self._waiting.pop(number))
         if self._ended:
-            reply.set_exception(HeadError(self._why_gone))
+            reply.set_exception(HeadError(self.why_gone))
         self._channel.send(replace(message, request=number))
         return reply
 
@@ -163,7 +159,7 @@ class HeadConnection:
         async for message in self.messages():
             if isinstance(message, kind):
                 return
-        raise HeadError(self._why_gone)
+        raise HeadError(self.why_gone)
 
     async def close(self) -> None:
         """Detach from the cluster; `messages` ends."""
@@ -180,55 +176,50 @@ class HeadConnection:
         return GONE
 
     async def _read(self) -> None:
-        reason = ""
         try:
             async for message in self._channel:
-                if isinstance(message, SchedulerReady):
-                    self.address = await self.forwarded(message.address)
-                    self.dashboard = await self.forwarded(message.dashboard)
-                self._take(message)
-                if isinstance(message, Stopped):
-                    await self._channel.close()
+                if isinstance(message, Reply | Refused):
+                    self._settle(message)
+                else:
+                    await self._keep(message)
         except ProtocolError as error:
-            reason = str(error)
+            self.why_gone = str(error)
         finally:
-            self._why_gone = reason or self._why_gone or self.why_lost()
-            self._end(HeadError(self._why_gone))
+            self.why_gone = self.why_gone or self.why_lost()
+            self._ended = True
+            for request in self._waiting:
+                self._settle(Refused(request, self.why_gone))
+            self._arrived.set()
 
     def _reading_failed(self, name: str, error: Exception) -> None:
-        """Fail everything that waits; `_read` ended with it."""
-        self._why_gone = f"{name} failed: {words(error)}"
+        """Say why; `_read` has failed everything that waits."""
+        self.why_gone = f"{name} failed: {words(error)}"
 
-    def _take(self, message: ToFrontend) -> None:
-        if not isinstance(message, Reply | Refused):
-            self._keep(message)
-            return
-        reply = self._waiting.get(message.request)
+    def _settle(self, answer: Reply | Refused) -> None:
+        reply = self._waiting.get(answer.request)
         if reply is None or reply.done():
             return
-        if isinstance(message, Refused):
-            reply.set_exception(HeadError(message.reason))
+        if isinstance(answer, Refused):
+            reply.set_exception(HeadError(answer.reason))
         else:
-            reply.set_result(message)
+            reply.set_result(answer)
 
-    def _keep(self, message: ToFrontend) -> None:
+    async def _keep(self, message: ToFrontend) -> None:
         """Queue a message; a snapshot takes the place of one that is still unread."""
-        if isinstance(message, Stopped):
-            self._why_gone = f"the cluster was stopped: {message.reason}"
-        if isinstance(message, SnapshotTaken):
-            self._unasked = deque(
-                one for one in self._unasked if not isinstance(one, SnapshotTaken)
-            )
+        match message:
+            case SchedulerReady():
+                self.address = await self.forwarded(message.address)
+                self.dashboard = await self.forwarded(message.dashboard)
+            case Stopped():
+                self.why_gone = f"the cluster was stopped: {message.reason}"
+                await self._channel.close()
+            case SnapshotTaken():
+                self._unasked = deque(
+                    one for one in self._unasked if not isinstance(one, SnapshotTaken)
+                )
         if self.heard is not None:
             self.heard(message)
         self._unasked.append(message)
-        self._arrived.set()
-
-    def _end(self, error: HeadError) -> None:
-        self._ended = True
-        for reply in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(error)
         self._arrived.set()
 
 

@@ -45,7 +45,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
     >>> aligned([["host", "GPUs", "claim"], ["gpu-a", "8", "–"]], right=[1])
     ['host   GPUs  claim', 'gpu-a     8  –']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1] + [0]
+    widths = [*[max(map(len, column)) for column in zip(*rows, strict=True)][:-1], 0]
     sides = [f"{'>' if number in right else '<'}{width}" for number, width in enumerate(widths)]
     return [safe("  ".join(map(format, row, sides)).rstrip()) for row in rows]
 

@@ -5,8 +5,7 @@ second; the screen, `ls --json` and the metrics only read it. A reading that is 
 `None`, never 0. Times are seconds since the epoch (UTC); rates are per second.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 
 from gputui.model.bounds import (
@@ -186,23 +185,6 @@ class WorkerStatus:
     def tasks(self) -> int | None:
         """Tasks that it runs, or that are ready to run on it."""
         return None if self.executing is None else self.executing + (self.ready or 0)
-
-
-def silent_with_their_hosts(
-    workers: Iterable[WorkerStatus], hosts: Iterable[HostStatus], now: float
-) -> tuple[WorkerStatus, ...]:
-    """Return the workers; those that are up on a host that does not answer are silent with it."""
-    away = {host.name: host.read_at or now for host in hosts if host.state in AWAY}
-    return tuple(
-        replace(
-            worker,
-            state=WorkerState.SILENT,
-            silent_for_s=max(worker.silent_for_s, now - away[worker.host]),
-        )
-        if worker.host in away and worker.state in UP
-        else worker
-        for worker in workers
-    )
 
 
 @dataclass(frozen=True, slots=True)
