@@ -286,7 +286,7 @@ class RemoteHead:
 
     def _parsed(self, answer: bytes, order: str) -> Mapping[str, Any]:
         """Return the script's answer to an order; raises HeadError for an invalid one."""
-        said: Any = {}
+        said: Mapping[str, Any] = {}
         with contextlib.suppress(ValueError, RecursionError):
             said = json.loads(answer)
         if not any(
