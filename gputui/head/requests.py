@@ -100,6 +100,8 @@ class Requests:
                 cluster.questions.take(message)
             case Stop():
                 return _stop(cluster, message, frontend.session)
+            case StartRun():
+                return _start_run(cluster, message, frontend.session)
             case _ if isinstance(message, Request):
                 return _HANDLERS[type(message)](cluster, message)
             case _:
@@ -243,10 +245,10 @@ async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
     return Done(request.request, f"trying {', '.join(tried) or 'nothing'} again")
 
 
-async def _start_run(cluster: Cluster, request: StartRun) -> Reply:
+async def _start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
     if not cluster.fleet.worker_table.up_count:
         raise HeadError("no worker is up yet")
-    return Done(request.request, await cluster.runs.start(request))
+    return Done(request.request, await cluster.runs.start(request, session.user))
 
 
 async def _cancel_run(cluster: Cluster, request: CancelRun) -> Reply:
@@ -354,6 +356,5 @@ _HANDLERS: Mapping[type, Callable[[Cluster, Any], Coroutine[Any, Any, Reply]]] =
     Adapt: _adapt,
     ChangeHosts: _change_hosts,
     RetryHosts: _retry,
-    StartRun: _start_run,
     CancelRun: _cancel_run,
 }

@@ -104,7 +104,7 @@ class Runs:
     def report(self, frontend: FrontendConnection, report: ReportRun) -> None:
         """Take a frontend's report of its run."""
         run = report.run
-        before = self._runs.get(run.id, replace(run, restarts=0))
+        before = self._runs.get(run.id, replace(run, restarts=0, user=frontend.session.user))
         self._reporters[run.id] = frontend
         self._put(
             replace(
@@ -112,6 +112,7 @@ class Runs:
                 started_at=before.started_at,
                 ended_at=time.time() if run.state.ended else None,
                 restarts=before.restarts,
+                user=before.user,
             )
         )
 
@@ -129,13 +130,14 @@ class Runs:
             if not run.state.ended:
                 self._runs[id] = replace(run, restarts=run.restarts + 1)
 
-    async def start(self, request: StartRun) -> str:
+    async def start(self, request: StartRun, user: str) -> str:
         """Start a preset as a command of its own, and return the run's id."""
         id = new_id(request.preset)
         child = self._children[id] = self._start_child(request, id)
         attending = self._tasks.start(self._attend(id, child), f"attending to run {id}")
         self._attending[id] = attending
-        self._put(RunStatus(id, request.preset, request.parameters, RunState.STARTING, time.time()))
+        starting = RunState.STARTING, time.time()
+        self._put(RunStatus(id, request.preset, request.parameters, *starting, user=user))
         return id
 
     async def cancel(self, id: str) -> None:

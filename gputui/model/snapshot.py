@@ -264,6 +264,8 @@ class RunStatus:
     failure: Failure | None = None
     timings: Some[tuple[Name, Seconds]] = ()
     """How long each stage took, of an ended run."""
+    user: Name = ""
+    """Who started it, of a run that the head knows."""
 
     @property
     def words(self) -> str:

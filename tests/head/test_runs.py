@@ -2,6 +2,7 @@
 
 import os
 import signal
+from getpass import getuser
 from pathlib import Path
 
 import pytest
@@ -90,12 +91,14 @@ async def test_a_preset_that_raises_while_it_builds_fails_its_run_alone(
     assert all(worker.state.up for worker in standing.workers.values())
 
 
-async def test_a_cancelled_run_ends_and_its_workers_stay(
+async def test_a_run_says_whose_it_is_and_ends_when_cancelled_its_workers_stay(
     standing: LiveCluster, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(PRESETS)
     id = await started(standing, f"{tmp_path}/mine.py:endless")
     await standing.until(lambda: state_of(standing, id) is RunState.RUNNING)
+    assert standing.snapshot
+    assert [run.user for run in standing.snapshot.runs if run.id == id] == [getuser()]
     await standing.until(lambda: any(worker.executing for worker in standing.workers.values()))
     await standing.until(lambda: attached(standing) == [os.getpid()])
     await standing.request(CancelRun(0, id))

@@ -13,7 +13,12 @@ from gputui.model.snapshot import (
     WorkerState,
 )
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.tui.rendering.progress import progress_lines, run_progress, waiting_lines
+from gputui.tui.rendering.progress import (
+    progress_lines,
+    queue_line,
+    run_progress,
+    waiting_lines,
+)
 from gputui.tui.totals import Throughput
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees
@@ -127,3 +132,33 @@ def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -
     run = RunStatus("svd-2", "svd", (), RunState.RUNNING, EPOCH, done=50, total=100)
     (line,) = text(run_progress(run, 10.0, 25.0, 100))
     assert line.endswith("50/100    0:10 left  0:25 then, 20 % faster now")
+
+
+def test_a_run_behind_another_says_whose_and_why() -> None:
+    ahead = RunStatus("svd-1", "svd", (), RunState.RUNNING, EPOCH, done=5, total=100, user="alice")
+    waiting = RunStatus("mean-2", "mean", (), RunState.RUNNING, EPOCH + 1, total=12, user="bob")
+    for others, run, said in (
+        ([ahead], waiting, "queued behind svd of alice (svd-1), whose tasks came first"),
+        (
+            [ahead, replace(ahead, id="svd-0")],
+            waiting,
+            "queued behind svd of alice (svd-1) (+1 more), whose tasks came first",
+        ),
+        ([ahead], replace(waiting, done=1), "0 ready, 0 run"),
+        ([ahead], replace(waiting, total=0), "0 ready, 0 run"),
+        ([replace(ahead, done=100)], waiting, "0 ready, 0 run"),
+        ([replace(ahead, state=RunState.DONE)], waiting, "0 ready, 0 run"),
+    ):
+        cluster = snapshot(host("h", device()), workers=(worker(),), runs=(*others, run))
+        assert text([queue_line(run, cluster)]) == [said]
+
+
+async def test_a_run_that_waits_says_for_whose_on_its_page_and_in_the_tasks_view() -> None:
+    ahead = RunStatus("svd-1", "svd", (), RunState.RUNNING, EPOCH, total=9, user="alice")
+    waiting = RunStatus("mean-2", "mean", (), RunState.RUNNING, EPOCH + 1, total=12)
+    screen = Still(snapshot(host("h", device()), workers=(worker(),), runs=(ahead, waiting)))
+    async with screen.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        for view in "3", "6":
+            await pilot.press(view)
+            await sees(pilot, "queued behind svd of alice (svd-1)")

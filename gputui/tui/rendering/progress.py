@@ -115,14 +115,17 @@ def _paused(_worker: WorkerStatus) -> str:
 
 
 def queue_line(run: RunStatus, snapshot: Snapshot) -> Line:
-    """Return the ready and running tasks, or the run ahead in the queue."""
+    """Return the ready and running tasks, or whose run is ahead in the queue."""
     before = [
         other
         for other in snapshot.runs
-        if not other.state.ended and other.started_at < run.started_at and other.total
+        if not other.state.ended and other.started_at < run.started_at and other.done < other.total
     ]
-    if before and not run.done:
-        return [(f"queued behind {fmt.safe(before[0].preset)} ({fmt.safe(before[0].id)})", "warn")]
+    if before and run.total and not run.done:
+        first = before[0]
+        whose = f"{first.preset} of {first.user or 'another'} ({first.id})"
+        more = f" (+{len(before) - 1} more)" if len(before) > 1 else ""
+        return [(fmt.safe(f"queued behind {whose}{more}, whose tasks came first"), "warn")]
     return [(_counted(snapshot), "dim")]
 
 
