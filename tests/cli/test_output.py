@@ -90,6 +90,7 @@ def test_a_figure_in_a_format_that_is_not_written_is_refused(tmp_path: Path, nam
 @pytest.mark.parametrize(
     ("option", "file", "module", "install"),
     [
+        ("--dashboard", "0", "bokeh", "pip install 'gputui[report]'"),
         ("--report", "r.html", "bokeh", "pip install 'gputui[report]'"),
         ("--figure", "f.png", "matplotlib", "pip install 'gputui[figure]'"),
     ],
@@ -107,6 +108,15 @@ def test_a_missing_library_is_said_with_the_install_line_before_anything_starts(
     printed = capsys.readouterr()
     assert module in printed.err and install in printed.err
     assert "starting" not in printed.err
+
+
+def test_a_figure_s_format_is_refused_before_a_library_is_looked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert run_command(["--run", "svd", "--figure", "f.gif"]) == 2
+    said = capsys.readouterr().err
+    assert "name a file that ends in .png" in said and "matplotlib" not in said
 
 
 @pytest.mark.parametrize("figure", ["-", "f.png"])

@@ -33,12 +33,14 @@ class Command:
     runtime: Path
     """Where all that a cluster makes is made: sockets, connection files, scratch folders."""
     env: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()
+    """Words of a command that starts another one."""
     started: list["subprocess.Popen[str]"] = field(default_factory=list)
 
     def start(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
         """Start the command."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "gputui", *arguments],
+            [*self.before, sys.executable, "-m", "gputui", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,6 +1,7 @@
 """What keeps a cluster from starting, or a run from its workers, is said with its cause and fix."""
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 
@@ -10,6 +11,7 @@ from tests.system.conftest import BOUND_S, Command
 from tests.system.test_script import written
 
 ONE = "localhost gpus=none workers=1 nthreads=1 memory=512MiB"
+PYTHONPATH = os.environ.get("PYTHONPATH", "")
 SMALL = ("--run", "random-sum", "-p", "size=100", "--quiet")
 
 
@@ -37,6 +39,43 @@ def test_a_dashboard_port_that_is_taken_is_refused_before_anything_starts(
     assert (done.returncode, done.stdout) == (2, "")
     assert f"--dashboard {taken}: Address already in use; name another one" in done.stderr
     assert gputui.files() == []
+
+
+@pytest.fixture
+def ordinary(gputui: Command) -> Command:
+    """The command as a user who may listen on no port below 1024, and still read these files."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give up being root")
+    kept = "-all,+dac_override"
+    gputui.before = ("setpriv", "--bounding-set", kept, "--inh-caps", kept)
+    return gputui
+
+
+def test_a_port_of_the_system_is_named_with_the_setting(ordinary: Command) -> None:
+    ordinary.env["DASK_GPUTUI__SCHEDULER__PORT"] = "80"
+    done = ordinary(ONE, *SMALL)
+    assert done.returncode == 3
+    assert "port 80: Permission denied; set gputui.scheduler.port" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("up",), SMALL])
+def test_a_dashboard_on_a_port_of_the_system_is_refused_before_anything_starts(
+    ordinary: Command, command: tuple[str, ...]
+) -> None:
+    done = ordinary(*command, "--dashboard", "80")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--dashboard 80: Permission denied; name another one, or 0 for any" in done.stderr
+    assert ordinary.files() == []
+
+
+def test_a_dashboard_without_bokeh_is_refused_before_anything_starts(gputui: Command) -> None:
+    (gputui.folder / "sitecustomize.py").write_text("import sys\nsys.modules['bokeh'] = None\n")
+    gputui.env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(gputui.folder), PYTHONPATH)))
+    for command in ("up",), SMALL:
+        done = gputui(*command, "--dashboard", "0")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "--dashboard needs bokeh: pip install 'gputui[report]'" in done.stderr
+        assert gputui.files() == []
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,13 @@ def test_a_standard_input_without_hosts_is_said_to_be_so(
         (("--run", "svd", "--workers", "none"), "is not a valid integer"),
         (("--run", "./nowhere.py"), "no such file"),
         (("--run", "."), "unknown preset '.'"),
+        (("--run", "dir.py"), "--run dir.py: is a folder; name the script in it"),
+        (("--run", "dir.py:PRESET"), "dir.py: is a folder"),
+        (("--run", "mine:PRESET"), "did you mean ./mine.py:PRESET?"),
+        (("--run", "work.ipynb"), "a notebook; jupyter nbconvert --to script work.ipynb"),
         (("mine.py",), "to run it: gputui HOSTS --run mine.py"),
+        (("mine:PRESET",), "a preset is run by --run mine.py:PRESET"),
+        (("work.ipynb",), "work.ipynb: is a notebook; open it in Jupyter"),
         (("nowhere.txt", "--run", "svd"), "no such file"),
         (("no/where", "--run", "svd"), "no such file"),
         (("a gpus=0;b gpu=0", "--run", "svd"), "HOSTS:2: unknown key 'gpu'"),
@@ -150,4 +156,7 @@ def test_a_wrong_word_is_exit_2_with_what_to_write(
     in_process: InProcess, tmp_path: Path, arguments: tuple[str, ...], says: str
 ) -> None:
     (tmp_path / "hosts.txt").write_text("gpu-a\n")
+    (tmp_path / "dir.py").mkdir()
+    for name in "mine.py", "work.ipynb":
+        (tmp_path / name).touch()
     assert says in refusal(in_process(*arguments))
