@@ -424,18 +424,27 @@ class ScreenApp(App[int]):
         """Carry out a key of the body before the next key is read, so that keys typed after `:` go
         to its line and `jx` acts on the next row. (Textual queues keys for the focused widget.)
         """
-        top = self.screen_stack[-1] if self.screen_stack else None
-        if isinstance(event, events.Key) and isinstance(top, ModalScreen):
-            await cast("Modal[Any]", top).stands()
-        elif isinstance(event, events.Key) and not event.is_forwarded and not self.busy_asking:
-            if await self.calls.press(event.key):
-                return
-            bound = self.screen.active_bindings.get(event.key)
-            if bound is not None and await self.run_action(bound.binding.action, bound.node):
-                return
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._keys_taken()
+            if not self.busy_asking:
+                if await self.calls.press(event.key):
+                    return
+                bound = self.screen.active_bindings.get(event.key)
+                if bound is not None and await self.run_action(bound.binding.action, bound.node):
+                    return
         await super().on_event(event)
         if isinstance(event, events.Key) and event.key in ("enter", "escape"):
             await self.prompt.closes()
+
+    async def _keys_taken(self) -> None:
+        """Wait until the dialog in sight, if any, has carried out the keys before: one of them may
+        close it, or open another.
+        """
+        top = None
+        while self.screen_stack and self.screen_stack[-1] is not top:
+            top = self.screen_stack[-1]
+            if isinstance(top, ModalScreen):
+                await cast("Modal[Any]", top).stands()
 
     async def on_keys_pressed(self, event: Keys.Pressed) -> None:
         """Call the command of a key that was clicked."""

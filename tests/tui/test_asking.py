@@ -3,7 +3,7 @@
 import pytest
 from textual.events import Key
 
-from gputui.protocol.frontend import Answer, Asked
+from gputui.protocol.frontend import Answer, Asked, Previewed
 from gputui.tui.dialogs import questions
 from gputui.tui.dialogs.questions import QuestionDialog
 from tests.tui.build import device, host, snapshot, worker
@@ -45,6 +45,32 @@ async def test_what_is_typed_behind_the_line_belongs_to_the_view(leave: str) -> 
             on.app.post_message(Key({":": "colon"}.get(key, key), character))
         await sees(pilot, "RSS/LIMIT")
         assert not on.app.prompt.active
+
+
+DIALOGS = {
+    "question_mark": "esc closes",
+    "ctrl+p": "find a command",
+    "minus": "or type a number",
+    "c": "esc] cancel",
+    "q": "Leave lab?",
+    "C": "space on or off",
+}
+
+
+@pytest.mark.parametrize("opens", DIALOGS)
+async def test_what_is_typed_behind_the_key_that_closes_a_dialog_is_for_the_view(
+    opens: str,
+) -> None:
+    on = still()
+    on.link.reply = Previewed(0, (), (), "")
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "h:gpu0")
+        await pilot.press(opens)
+        await sees(pilot, DIALOGS[opens])
+        for key in "escape", "2", "slash", "h", "escape", "6":
+            on.app.post_message(Key(key, key if len(key) == 1 else None))
+        await until(pilot, lambda: on.app.stage.current == "runs")
+        assert on.app.view is not None and not on.app.view.filter_text
 
 
 async def test_a_host_key_is_answered_with_its_fingerprint_in_sight() -> None:

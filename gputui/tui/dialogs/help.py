@@ -129,17 +129,17 @@ class Help(Modal[None]):
     def _write(self, wanted: str) -> None:
         self._text.update(page(searched(self._sections, wanted), Palette.of(self.app)))
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Move through the text, or close it."""
-        event.stop()
-        scroll = self.query_one(VerticalScroll)
         searching = self._search.has_focus
-        if event.key == "slash" and not searching:
+        if searching and event.key not in ("escape", "enter", "up", "down"):
+            return
+        event.stop()
+        event.prevent_default()
+        scroll = self.query_one(VerticalScroll)
+        if event.key == "slash":
             self._search.display = True
             self.set_focus(self._search)
-            event.prevent_default()
-        elif searching and event.key not in ("escape", "enter", "up", "down"):
-            return
         elif event.key in STEPS:
             scroll.scroll_relative(y=STEPS[event.key], animate=False)
         elif event.key in ENDS:

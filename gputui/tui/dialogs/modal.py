@@ -19,7 +19,7 @@ from textual.widgets.selection_list import Selection
 Result = TypeVar("Result")
 
 STANDS_S = 2.0
-"""For how long keys are kept for a dialog that is being drawn."""
+"""For how long keys are kept for a dialog that is being drawn, or carries out an earlier key."""
 
 
 STEPS = {"down": 1, "j": 1, "up": -1, "k": -1, "pagedown": 10, "space": 10, "pageup": -10}
@@ -30,7 +30,9 @@ class Modal(ModalScreen[Result]):
     """A framed box in the middle; its contents stand in one `Vertical`, of the kind's own size.
 
     It is seen before it is filled in; keys that are typed until then are kept for it: `stands`
-    says when it takes them.
+    says when it takes them. It carries out its keys itself, one after the other, so that the one
+    behind the key that closes it is for what comes into sight. (Textual hands a key from the widget
+    in focus up to the app, which may have handed on the next one by then.)
     """
 
     DEFAULT_CSS = """
@@ -62,10 +64,27 @@ class Modal(ModalScreen[Result]):
         """Add what its first frame does not wait for."""
 
     async def stands(self) -> None:
-        """Wait until it takes keys, for a bound."""
+        """Wait, for a bound, until it takes keys, and has carried out those before."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STANDS_S):
                 await self._stands.wait()
+                for _ in range(2):  # a key may be followed by a message, such as that of a choice
+                    await self._idle()
+
+    async def _idle(self) -> None:
+        """Wait until the widgets from that in focus upwards have handled their messages."""
+        for node in (self.focused or self).ancestors_with_self:
+            handled = asyncio.Event()
+            if node.call_later(handled.set):
+                await handled.wait()
+            if node is self:
+                return
+
+    async def on_key(self, event: events.Key) -> None:
+        """Carry out what a key is bound to; each kind's own handler comes first."""
+        event.stop()
+        if (bound := self.active_bindings.get(event.key)) is not None:
+            await self.app.run_action(bound.binding.action, bound.node)
 
 
 class Choice(Static, can_focus=True):

@@ -92,6 +92,7 @@ class Dialog(Modal[str | None]):
         if chosen or event.key in CURSOR:
             return
         event.stop()
+        event.prevent_default()
         if event.key == "escape":
             self.dismiss(None)
         elif event.key in {choice.key for choice in self._choices}:

@@ -147,7 +147,7 @@ class RunDialog(Modal[StartRun | None]):
             self.set_focus(widget)  # at once: the next key is its
             return
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Go to the next preset that begins with the letter typed into their list."""
         options, letter = self.query_one("#presets", OptionList), event.character or ""
         if not options.has_focus or not event.is_printable:
