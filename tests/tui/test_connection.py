@@ -59,15 +59,19 @@ def fleet(*names: str) -> Snapshot:
     return snapshot(*(host(name, device(0, name)) for name in names))
 
 
-async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last(
+async def test_a_head_that_is_gone_is_a_banner_over_what_was_shown_last_dim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(attachment, "RECONNECT_S", 60.0)
     first = head_of("a")
-    async with Heads(first).app.run_test(size=(100, 20)) as pilot:
+    heads = Heads(first)
+    async with heads.app.run_test(size=(100, 20)) as pilot:
         await sees(pilot, "a:gpu0")
+        assert heads.app.query_one("#crumbs").opacity == 1.0
         first.cut()
         await sees(pilot, "has not answered since", "q quit", "a:gpu0")
+        shown = heads.app.query("#crumbs, #totals, ViewSwitcher")
+        assert [each.opacity for each in shown] == [0.4, 0.4, 0.4]
 
 
 async def test_a_head_that_falls_silent_is_a_banner_until_it_speaks_again(

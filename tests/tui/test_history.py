@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,12 @@ from gputui.model.series import MEAN_OF, NOTHING, Metric, Span, of_device, of_ho
 from gputui.model.snapshot import WorkerState, WorkerStatus
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode
+from gputui.tui.rendering.format import NO_DOTS
+from gputui.tui.rendering.frame import totals_line
 from gputui.tui.watched import Watched
 from tests.series import ScreensHistory, packed
-from tests.tui.build import EPOCH, device, host, snapshot
+from tests.tui.build import EPOCH, device, host, snapshot, worker
+from tests.tui.still import Still, sees
 
 UTIL = Metric.UTILIZATION
 
@@ -227,3 +231,32 @@ def test_a_history_of_another_shape_is_no_message(
     said |= {} if values is None else {"values": values}
     with pytest.raises(ProtocolError, match=name):
         decode(json.dumps([name, said], separators=(",", ":")).encode(), ToFrontend)
+
+
+def graphs(seconds: int) -> list[tuple[str, str]]:
+    """Return the dots of each short graph of the fleet after so long, and what stands after it."""
+    watched = Watched()
+    for second in range(seconds):
+        busy = device(utilization_percent=50.0)
+        taken = snapshot(host("h", busy), workers=(worker(),), at=EPOCH + second)
+        watched.take(replace(taken, sequence=second + 1))
+    text = "".join(part for part, _ in totals_line(watched, 160))
+    return re.findall(r"([\u2800-\u28ff]+)(.*?)(?=[A-Z]{3}|$)", text)
+
+
+def test_a_young_graph_of_the_fleet_begins_at_the_left_and_none_touches_the_next_label() -> None:
+    for cells, after in graphs(20)[:3]:
+        assert cells[0] != NO_DOTS and cells[-1] == NO_DOTS and after == "  "
+    for cells, after in graphs(200)[:3]:
+        assert NO_DOTS not in cells and after == "  "
+
+
+async def test_the_history_of_a_row_says_of_what_it_is_and_how_long() -> None:
+    on_cpus = worker(state=WorkerState.BUSY, device_uuid=None, seen_device_uuid=None)
+    for cluster, title in (
+        (snapshot(host("h", device()), workers=(worker(),)), "UTIL, 2 MIN"),
+        (snapshot(host("h"), workers=(on_cpus,)), "CPU, 2 MIN"),
+    ):
+        screen = Still(cluster)
+        async with screen.app.run_test(size=(160, 24)) as pilot:
+            await sees(pilot, title)
