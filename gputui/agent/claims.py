@@ -303,19 +303,8 @@ class Claims:
         return (None, None) if uid is None else (pid, uid)
 
     def _is_locked(self, name: str) -> bool:
-        """Try the lock: a holder in another namespace of pids is not in /proc/locks."""
-        try:
-            descriptor = os.open(
-                self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            )
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            return procfs.is_locked(self._folder / name)
         return False
 
     def _live_ticket(self, name: str, holders: procfs.Holders) -> Ticket | None:

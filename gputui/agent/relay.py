@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from gputui.agent.agent_socket import AgentSocket
@@ -25,6 +26,7 @@ from gputui.protocol.codec import decode
 
 CHUNK_BYTES = 2**16
 FIRST_LINE_BYTES = 2**20
+TURN_S = 0.02
 
 
 def relay() -> int:
@@ -56,34 +58,35 @@ def _agent_of(
     agent_socket: AgentSocket, configure: Configure, out: int
 ) -> tuple[socket.socket, Path | None]:
     """Return a connection to the agent of this host; if it was started here, with its scratch."""
-    with agent_socket.alone() as lock:
-        if agent := agent_socket.connect():
-            return agent, None
-        scratch = make_scratch_folder(
-            configure.temporary_directory or dict(configure.env).get("TMPDIR")
-        )
-        try:
-            agent_socket.note(lock, configure.cluster_id, configure.cluster)
-            listener = agent_socket.listen()
-            _fork_agent(configure, agent_socket, listener, scratch, (out, lock))
-            agent = agent_socket.connect()
-        except OSError:
-            shutil.rmtree(scratch, ignore_errors=True)
-            agent_socket.remove()
-            raise
-        assert agent is not None, "a listening socket accepts"
-        listener.close()
-    return agent, scratch
+    while (lock := agent_socket.hold()) is None:
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            return agent_socket.connect(), None
+        time.sleep(TURN_S)  # another relay looks, or the agent is about to end
+    scratch = make_scratch_folder(
+        configure.temporary_directory or dict(configure.env).get("TMPDIR")
+    )
+    try:
+        agent_socket.note(lock, configure.cluster_id, configure.cluster)
+        with agent_socket.listen() as listener:
+            _fork_agent(configure, agent_socket, listener, lock, scratch, out)
+            return agent_socket.connect(), scratch
+    except OSError:
+        shutil.rmtree(scratch, ignore_errors=True)
+        agent_socket.remove()
+        raise
+    finally:
+        os.close(lock)
 
 
 def _fork_agent(
     configure: Configure,
     agent_socket: AgentSocket,
     listener: socket.socket,
+    lock: int,
     scratch: Path,
-    ours: tuple[int, ...],
+    out: int,
 ) -> None:
-    """Fork the agent into a session of its own, with none of our descriptors.
+    """Fork the agent into a session of its own, with the lock and without our way to the head.
 
     Signals that ask it to end wait until it can. Raises OSError where no process can be started.
     """
@@ -100,14 +103,13 @@ def _fork_agent(
         if os.fork():
             status = 0
             return
-        for descriptor in ours:
-            os.close(descriptor)
+        os.close(out)
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
         from gputui.agent.supervisor import supervise
 
-        supervise(configure, agent_socket, listener, scratch)
+        supervise(configure, agent_socket, listener, lock, scratch)
         status = 0
     finally:
         os._exit(status)

@@ -19,16 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gputui.agent.agent_socket import AgentSocket, own_scratch, sweep_scratch, touch_pack
+from gputui.agent.agent_socket import AgentSocket, touch_pack
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.scratch import begin_log, keep_log_small, log_tail, own_scratch, sweep_scratch
 from gputui.agent.sharing import Sharing
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import Background, words
 from gputui.process.lifetime import END_SIGNALS, adopt_orphans, start_problem
-from gputui.process.log import StderrLog
 from gputui.protocol.agent import (
     AgentEnding,
     ClaimGpus,
@@ -55,9 +55,6 @@ from gputui.protocol.agent import (
 )
 from gputui.protocol.channel import Channel
 from gputui.protocol.streams import SocketStream
-
-LOG = "agent.log"
-"""The stderr of the agent and its libraries, a file in its scratch folder."""
 
 LEASE_GRACE_S = 2.0
 """How long workers that were asked to end may take when the lease ran out."""
@@ -88,25 +85,30 @@ HeadChannel = Channel[FromAgent, ToAgent]
 
 
 def supervise(
-    configure: Configure, agent_socket: AgentSocket, listener: socket.socket, scratch: Path
+    configure: Configure,
+    agent_socket: AgentSocket,
+    listener: socket.socket,
+    lock: int,
+    scratch: Path,
 ) -> None:
     """Run the agent of this host to its end; the first head connects over `listener`.
 
-    Then `scratch`, a folder of its own, is removed. The caller ends the process at once: a thread
-    that hangs in a file system or a driver would keep it.
+    Then `scratch`, a folder of its own, is removed, and `lock` is given up. The caller ends the
+    process at once: a thread that hangs in a file system or a driver would keep it.
     """
     adopt_orphans()
     environ = {**os.environ, **dict(configure.env), "GPUTUI_CLUSTER": configure.cluster_id}
     own_scratch(scratch)
-    log = StderrLog(scratch / LOG)
+    begin_log(scratch)
     loop = asyncio.new_event_loop()
     try:
-        supervisor = Supervisor(configure, environ, scratch, agent_socket, log)
+        supervisor = Supervisor(configure, environ, scratch, agent_socket)
         loop.run_until_complete(supervisor.serve(listener))
     finally:
         listener.close()
         shutil.rmtree(scratch, ignore_errors=True)
-        agent_socket.sweep()
+        agent_socket.remove()
+        os.close(lock)
 
 
 class Lease:
@@ -143,12 +145,10 @@ class Supervisor:
         environ: dict[str, str],
         scratch: Path,
         agent_socket: AgentSocket,
-        log: StderrLog,
     ) -> None:
         self._configure = configure
         self._environ = environ
         self._scratch = scratch
-        self._log = log
         self._socket = agent_socket
         self._others: tuple[str, ...] | None = None
         """This user's other clusters on this host; None before the facts were sent."""
@@ -204,7 +204,7 @@ class Supervisor:
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
             ("claims", partial(self._sharing.keep, self._workers.devices)),
-            ("its log", self._log.keep_small),
+            ("its log", keep_log_small),
             ("other clusters", self._watch_others),
             ("memory limits", self._workers.keep_limits),
             ("its pack", _keep_pack),
@@ -405,7 +405,7 @@ class Supervisor:
 
     def _end(self, reason: str) -> None:
         """Note why the agent ends; its log is removed before it has ended."""
-        self._ending = AgentEnding(reason, self._log.tail())
+        self._ending = AgentEnding(reason, log_tail(self._scratch))
 
     async def _part(self) -> None:
         """Report why the agent ends unasked, and close the head's channel."""

@@ -4,6 +4,7 @@ The parsers take text and return values; the functions below them read the files
 that is gone, or that this user may not see, is None.
 """
 
+import fcntl
 import os
 import platform
 import time
@@ -257,6 +258,22 @@ def flock_holders() -> Holders:
         return parse_locks(read_text("/proc/locks"))
     except OSError:
         return Holders({})
+
+
+def is_locked(path: Path) -> bool:
+    """Try the flock(2) lock of a file, which no holder in another namespace of pids is hidden from.
+
+    Raises OSError where the file cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    descriptor = os.open(path, flags)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def owner(pid: int) -> int | None:

@@ -1,15 +1,11 @@
 """What is left of an agent, its workers, and what their tasks started, after any of them ended."""
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
-import threading
-from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -139,22 +135,33 @@ async def test_two_clusters_of_one_user_on_one_host_hear_of_each_other(tmp_path:
 def test_an_agent_that_takes_no_connections_holds_no_other_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime, ExitStack() as open_:
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as runtime:
         monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
         frozen, other = AgentSocket.of("frozen", "host"), AgentSocket.of("other", "host")
-        with frozen.alone() as lock:
-            open_.enter_context(frozen.listen()).listen(0)
-            frozen.note(lock, "frozen", "lab")
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                waiting = open_.enter_context(socket.socket(socket.AF_UNIX))
-                waiting.setblocking(False)
-                waiting.connect(str(frozen.path))
-        found: list[str] = []
-        look = threading.Thread(target=lambda: found.extend(other.others("other")), daemon=True)
-        look.start()
-        look.join(BOUND_S)
-        assert found == ["lab"]
+        lock = frozen.hold()
+        assert lock is not None
+        frozen.note(lock, "frozen", "lab")
+        assert other.others("other") == ("lab",)
+        assert not frozen.sweep()
+        os.close(lock)
+        assert other.others("other") == ()
+        assert frozen.sweep()
+
+
+def test_one_agent_at_a_time_holds_a_lock_that_is_removed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    place = AgentSocket.of("cluster", "host")
+    first = place.hold()
+    assert first is not None
+    assert place.hold() is None
+    place.remove()
+    second = place.hold()
+    assert second is not None
+    os.close(first)
+    assert place.hold() is None
+    os.close(second)
 
 
 async def test_a_start_that_is_sent_twice_starts_one_process(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gputui.agent import agent_socket
-from gputui.agent.agent_socket import OWNER, AgentSocket, own_scratch, sweep_scratch
+from gputui.agent import scratch
+from gputui.agent.agent_socket import AgentSocket
+from gputui.agent.scratch import OWNER, own_scratch, sweep_scratch
 from gputui.process.procfs import own_machine
 
 
@@ -72,7 +73,7 @@ def test_an_owner_that_proc_hides_is_there(
     left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(left, pid=os.getppid())
-    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
+    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
     sweep_scratch(tmp_path)
     assert left.exists()
 
@@ -80,7 +81,7 @@ def test_an_owner_that_proc_hides_is_there(
 def test_who_cannot_see_itself_leaves_no_note(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_socket, "process_stat", lambda pid: None)
+    monkeypatch.setattr(scratch, "process_stat", lambda pid: None)
     own_scratch(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -97,25 +98,32 @@ def test_the_places_of_agents_that_were_killed_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    own_place, killed, elsewhere, lives, starts = (AgentSocket.of("c", n) for n in "abcde")
-    for each in (own_place, killed, elsewhere):
+    own, killed, elsewhere, lives = (AgentSocket.of("c", n) for n in "abcd")
+    for each in (killed, elsewhere):
         left_behind(each)
-    lock = elsewhere.path.with_suffix(".lock")
+    lock = elsewhere.path.with_suffix(".held")
     lock.write_text(lock.read_text().replace(own_machine(), "another machine"))
-    with lives.alone() as held:
-        lives.note(held, "id", "lab")
-        listener = lives.listen()
-    with starts.alone() as held, listener:
-        starts.note(held, "id", "lab")
-        own_place.sweep_others()
-        there = {path.name for path in own_place.path.parent.iterdir()}
-    stay = {own_place.path.name, lives.path.name, elsewhere.path.name, lock.name}
-    assert {*stay, starts.path.with_suffix(".lock").name} <= there
-    assert not {killed.path.name, killed.path.with_suffix(".lock").name} & there
+    held = [each.hold() for each in (own, lives)]
+    for each, descriptor in zip((own, lives), held, strict=True):
+        assert descriptor is not None
+        each.note(descriptor, "id", "lab")
+        each.listen().close()
+    own.sweep_others()
+    there = {path.name for path in own.path.parent.iterdir()}
+    for descriptor in held:
+        os.close(descriptor or 0)
+    stay = {
+        path
+        for each in (own, elsewhere, lives)
+        for path in (each.path.name, each.path.with_suffix(".held").name)
+    }
+    assert there == stay
 
 
 def left_behind(agent_socket: AgentSocket) -> None:
     """Leave what an agent leaves that is killed."""
-    with agent_socket.alone() as lock:
-        agent_socket.note(lock, "id", "lab")
-        agent_socket.listen().close()
+    lock = agent_socket.hold()
+    assert lock is not None
+    agent_socket.note(lock, "id", "lab")
+    agent_socket.listen().close()
+    os.close(lock)
