@@ -162,18 +162,8 @@ class Claims:
         self._sweep_own_tickets()
         # The clock that all of a host share and nobody sets.
         name = f"ticket-{time.clock_gettime_ns(time.CLOCK_BOOTTIME):020d}-{os.getpid()}"
-        descriptor, draft = tempfile.mkstemp(prefix=".ticket-", dir=self._folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            text = json.dumps({"uuids": sorted(uuids), "gpus": gpus, "note": asdict(note)})
-            os.write(descriptor, text.encode())
-            os.fchmod(descriptor, 0o644)
-            Path(draft).rename(self._folder / name)
-        except OSError:
-            os.close(descriptor)
-            Path(draft).unlink(missing_ok=True)
-            raise
-        self._ticket = (name, descriptor)
+        said = {"uuids": sorted(uuids), "gpus": gpus, "note": asdict(note)}
+        self._ticket = (name, self._write(name, said))
 
     def leave_line(self) -> None:
         """Give up the ticket, if there is one."""
@@ -206,7 +196,9 @@ class Claims:
                     return tuple(u for u in self.seen(uuids) if u not in free) or (uuid,)
                 taken[uuid] = descriptor
             for uuid in taken:
-                self._write_note(uuid, note)
+                # Somebody who made a file of that name first costs only the note.
+                with contextlib.suppress(OSError):
+                    os.close(self._write(f"{uuid}.{os.getuid()}.note", asdict(note)))
             self._held |= taken
             taken = {}
         finally:
@@ -334,19 +326,19 @@ class Claims:
                 return b""
             return file.read(MAX_NOTE_BYTES)
 
-    def _write_note(self, uuid: str, note: Note) -> None:
-        """Write why it is held; somebody who made a file of that name first costs only the note."""
-        with contextlib.suppress(OSError):
-            descriptor, draft = tempfile.mkstemp(prefix=".note-", dir=self._folder)
-            try:
-                os.fchmod(descriptor, 0o644)
-                os.write(descriptor, json.dumps(asdict(note)).encode()[:MAX_NOTE_BYTES])
-                Path(draft).rename(self._folder / f"{uuid}.{os.getuid()}.note")
-            except OSError:
-                Path(draft).unlink(missing_ok=True)
-                raise
-            finally:
-                os.close(descriptor)
+    def _write(self, name: str, said: object) -> int:
+        """Write a file that all may read, whole; return its descriptor, locked. Raises OSError."""
+        descriptor, draft = tempfile.mkstemp(prefix=".draft-", dir=self._folder)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.fchmod(descriptor, 0o644)
+            os.write(descriptor, json.dumps(said).encode()[:MAX_NOTE_BYTES])
+            Path(draft).rename(self._folder / name)
+        except OSError:
+            os.close(descriptor)
+            Path(draft).unlink(missing_ok=True)
+            raise
+        return descriptor
 
     def _sweep_own_tickets(self) -> None:
         """Remove tickets that this user's killed processes left."""

@@ -13,11 +13,10 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gputui.agent.agent_socket import AgentSocket, touch_pack
 from gputui.agent.facts import gather_facts
@@ -199,8 +198,8 @@ class Supervisor:
         self._lasting.keep(self._end_with_lease, "the lease")
         self._work.start(self._sweep(), "removing what agents left that were killed")
         if not self._configure.only_examined:
-            self._workers.import_early()
-        self._lasting.keep(self._workers.run_forkserver, "starting workers")
+            self._workers.forkserver.start()
+        self._lasting.keep(self._workers.forkserver.run, "starting workers")
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
             ("claims", partial(self._sharing.keep, self._workers.devices)),
@@ -259,31 +258,22 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END_SIGNALS)
 
     def _take(self, message: ToAgent) -> None:
-        """Carry out one message; what takes time runs as a task, and a failure is reported."""
-        name = type(message).__name__
-        try:
-            work = self._carry_out(message)
-        except Exception as error:
-            traceback.print_exc()
-            self._work_failed(name, error)
-            return
-        if work is not None:
-            self._work.start(work, name)
+        """Carry out one message as a task, after those before it; a failure is reported."""
+        self._work.start(self._carry_out(message), type(message).__name__)
 
-    def _carry_out(self, message: ToAgent) -> Coroutine[Any, Any, None] | None:
-        """Carry out a message; return a coroutine for the part that takes longer."""
+    async def _carry_out(self, message: ToAgent) -> None:
         match message:
             case Ping(number=number):
                 self.send(Pong(number))
             case Configure(frontends=pids):
                 self._watch.know_frontends(pids)
-                return self._tell_facts()
+                await self._tell_facts()
             case KnowFrontends(pids=pids):
                 self._watch.know_frontends(pids)
             case Reach():
-                return self._try_port(message)
+                await self._try_port(message)
             case Listen(host=host):
-                return self._listen(host)
+                await self._listen(host)
             case Credentials():
                 self._workers.trust(message)
             case StandInLine() | ClaimGpus() | ReleaseGpus():
@@ -292,14 +282,13 @@ class Supervisor:
                 self._workers.start(message)
                 self._sharing.follow(self._workers.devices())
             case StopWorkers(names=names, grace_s=grace_s):
-                return self._workers.stop(names, grace_s)
+                await self._workers.stop(names, grace_s)
             case RestartWorkers(names=names):
                 self._workers.restart(names)
             case FollowLogs():
                 self._workers.follow(message)
             case Shutdown(grace_s=grace_s):
-                return self._shut_down(grace_s)
-        return None
+                await self._shut_down(grace_s)
 
     def _work_failed(self, name: str, error: Exception) -> None:
         """Report to the head that a request of its failed; without its facts it cannot go on."""

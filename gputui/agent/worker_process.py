@@ -5,7 +5,6 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gputui.agent.exits import Exit
@@ -21,6 +20,10 @@ BACKOFF_S = (0.5, 1.0, 2.0, 4.0)
 
 LIVED_S = 60.0
 """A worker that lived so long is started again as soon as the first time."""
+
+LOOK_S = (0.2, 1.0)
+FILLED_BYTES_PER_S = 20e9
+"""Faster than that no process comes by memory: the kernel clears each page first."""
 
 CRASH_LOOP_AFTER = 5
 """Starts in a row that failed; one that came up is started again however often tasks end it."""
@@ -97,6 +100,22 @@ class WorkerProcess:
         if self.process is process:
             self.kill()
 
+    def keep_limit(self, share: float) -> float:
+        """Kill it if it has come up to a share of its limit; return how many bytes are left."""
+        limit = self.spec.memory_limit_bytes
+        if self.pid is None or self.over_limit_bytes is not None or not limit:
+            return math.inf
+        if (stat := procfs.process_stat(self.pid)) is None:
+            return math.inf
+        left = limit * share - stat.rss_bytes
+        if left <= 0:
+            limit = memory_limit(limit, self.spec.memory_share)
+            left = limit * share - stat.rss_bytes
+            if left <= 0:
+                self.over_limit_bytes = limit
+                self.kill()
+        return left
+
     def cancel_restart(self) -> None:
         """Cancel a start that is due."""
         if self.restart is not None:
@@ -117,24 +136,6 @@ class WorkerProcess:
         return BACKOFF_S[min(self.failures, len(BACKOFF_S)) - 1]
 
 
-LOOK_S = (0.2, 1.0)
-FILLED_BYTES_PER_S = 20e9
-"""Faster than that no process comes by memory: the kernel clears each page first."""
-
-
-async def keep_limits(
-    workers: Mapping[str, WorkerProcess], share: Callable[[], float | None]
-) -> None:
-    """Watch the memory of these workers until cancelled, whichever they are by then.
-
-    `share` says at how much of its limit a worker is ended; None is never.
-    """
-    while True:
-        of_limit = share()
-        left = [_keep_limit(worker, of_limit) for worker in workers.values() if of_limit]
-        await asyncio.sleep(next_look_s(min(left, default=math.inf)))
-
-
 def next_look_s(left_bytes: float) -> float:
     """Return in how many seconds to look again where so much is left to the nearest limit.
 
@@ -142,21 +143,3 @@ def next_look_s(left_bytes: float) -> float:
     (1.0, 0.4, 0.2)
     """
     return min(max(left_bytes / FILLED_BYTES_PER_S, LOOK_S[0]), LOOK_S[1])
-
-
-def _keep_limit(worker: WorkerProcess, share: float) -> float:
-    """End a worker that has come up to its limit; returns the bytes that are left to it."""
-    spec = worker.spec
-    if worker.pid is None or worker.over_limit_bytes is not None or not spec.memory_limit_bytes:
-        return math.inf
-    stat = procfs.process_stat(worker.pid)
-    if stat is None:
-        return math.inf
-    left = spec.memory_limit_bytes * share - stat.rss_bytes
-    if left <= 0:
-        limit = memory_limit(spec.memory_limit_bytes, spec.memory_share)
-        left = limit * share - stat.rss_bytes
-        if left <= 0:
-            worker.over_limit_bytes = limit
-            worker.kill()
-    return left

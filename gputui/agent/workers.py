@@ -2,18 +2,18 @@
 
 import asyncio
 import contextlib
+import math
 import signal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gputui.agent.agent_socket import AgentSocket
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
 from gputui.agent.worker_output import WorkerOutput
-from gputui.agent.worker_process import WorkerProcess, keep_limits
+from gputui.agent.worker_process import WorkerProcess, next_look_s
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder
@@ -70,30 +70,28 @@ class Workers:
         self._workers: dict[str, WorkerProcess] = {}
         self._credentials: Credentials | None = None
         self._terminate_share: float | None = TERMINATE
-        self._forkserver = ForkserverProcess(
+        self.forkserver = ForkserverProcess(
             environ, scratch, agent_socket, heard=self._hear, lost=self._forkserver_lost
         )
         self._cgroups = Cgroups()
         self._following = False
 
-    def import_early(self) -> None:
-        """Have the forkserver start before the first worker: it imports while the head decides."""
-        self._forkserver.start()
-
-    async def run_forkserver(self) -> None:
-        """Keep a forkserver running from the first worker on, or from `import_early`."""
-        await self._forkserver.run()
-
     async def keep_limits(self) -> None:
-        """Watch the workers' memory without end."""
-        await keep_limits(self._workers, lambda: self._terminate_share)
+        """Watch the workers' memory without end, and end those that come up to their limit."""
+        while True:
+            share, left = self._terminate_share, math.inf
+            if share is not None:
+                left = min(
+                    (each.keep_limit(share) for each in self._workers.values()), default=left
+                )
+            await asyncio.sleep(next_look_s(left))
 
     def trust(self, credentials: Credentials) -> None:
         """Keep what workers need to join, and hand it on."""
         self._credentials = credentials
         self._terminate_share = terminate_share(credentials.dask_config_json)
-        if self._forkserver.ready:
-            self._forkserver.order(credentials)
+        if self.forkserver.ready:
+            self.forkserver.order(credentials)
 
     def start(self, order: StartWorkers) -> None:
         """Start the workers of an order; those that are there already are left alone."""
@@ -116,9 +114,9 @@ class Workers:
                 if worker.address:
                     self._send(WorkerReady(spec.name, worker.address, worker.device_uuid))
 
-    def stop(self, names: Iterable[str], grace_s: float) -> Coroutine[Any, Any, None]:
-        """Ask workers to end for good; the returned coroutine waits, and kills them after the
-        grace."""
+    async def stop(self, names: Iterable[str], grace_s: float) -> None:
+        """Ask workers to end for good, and kill those that have not after the grace, with all that
+        they started."""
         ending = [self._workers[name] for name in names if name in self._workers]
         for worker in ending:
             worker.stopping, worker.again = True, None
@@ -128,10 +126,7 @@ class Workers:
                 self._workers.pop(worker.spec.name, None)
                 self._tell_exit(worker, 0, explain(0, (), stopped=True), None)
                 worker.output.close()
-        return self._see_end([worker for worker in ending if worker.pid is not None], grace_s)
-
-    async def _see_end(self, ending: list[WorkerProcess], grace_s: float) -> None:
-        """Wait for workers that were asked to end; kill those that do not, and all they started."""
+        ending = [worker for worker in ending if worker.pid is not None]
         await _within(grace_s, ending)
         for worker in ending:
             worker.kill()
@@ -184,7 +179,7 @@ class Workers:
         for worker in self._workers.values():
             worker.cancel_restart()
             worker.kill()
-        await self._forkserver.close()
+        await self.forkserver.close()
         try:
             await asyncio.to_thread(end_children)
         except RuntimeError:  # no thread can be started
@@ -231,17 +226,14 @@ class Workers:
         worker.cancel_restart()
         worker.waiting, worker.crash_loop = False, True
         reason = f"its Python cannot import what workers need: {said}"
-        tail = worker.output.tail(TAIL_LINES)
-        self._send(
-            WorkerExited(worker.spec.name, 0, "import-error", reason, None, None, tail, None, True)
-        )
+        self._tell_exit(worker, 0, Exit("import-error", reason, None, None, failed=True), None)
 
     def _fork(self, worker: WorkerProcess) -> None:
         """Have the forkserver fork a worker, with pipes for its output and reports."""
-        worker.restart, worker.forking = None, self._forkserver.ready
-        worker.waiting = not self._forkserver.ready
+        worker.restart, worker.forking = None, self.forkserver.ready
+        worker.waiting = not self.forkserver.ready
         if worker.waiting:
-            self._forkserver.start()
+            self.forkserver.start()
             return
         spec, order = worker.spec, worker.order
         try:
@@ -262,7 +254,7 @@ class Workers:
             output=worker.pipes[0],
             reports=worker.pipes[1],
         )
-        self._forkserver.order(fork)
+        self.forkserver.order(fork)
 
     def _failed_to_start(self, worker: WorkerProcess, error: OSError) -> None:
         """Report why a worker could not be forked, and try again as after a crash."""
