@@ -12,8 +12,7 @@ from pathlib import Path
 from gputui.agent.agent_socket import AgentSocket
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver_process import ForkserverProcess
-from gputui.agent.worker_output import WorkerOutput
-from gputui.agent.worker_process import WorkerProcess, next_look_s
+from gputui.agent.worker_process import WorkerOutput, WorkerProcess, next_look_s
 from gputui.engine.dask_settings import TERMINATE, terminate_share
 from gputui.errors import ProtocolError
 from gputui.folders import own_folder

@@ -5,26 +5,17 @@ receiving end. The header here is the one that it writes and reads, so that eith
 without gputui.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 STAGED_FROM_BYTES = 2**22
 """From which pinned buffers pay."""
 
 
-class Copier(Protocol):
-    """Copies large arrays faster than CuPy does: a worker's own pinned buffers."""
-
-    def to_host(self, pointer: int, size: int) -> Any:
-        """Return bytes of the device in an array."""
-
-    def to_device(self, data: Any, pointer: int) -> None:
-        """Copy a buffer to the device."""
+_staging: Any = None
+"""The pinned buffers of a worker, which copy large arrays faster than CuPy does."""
 
 
-_staging: Copier | None = None
-
-
-def register(staging: Copier | None = None) -> None:
+def register(staging: Any = None) -> None:
     """Have Dask send and receive CuPy arrays so, from the first one in this process on."""
     global _staging
     from distributed.protocol.serialize import dask_deserialize, dask_serialize

@@ -38,16 +38,11 @@ def open_device(lock: str) -> str:
     Workers of one host take turns by the file `lock`, within bounds. Raises OSError with CUDA's
     error code.
     """
-    driver = ctypes.CDLL("libcuda.so.1")
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not take_turn(descriptor, TURN_S):
             print(f"CUDA: another worker has kept its turn for {TURN_S:g} s: not waiting any more")
-        _call(driver, "cuInit", 0)
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        _call(driver, "cuDeviceGet", ctypes.byref(device), 0)
-        _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        return _uuid(driver, device)
+        return driver.uuid()
     finally:
         os.close(descriptor)
 
@@ -60,21 +55,9 @@ def take_turn(descriptor: int, bound_s: float) -> bool:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 return False
             time.sleep(TURN_EVERY_S)
-
-
-def _uuid(driver: ctypes.CDLL, device: ctypes.c_int) -> str:
-    """Return a device's UUID as NVML writes it; v2 gives a MIG instance its own.
-
-    CuPy's `getDeviceProperties` ends it at the first byte that is 0: one GPU in sixteen has one.
-    """
-    data = (ctypes.c_ubyte * 16)()
-    _call(driver, "cuDeviceGetUuid_v2", ctypes.byref(data), device)
-    pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    prefix = "MIG" if pinned.startswith("MIG") else "GPU"
-    return f"{prefix}-{uuid.UUID(bytes=bytes(data))}"
 
 
 def _call(driver: ctypes.CDLL, name: str, *arguments: object) -> None:
@@ -108,6 +91,7 @@ class Driver:
         if hasattr(self._thread, "stream"):
             return
         context, device = ctypes.c_void_p(), ctypes.c_int()
+        _call(self._library, "cuInit", 0)
         _call(self._library, "cuDeviceGet", ctypes.byref(device), 0)
         _call(self._library, "cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         _call(self._library, "cuCtxSetCurrent", context)
@@ -117,10 +101,17 @@ class Driver:
         self._thread.stream, self._thread.event = stream, event
 
     def uuid(self) -> str:
-        """Return the UUID of this process's device, as NVML writes it."""
-        device = ctypes.c_int()
+        """Return the UUID of this process's device, as NVML writes it.
+
+        v2 gives a MIG instance its own. CuPy's `getDeviceProperties` ends it at the first byte that
+        is 0: one GPU in sixteen has one.
+        """
+        device, data = ctypes.c_int(), (ctypes.c_ubyte * 16)()
         self._do("cuDeviceGet", ctypes.byref(device), 0)
-        return _uuid(self._library, device)
+        self._do("cuDeviceGetUuid_v2", ctypes.byref(data), device)
+        pinned = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        prefix = "MIG" if pinned.startswith("MIG") else "GPU"
+        return f"{prefix}-{uuid.UUID(bytes=bytes(data))}"
 
     def name(self) -> str:
         """Return CUDA's name of this process's device."""

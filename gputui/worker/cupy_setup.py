@@ -17,7 +17,7 @@ from cupy_backends.cuda.libs import curand
 from dask.array.dispatch import concatenate_lookup
 
 from gputui.worker.rmm_pool import ALIGNMENT, RmmOptions, use_rmm
-from gputui.worker.transfers.allocations import AllocationOwner, allocations
+from gputui.worker.transfers.cuda_ipc import AllocationOwner, allocations
 
 POOL_SHARE = 0.95
 """Of the device's memory, for the pools of all its workers; the rest is CUDA's own."""

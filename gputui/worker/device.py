@@ -1,7 +1,6 @@
 """The GPU of a worker: its CUDA context, memory and warm-up."""
 
 import asyncio
-import fcntl
 import importlib
 import importlib.util
 import os
@@ -10,7 +9,7 @@ from typing import Any
 
 import dask.config
 
-from gputui.worker.cuda import driver, open_device
+from gputui.worker.cuda import driver, open_device, take_turn
 from gputui.worker.memory import DeviceMemory, held_bytes
 from gputui.worker.rmm_pool import RmmOptions
 from gputui.worker.staging import Staging
@@ -67,7 +66,7 @@ class Device:
         turn = f"{self._spec['lock']}.warm-up"
         descriptor = os.open(turn, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            while not (until() or _locked(descriptor)):
+            while not (until() or take_turn(descriptor, 0.0)):
                 await asyncio.sleep(TURN_S)
             for step in warm_up_steps():
                 if until():
@@ -91,11 +90,3 @@ class Device:
 
 def _has_cupy() -> bool:
     return importlib.util.find_spec("cupy") is not None
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

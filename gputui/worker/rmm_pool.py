@@ -14,7 +14,7 @@ from typing import Any
 import dask.config
 
 from gputui.worker.memory import amount_bytes
-from gputui.worker.transfers.allocations import allocations
+from gputui.worker.transfers.cuda_ipc import allocations
 
 ALIGNMENT = 256
 """Of the sizes of RMM's pools. Source: RMM, `PoolMemoryResource`."""

@@ -11,18 +11,21 @@ import errno
 import math
 import os
 import traceback
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
 from typing import Any
 
 import dask.config
 import distributed
 import numpy
+from dask.utils import parse_bytes
+from distributed.comm.addressing import get_address_host
 from distributed.worker import DEFAULT_METRICS
+from distributed.worker_state_machine import WorkerState
 
 from gputui.agent.exits import CANNOT_LISTEN
 from gputui.engine import torch_tensors
-from gputui.engine.overrides import overriding
+from gputui.engine.overrides import overriding, require
 from gputui.engine.tls import guard_ports, security
 from gputui.process.background import Shared
 from gputui.process.cgroups import memory_limit
@@ -32,13 +35,18 @@ from gputui.protocol.codec import encode
 from gputui.protocol.forking import WorkerReport
 from gputui.worker import cudf_frames
 from gputui.worker.device import Device
-from gputui.worker.gathering import NearFirst
 from gputui.worker.transfers import comm as transfers
 from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.packing import worth_lending
 
 SEND_EVERY_S = 0.0005
 """How long messages to the scheduler are gathered; 2 ms with Dask."""
+
+NEAR_BYTES = 2**30
+"""Bytes requested at once from a worker of this host: 10 ms over NVLink, as long as a message."""
+MESSAGE_LIMIT = "distributed.worker.transfer.message-bytes-limit"
+USUAL = "50MB"
+"""With Dask; another is the user's own, and holds for all workers."""
 
 
 @overriding(
@@ -84,6 +92,38 @@ class Worker(distributed.Worker):  # type: ignore[misc]
         """Close; a running task cannot be ended, and its result is not needed."""
         said: str | None = await super().close(**{**wishes, "executor_wait": False})
         return said
+
+
+@overriding(_select_workers_for_gather="self")
+class NearFirst(WorkerState):  # type: ignore[misc]
+    """Dask's state of a worker, with a limit of its own for workers of the same host.
+
+    Dask asks a worker for values of 50 MB at a time, and for more once these have come. That bounds
+    what a message holds where values travel as bytes; between workers of one host handles travel,
+    and each message is milliseconds in which nothing else comes from that worker.
+    """
+
+    __slots__ = ()
+
+    def _select_workers_for_gather(self) -> Iterator[tuple[str, Any]]:
+        near, far = limits()
+        here = get_address_host(self.address)
+        for worker, tasks in super()._select_workers_for_gather():
+            is_near = get_address_host(worker) == here
+            self.transfer_message_bytes_limit = near if is_near else far  # type: ignore[misc]
+            yield worker, tasks
+
+
+require(WorkerState, transfer_message_bytes_limit=None)
+
+
+@cache
+def limits() -> tuple[int, int]:
+    """Return the most bytes of a message, from a worker of this host and of another."""
+    configured = parse_bytes(dask.config.get(MESSAGE_LIMIT))
+    lent = dask.config.get("gputui.transfers", "auto") != "bytes"
+    near = NEAR_BYTES if lent and configured == parse_bytes(USUAL) else configured
+    return near, configured
 
 
 def work(spec: Mapping[str, Any], credentials: Mapping[str, Any], reports: int) -> int:

@@ -20,8 +20,7 @@ import pytest
 from gputui.agent.exits import Exit, explain
 from gputui.agent.forkserver import Forkserver
 from gputui.agent.supervisor import Lease
-from gputui.agent.worker_output import WorkerOutput
-from gputui.agent.worker_process import BACKOFF_S, CRASH_LOOP_AFTER, WorkerProcess
+from gputui.agent.worker_process import BACKOFF_S, CRASH_LOOP_AFTER, WorkerOutput, WorkerProcess
 from gputui.process.procfs import process_stat
 from gputui.protocol.agent import (
     AgentEnding,

@@ -124,7 +124,7 @@ def used_bytes() -> int:
     import pynvml
 
     from gputui.presets.workers import free_in_rmm
-    from gputui.worker.transfers.allocations import allocations
+    from gputui.worker.transfers.cuda_ipc import allocations
 
     cupy.get_default_memory_pool().free_all_blocks()
     if "torch" in sys.modules:

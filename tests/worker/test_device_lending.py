@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from gputui.worker.transfers.allocations import AllocationOwner, Allocations, Reader
 from gputui.worker.transfers.cuda_ipc import (
     NOT_KEPT_FROM_BYTES,
-    Exporter,
+    AllocationOwner,
+    Allocations,
+    Lender,
     MappedBytes,
     Mappings,
     NoMappingError,
+    Reader,
 )
-from gputui.worker.transfers.loans import NotHeldError, Page, Ticket
-from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.loans import Loan, Location, NotHeldError, Page, Ticket
 
 BASE = 2**30
 SIZE = 2**26
@@ -77,10 +78,10 @@ def ticket_of(page: Page) -> Ticket:
 
 
 def frame_of(driver: Any, allocations: Allocations, size: int = SIZE) -> MappedBytes | None:
-    location = Location.here(0, device=True)
-    return Exporter(allocations, Reader("tls://reader", location), driver).frame(
-        BASE + 512, size, check=False
-    )
+    reader, page = Reader("tls://reader", Location.here(0, device=True)), Page()
+    loan = Loan(page, page.take()[0])
+    lender = Lender(loan, reader, check=False, pool=allocations, device=driver)
+    return lender.device_frame(BASE + 512, size, "an array")
 
 
 def test_memory_of_the_pool_stays_mapped_until_its_owner_asks(driver: Any, page: Page) -> None:

@@ -9,7 +9,7 @@ from distributed.worker_state_machine import (
     WorkerState,
 )
 
-from gputui.worker.gathering import NearFirst, limits
+from gputui.worker.worker import NearFirst, limits
 
 HERE, NEAR, FAR = "tls://10.0.0.1:1", "tls://10.0.0.1:2", "tls://10.0.0.2:1"
 MB, GIB = 10**6, 2**30

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from gputui.worker.transfers import device_arrays
-from gputui.worker.transfers.loans import Loan, NotHeldError, Page, Ticket
-from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.cuda_ipc import Lender
+from gputui.worker.transfers.loans import Loan, Location, NotHeldError, Page, Ticket
 from gputui.worker.transfers.packing import (
     HOST_FROM_BYTES,
     DamagedError,
-    Lender,
     SharedBuffer,
+    pack,
     unpack,
 )
 
@@ -37,7 +37,7 @@ def ticket_of(loan: Loan) -> Ticket:
 
 @pytest.mark.parametrize("check", [False, True])
 def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
-    packed = Lender(loan, None, check=check).pack({"array": ARRAY, "text": "text"})
+    packed = pack({"array": ARRAY, "text": "text"}, Lender(loan, None, check=check))
     value = unpack(packed, ticket_of(loan), {})
     assert isinstance(value, dict)
     np.testing.assert_array_equal(value["array"], ARRAY)
@@ -56,22 +56,22 @@ def test_what_was_packed_is_put_together_again(loan: Loan, check: bool) -> None:
     ids=["bytes", "numbers", "small", "empty", "strided"],
 )
 def test_a_view_of_memory_arrives_as_one(loan: Loan, view: memoryview) -> None:
-    packed = Lender(loan, None, check=False).pack([view])
+    packed = pack([view], Lender(loan, None, check=False))
     [taken] = unpack(packed, ticket_of(loan), {})
     assert isinstance(taken, memoryview)
     assert (taken.format, taken.shape, taken == view) == (view.format, view.shape, True)
 
 
 def test_a_buffer_that_was_changed_on_the_way_is_found_by_its_checksum(loan: Loan) -> None:
-    packed = Lender(loan, None, check=True).pack(ARRAY)
-    [shared] = [part for part in packed.parts if isinstance(part, SharedBuffer)]
+    packed = pack(ARRAY, Lender(loan, None, check=True))
+    [shared] = [part for part in packed if isinstance(part, SharedBuffer)]
     os.pwrite(shared.descriptor, b"\xff", 0)
     with pytest.raises(DamagedError):
         unpack(packed, ticket_of(loan), {})
 
 
 def test_what_its_owner_let_go_of_meanwhile_does_not_count(loan: Loan) -> None:
-    packed = Lender(loan, None, check=False).pack(ARRAY[:10])
+    packed = pack(ARRAY[:10], Lender(loan, None, check=False))
     ticket = ticket_of(loan)
     loan.release()
     with pytest.raises(NotHeldError):
@@ -137,8 +137,8 @@ def test_a_frame_of_cudf_goes_buffer_by_buffer_wherever_it_is_nested(
     waits: list[bool] = []
     monkeypatch.setattr(device_arrays.driver, "synchronize", lambda: waits.append(True))
     columns = [b"small", bytes(ARRAY)]
-    packed = Lender(loan, None, check=True).pack({"nested": [Frame(columns)]})
-    assert [type(part) is SharedBuffer for part in packed.parts] == [False, False, True]
+    packed = pack({"nested": [Frame(columns)]}, Lender(loan, None, check=True))
+    assert [type(part) is SharedBuffer for part in packed] == [False, False, True]
     value = unpack(packed, ticket_of(loan), {})
     assert isinstance(value, dict)
     assert value["nested"][0].columns == columns

@@ -15,7 +15,7 @@ from gputui.presets.workers import free_in_rmm
 from gputui.worker import rmm_pool
 from gputui.worker.device import Device
 from gputui.worker.rmm_pool import ALIGNMENT, FIRST_BYTES, Bounded, RmmOptions, use_rmm
-from gputui.worker.transfers.allocations import Allocations
+from gputui.worker.transfers.cuda_ipc import Allocations
 from gputui.worker.worker import why_not_started
 
 GIB = 2**30

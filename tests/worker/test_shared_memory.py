@@ -12,8 +12,7 @@ import pytest
 
 from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.comm import WorkerComm
-from gputui.worker.transfers.loans import Page
-from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.loans import Location, Page
 from gputui.worker.transfers.shared_memory import MappedFile, MappedFiles, Offer, Places, put
 
 SIZE = 2**20

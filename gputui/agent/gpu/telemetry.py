@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gputui.agent.facts import disk_free
-from gputui.agent.gpu.sampler import Sampler
-from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.gpu.watch import DeviceWatch, Sampler
 from gputui.model.readings import HostReading
 from gputui.process import procfs
 from gputui.process.cgroups import Cgroups, memory

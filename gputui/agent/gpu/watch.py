@@ -7,14 +7,14 @@ for `STALE_AFTER_S` is marked so. The environment decides which devices are usab
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 from gputui.agent.allowed_gpus import ambiguous_order, selected
 from gputui.agent.claims import Claims
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
-from gputui.agent.gpu.sampler import Sampler
 from gputui.errors import DevicesError
 from gputui.model.claims import waiting_for
 from gputui.model.readings import DeviceReading
@@ -23,6 +23,56 @@ STALE_AFTER_S = 5.0
 """And at least three intervals."""
 
 Readings = tuple[DeviceReading, ...]
+
+T = TypeVar("T")
+
+
+class Sampler(Generic[T]):
+    """Calls `sample` every `interval_s` seconds in a daemon thread, from `start` to `stop`.
+
+    Whatever may hang (NVML, a network file system) is asked in such a thread, so that a reader of
+    the last value never waits for it.
+    """
+
+    def __init__(self, sample: Callable[[], T], first: T, interval_s: float, name: str) -> None:
+        self._sample = sample
+        self._last = (time.monotonic(), first)
+        self._interval_s = interval_s
+        self._ended = threading.Event()
+        self._sampled = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first sample is taken at once."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """End, waiting at most `timeout_s` for a sample under way; return whether it ended."""
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until a first sample was taken; return whether it was within `timeout_s`."""
+        return self._sampled.wait(timeout_s)
+
+    @property
+    def value(self) -> T:
+        """The last sample, or `first` before one was taken."""
+        return self._last[1]
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since that sample was taken."""
+        return time.monotonic() - self._last[0]
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            value = self._sample()
+            self._last = (time.monotonic(), value)
+            self._sampled.set()
+            self._ended.wait(self._interval_s)
 
 
 class DeviceWatch:

@@ -28,11 +28,15 @@ from gputui.engine.overrides import overriding
 from gputui.engine.tls import GuardedBackend, GuardedListener
 from gputui.process.background import Background
 from gputui.worker.cuda import driver
-from gputui.worker.transfers.allocations import Reader, allocations
-from gputui.worker.transfers.cuda_ipc import Exporter, NoMappingError, mappings
-from gputui.worker.transfers.loans import Loan, Page, Ticket, Way, came, say_once
-from gputui.worker.transfers.location import Location
-from gputui.worker.transfers.packing import Lender, Packed, unpack, worth_lending
+from gputui.worker.transfers.cuda_ipc import (
+    Lender,
+    NoMappingError,
+    Reader,
+    allocations,
+    mappings,
+)
+from gputui.worker.transfers.loans import Loan, Location, Page, Ticket, Way, came, say_once
+from gputui.worker.transfers.packing import Parts, pack, unpack, worth_lending
 from gputui.worker.transfers.shared_memory import (
     KEPT_BYTES,
     KEPT_S,
@@ -63,7 +67,7 @@ class Lent:
     """Sent in the place of a value that is lent."""
 
     ticket: Ticket
-    packed: Packed
+    parts: Parts
 
 
 @dataclass(slots=True)
@@ -76,12 +80,12 @@ class Side:
     not_mapping: set[Location] = field(default_factory=set)
     """Readers that cannot map this process's device memory."""
 
-    def exporter(self, there: Location, address: str | None) -> Exporter | None:
-        """Return the exporter of device memory to a reader; None if the reader cannot map it."""
+    def reader(self, there: Location, address: str | None) -> Reader | None:
+        """Return a reader of device memory; None if it cannot map any."""
         on_device = self.location.device and there.device
         if address is None or not on_device or there in self.not_mapping:
             return None
-        return Exporter(allocations, Reader(address, there))
+        return Reader(address, there)
 
 
 _side: Side | None = None
@@ -184,8 +188,8 @@ class WorkerComm(TLS):  # type: ignore[misc]
             return msg
         there = self._near()
         assert there
-        exporter = _side.exporter(there, self._asked.get("who"))
-        work = _threads.submit(_lend, _side, exporter, self._places, values)
+        reader = _side.reader(there, self._asked.get("who"))
+        work = _threads.submit(_lend, _side, reader, self._places, values)
         try:
             loan, lent = await asyncio.wrap_future(work)
         except asyncio.CancelledError:
@@ -248,7 +252,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
 
 
 def _lend(
-    side: Side, exporter: Exporter | None, places: Places | None, values: dict[Any, Any]
+    side: Side, reader: Reader | None, places: Places | None, values: dict[Any, Any]
 ) -> tuple[Loan, dict[Any, Any]]:
     """Pack values worth lending; one that cannot be pickled so is sent as Dask does."""
     try:
@@ -259,8 +263,8 @@ def _lend(
     loan = Loan(side.page, slot)
     ticket = Ticket(side.location, slot, word)
     try:
-        lender = Lender(loan, exporter, check=side.check, places=places)
-        lent = {key: _lent(value, ticket, lender) for key, value in values.items()}
+        lender = Lender(loan, reader, side.check)
+        lent = {key: _lent(value, ticket, lender, places) for key, value in values.items()}
         if not all(isinstance(value, Lent) for value in lent.values()):
             _settle(side)
         return loan, lent
@@ -275,12 +279,12 @@ def _settle(side: Side) -> None:
         driver.synchronize()
 
 
-def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
+def _lent(value: object, ticket: Ticket, lender: Lender, places: Places | None) -> object:
     """Return a value packed, or itself where that does not pay or cannot be."""
     if not worth_lending(value):
         return value
     try:
-        return Lent(ticket, lender.pack(value))
+        return Lent(ticket, pack(value, lender, places))
     except Exception as error:
         kind = type(value)
         say_once(f"{kind.__module__}.{kind.__name__} as bytes: {type(error).__name__}: {error}")
@@ -289,7 +293,7 @@ def _lent(value: object, ticket: Ticket, lender: Lender) -> object:
 
 def _put_together(data: dict[Any, Any], offered: dict[int, MappedFile]) -> dict[Any, Any]:
     return {
-        key: unpack(value.packed, value.ticket, offered) if isinstance(value, Lent) else value
+        key: unpack(value.parts, value.ticket, offered) if isinstance(value, Lent) else value
         for key, value in data.items()
     }
 

@@ -2,24 +2,118 @@
 
 Each allocation is asked whether it can have a handle; `cudaMallocAsync`'s and managed ones cannot.
 Opening one takes 5 to 13 ms, so a reader keeps the pool's memory mapped until its owner wants it
-closed (`allocations`); any other, torch's for one, it closes after each copy. A mapping is
+closed (`Allocations`); any other, torch's for one, it closes after each copy. A mapping is
 known by CU_POINTER_ATTRIBUTE_BUFFER_ID, which no later allocation at that address has.
+
+What a peer has mapped is not given back to the driver before the peer closed it, which the driver
+leaves undefined: the pool may drop it at any time, in any thread, and the event loop then asks the
+peers. Who waits for memory waits for that, too. Source: CUDA Runtime API, cudaIpcOpenMemHandle.
 """
 
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gputui.worker.cuda import Driver, driver
-from gputui.worker.transfers.allocations import Allocations, Reader
-from gputui.worker.transfers.loans import Ticket, Way, came, check_held, say_once
-from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.loans import Loan, Location, Ticket, Way, came, check_held, say_once
+
+DEVICE_FROM_BYTES = 2**16
+"""From which a device array is faster by a handle than through host memory."""
 
 NOT_KEPT_FROM_BYTES = 2**24
 """Below this size an array that is not the pool's goes as bytes: a handle opened for one copy takes
 longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A worker that may have memory of this one mapped."""
+
+    address: str
+    location: Location
+
+
+@dataclass(slots=True)
+class _Allocation:
+    buffer_id: int = 0
+    handle: bytes = b""
+    readers: set[Reader] = field(default_factory=set)
+
+
+class Allocations:
+    """The device memory that this process's pool holds, by address, and who may have it mapped.
+
+    `add` and `give_back` take no lock: the pool calls them under its own, also from a finalizer,
+    in a thread that may be in the midst of `lend`. What lends holds an array of that memory, so
+    nothing can give it back meanwhile.
+    """
+
+    def __init__(self, device: Driver = driver) -> None:
+        self._driver = device
+        self._held: dict[int, _Allocation] = {}
+        self._withheld: set[int] = set()
+        self._changed = threading.Condition()
+        self.ask_to_close: Callable[[int, int, frozenset[Reader]], object] | None = None
+        """Called in any thread, with address, buffer id and readers: `free` when all have."""
+
+    def add(self, base: int) -> None:
+        """Take note of memory that the driver gave."""
+        self._held[base] = _Allocation()
+
+    def lend(self, base: int, buffer_id: int, reader: Reader) -> bytes | None:
+        """Return a handle for a reader that may keep it; None where this is not the pool's."""
+        allocation = self._held.get(base)
+        if allocation is None:
+            return None
+        if not allocation.handle:
+            allocation.buffer_id = buffer_id
+            allocation.handle = self._driver.export(base)
+        allocation.readers.add(reader)
+        return allocation.handle
+
+    def give_back(self, base: int) -> None:
+        """Free unused memory of the pool, now or once its readers have closed it."""
+        allocation = self._held.pop(base)
+        if not allocation.readers:
+            self._driver.free(base)
+            return
+        self._withheld.add(base)
+        if self.ask_to_close:
+            self.ask_to_close(base, allocation.buffer_id, frozenset(allocation.readers))
+
+    def free(self, base: int) -> None:
+        """Free the withheld memory."""
+        self._driver.free(base)
+        with self._changed:
+            self._withheld.discard(base)
+            self._changed.notify_all()
+
+    def wait(self, bound_s: float) -> bool:
+        """Wait until nothing is withheld any more; return whether anything was freed."""
+        with self._changed:
+            before = len(self._withheld)
+            self._changed.wait_for(lambda: not self._withheld, bound_s)
+            return len(self._withheld) < before
+
+
+class AllocationOwner:
+    """Frees an allocation when its last reference is dropped."""
+
+    __slots__ = ("_allocations", "_base")
+
+    def __init__(self, allocations: Allocations, base: int) -> None:
+        allocations.add(base)
+        self._allocations, self._base = allocations, base
+
+    def __del__(self) -> None:
+        """Give it back."""
+        self._allocations.give_back(self._base)
+
+
+allocations = Allocations()
+"""This process's."""
 
 
 class NoMappingError(OSError):
@@ -39,25 +133,39 @@ class MappedBytes:
     checksum: int | None
 
 
-class Exporter:
-    """Lends memory of this process's device to one reader."""
+@dataclass(slots=True)
+class Lender:
+    """Lends the device memory of one message's values to one reader."""
 
-    def __init__(self, allocations: Allocations, reader: Reader, device: Driver = driver) -> None:
-        self._allocations = allocations
-        self._reader = reader
-        self._driver = device
+    loan: Loan
+    reader: Reader | None
+    """None where it cannot map memory of this device."""
+    check: bool
+    """Whether a checksum is stated."""
+    pool: Allocations = allocations
+    device: Driver = driver
+    _settled: bool = False
 
-    def frame(self, pointer: int, size: int, *, check: bool) -> MappedBytes | None:
-        """Return bytes as the reader finds them; None where they can have no handle."""
+    def settle_device(self) -> None:
+        """Wait until everything is done that tasks had queued on the device by now."""
+        if not self._settled:
+            self.device.synchronize()
+            self._settled = True
+
+    def device_frame(self, pointer: int, size: int, array: object) -> MappedBytes | None:
+        """Lend the bytes of a device array; None where they can go through host memory only."""
+        if self.reader is None or size < DEVICE_FROM_BYTES:
+            return None
+        self.loan.kept.append(array)
         try:
-            base, buffer_id = self._driver.allocation(pointer)
-            handle = self._allocations.lend(base, buffer_id, self._reader)
+            base, buffer_id = self.device.allocation(pointer)
+            handle = self.pool.lend(base, buffer_id, self.reader)
             stays = handle is not None
             if handle is None:
-                if size < NOT_KEPT_FROM_BYTES or not self._driver.can_export(pointer):
+                if size < NOT_KEPT_FROM_BYTES or not self.device.can_export(pointer):
                     return None
-                handle = self._driver.export(base)
-            checksum = zlib.crc32(self._driver.read(pointer, size)) if check else None
+                handle = self.device.export(base)
+            checksum = zlib.crc32(self.device.read(pointer, size)) if self.check else None
         except OSError as error:
             say_once(f"device arrays go through host memory: {error}")
             return None

@@ -9,21 +9,18 @@ import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gputui.engine.cupy_arrays import on_device, on_host
 from gputui.worker.cuda import driver
 from gputui.worker.cudf_frames import buffer_on_host
-from gputui.worker.transfers.cuda_ipc import MappedBytes, mappings
+from gputui.worker.transfers.cuda_ipc import Lender, MappedBytes, mappings
 from gputui.worker.transfers.loans import Ticket
-
-if TYPE_CHECKING:
-    from gputui.worker.transfers.packing import Lender
 
 _taking = threading.local()
 
 
-def reducer(kind: type) -> "Callable[[Any, Lender], Any] | None":
+def reducer(kind: type) -> Callable[[Any, Lender], Any] | None:
     """Return the function that takes an array of this type apart; None for all other types."""
     if kind.__module__.startswith("cudf.") and hasattr(kind, "device_serialize"):
         return _reduce_cudf
@@ -40,7 +37,7 @@ def taking(ticket: Ticket) -> Iterator[None]:
         _taking.ticket = None
 
 
-def _reduce_cupy(array: Any, lender: "Lender") -> Any:
+def _reduce_cupy(array: Any, lender: Lender) -> Any:
     import cupy
 
     lender.settle_device()
@@ -64,7 +61,7 @@ def _rebuild_cupy(frame: Any, shape: Any, dtype: Any, strides: Any) -> Any:
     return cupy.ndarray(shape, dtype, flat.data, strides=strides)
 
 
-def _reduce_cudf(value: Any, lender: "Lender") -> Any:
+def _reduce_cudf(value: Any, lender: Lender) -> Any:
     """Take a frame, a series or an index apart into the buffers that Dask would send."""
     lender.settle_device()
     header, frames = value.device_serialize()
@@ -72,7 +69,7 @@ def _reduce_cudf(value: Any, lender: "Lender") -> Any:
     return _rebuild_cudf, (header, [_cudf_part(frame, lender) for frame in frames])
 
 
-def _cudf_part(frame: Any, lender: "Lender") -> Any:
+def _cudf_part(frame: Any, lender: Lender) -> Any:
     where = getattr(frame, "__cuda_array_interface__", None)
     if where is None:
         return pickle.PickleBuffer(frame)
@@ -94,7 +91,7 @@ def _rebuild_cudf(header: dict[str, Any], parts: list[Any]) -> Any:
     return Serializable.device_deserialize(header, frames)
 
 
-def _reduce_torch(tensor: Any, lender: "Lender") -> Any:
+def _reduce_torch(tensor: Any, lender: Lender) -> Any:
     """Take a dense tensor of a GPU apart; None for all others, which pickle as torch has it."""
     import torch
 
@@ -124,7 +121,7 @@ def _rebuild_torch(frame: Any, shape: Any, dtype: Any, requires_grad: bool) -> A
     return tensor.requires_grad_(requires_grad)
 
 
-_REDUCERS: dict[tuple[str, str], Callable[[Any, "Lender"], Any]] = {
+_REDUCERS: dict[tuple[str, str], Callable[[Any, Lender], Any]] = {
     ("cupy", "ndarray"): _reduce_cupy,
     ("torch", "Tensor"): _reduce_torch,
 }

@@ -15,16 +15,13 @@ import cloudpickle
 import numpy as np
 from dask.sizeof import sizeof
 
-from gputui.worker.cuda import driver
 from gputui.worker.transfers import device_arrays, shared_memory
-from gputui.worker.transfers.cuda_ipc import Exporter, MappedBytes
-from gputui.worker.transfers.loans import Loan, Ticket, check_held
+from gputui.worker.transfers.cuda_ipc import DEVICE_FROM_BYTES, Lender
+from gputui.worker.transfers.loans import Ticket, check_held
 from gputui.worker.transfers.shared_memory import MappedFile, Places, mapped_files
 
 HOST_FROM_BYTES = 2**22
 """From which a host buffer is faster through memory that both map than over TLS."""
-DEVICE_FROM_BYTES = 2**16
-"""From which a device array is faster by a handle than through host memory."""
 MOST_FILES = 128
 """In one loan, each with a descriptor; buffers after these go along."""
 
@@ -44,63 +41,37 @@ class SharedBuffer:
     checksum: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A value as it goes over the comm; the first part is the pickle itself."""
-
-    parts: tuple[SharedBuffer | pickle.PickleBuffer, ...]
+Parts = tuple[SharedBuffer | pickle.PickleBuffer, ...]
+"""A value as it goes over the comm; the first part is the pickle itself."""
 
 
-class Lender:
-    """Packs the values of one message for one reader."""
+def pack(value: object, lender: Lender, places: Places | None = None) -> Parts:
+    """Take a value apart; raises whatever its pickling does.
 
-    def __init__(
-        self, loan: Loan, exporter: Exporter | None, *, check: bool, places: Places | None = None
-    ) -> None:
-        """Lend from a loan, device memory through an exporter; state checksums on request.
+    `places` are the reader's own, for host buffers.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    file = io.BytesIO()
+    _Pickler(file, buffers, lender).dump(value)
+    pickled = pickle.PickleBuffer(file.getbuffer())
+    return tuple(_part(buffer, lender, places) for buffer in (pickled, *buffers))
 
-        `places` are the reader's own, for host buffers.
-        """
-        self._loan = loan
-        self._places = places
-        self._exporter = exporter
-        self._settled = False
-        self._check = check
 
-    def pack(self, value: object) -> Packed:
-        """Take a value apart; raises whatever its pickling does."""
-        buffers: list[pickle.PickleBuffer] = []
-        file = io.BytesIO()
-        _Pickler(file, buffers, self).dump(value)
-        pickled = pickle.PickleBuffer(file.getbuffer())
-        return Packed(tuple(self._part(buffer) for buffer in (pickled, *buffers)))
-
-    def settle_device(self) -> None:
-        """Wait until everything is done that tasks had queued on the device by now."""
-        if not self._settled:
-            driver.synchronize()
-            self._settled = True
-
-    def device_frame(self, pointer: int, size: int, array: object) -> MappedBytes | None:
-        """Lend the bytes of a device array; None where they can go through host memory only."""
-        if self._exporter is None or size < DEVICE_FROM_BYTES:
-            return None
-        self._loan.kept.append(array)
-        return self._exporter.frame(pointer, size, check=self._check)
-
-    def _part(self, buffer: pickle.PickleBuffer) -> SharedBuffer | pickle.PickleBuffer:
-        raw = buffer.raw()
-        if raw.nbytes < HOST_FROM_BYTES or len(self._loan.descriptors) >= MOST_FILES:
-            return buffer
-        checksum = zlib.crc32(raw) if self._check else None
-        if self._places and (place := self._places.put(raw)) is not None:
-            return SharedBuffer(True, place, raw.nbytes, checksum)
-        try:
-            descriptor = shared_memory.put(raw)
-        except OSError:
-            return buffer
-        self._loan.descriptors.append(descriptor)
-        return SharedBuffer(False, descriptor, raw.nbytes, checksum)
+def _part(
+    buffer: pickle.PickleBuffer, lender: Lender, places: Places | None
+) -> SharedBuffer | pickle.PickleBuffer:
+    raw, lent = buffer.raw(), lender.loan.descriptors
+    if raw.nbytes < HOST_FROM_BYTES or len(lent) >= MOST_FILES:
+        return buffer
+    checksum = zlib.crc32(raw) if lender.check else None
+    if places and (place := places.put(raw)) is not None:
+        return SharedBuffer(True, place, raw.nbytes, checksum)
+    try:
+        descriptor = shared_memory.put(raw)
+    except OSError:
+        return buffer
+    lent.append(descriptor)
+    return SharedBuffer(False, descriptor, raw.nbytes, checksum)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -129,11 +100,11 @@ def worth_lending(value: object) -> bool:
     return int(sizeof(value)) >= DEVICE_FROM_BYTES
 
 
-def unpack(packed: Packed, ticket: Ticket, offered: dict[int, MappedFile]) -> object:
+def unpack(parts: Parts, ticket: Ticket, offered: dict[int, MappedFile]) -> object:
     """Rebuild a value; raises OSError if its owner has released it, and whatever unpickling raises.
     Removes the used files from `offered`.
     """
-    pickled, *buffers = (_taken(part, ticket, offered) for part in packed.parts)
+    pickled, *buffers = (_taken(part, ticket, offered) for part in parts)
     with device_arrays.taking(ticket):
         value: object = pickle.loads(pickled, buffers=buffers)
     check_held(ticket)

@@ -24,8 +24,7 @@ from typing import Self
 
 import numpy as np
 
-from gputui.worker.transfers.loans import Way, came
-from gputui.worker.transfers.location import Location
+from gputui.worker.transfers.loans import Location, Way, came
 
 STEP_BYTES = 2**26
 MAP_FAILED = ctypes.c_void_p(-1).value
