@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gputui.process.child import signal_name
-
-CANNOT_LISTEN = "it cannot listen on "
-"""How the last line of a worker begins that could not; another try does not help."""
+from gputui.protocol.forking import CANNOT_LISTEN
 
 MORE = "give it more with memory=, or use smaller chunks"
 LESS = "give workers less with memory=, or use fewer of them"

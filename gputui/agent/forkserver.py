@@ -19,7 +19,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn
@@ -237,34 +236,16 @@ def _exit(status: int) -> NoReturn:
     taken down: daemon threads of tasks may run in them still.
     """
     try:
-        _flush()
-        waiting = threading.Thread(target=threading._shutdown, daemon=True)  # type: ignore[attr-defined]
-        waiting.start()
-        waiting.join(THREADS_S)
-        _after(ATEXIT_S, _write_files_and_exit, status)
-        atexit._run_exitfuncs()
-        _write_files_and_exit(status)
+        for step, bound_s in (
+            (threading._shutdown, THREADS_S),  # type: ignore[attr-defined]
+            (atexit._run_exitfuncs, ATEXIT_S),
+            (_close_files, FILES_S),
+        ):
+            thread = threading.Thread(target=step, daemon=True)
+            thread.start()
+            thread.join(bound_s)
     finally:
         os._exit(status)
-
-
-def _write_files_and_exit(status: int) -> NoReturn:
-    """Write out the files that tasks left open, and end this process; once, in one thread."""
-    _last_step.acquire()
-    _after(FILES_S, os._exit, status)
-    _close_files()
-    _flush()
-    os._exit(status)
-
-
-_last_step = threading.Lock()
-
-
-def _after(seconds: float, call: Callable[[int], NoReturn], status: int) -> None:
-    """Call a function with the exit status in so many seconds, in a thread."""
-    timer = threading.Timer(seconds, call, (status,))
-    timer.daemon = True
-    timer.start()
 
 
 def _print_by_line() -> None:
@@ -272,14 +253,8 @@ def _print_by_line() -> None:
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
 
 
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-
-
 def _close_files() -> None:
-    """Close the files that tasks left open, so that all they wrote is in them.
+    """Close the files that tasks left open, so that all they wrote is in them, and flush output.
 
     A text's own buffer goes first, then what compresses, then what holds bytes.
     """
@@ -292,6 +267,9 @@ def _close_files() -> None:
     for file in itertools.chain(*layers):
         with contextlib.suppress(Exception):
             file.close()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _ended_child() -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gputui.process import procfs
-from gputui.process.procfs import MemoryUse, oom_kills, read_text
+from gputui.process.procfs import MemoryUse, number_after, read_text
 
 MOUNT = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 2**60
@@ -56,13 +56,10 @@ class Cgroups:
             membership = _read("/proc/self/cgroup")
         paths = parse_membership(membership)
         self._memory = [(folder, VERSION_1) for folder in _folders(mount, "memory", paths)]
-        self._cpu = list(_folders(mount, "cpu", paths))
-        self._accounts = {
-            folder: f"{mount}/cpuacct{folder.removeprefix(f'{mount}/cpu')}" for folder in self._cpu
-        }
-        """The usage file of a group of the `cpu` controller."""
-        self._unified = list(_folders(mount, "", paths))
-        self._memory += [(folder, VERSION_2) for folder in self._unified]
+        unified = list(_folders(mount, "", paths))
+        self._memory += [(folder, VERSION_2) for folder in unified]
+        self._cpu = [*_folders(mount, "cpu", paths), *unified]
+        self._mount = mount
 
     def cpus(self) -> int | None:
         """Return how many CPUs the quota gives, rounded up."""
@@ -71,17 +68,12 @@ class Cgroups:
 
     def cpu(self) -> CpuQuota | None:
         """Return the tightest CPU quota and what that group has used."""
-        quotas = [(_quota_v1(folder), folder, self._used_s_v1) for folder in self._cpu]
-        quotas += [(_quota_v2(folder), folder, _used_s_v2) for folder in self._unified]
-        limits = [(cpus, folder, used_s) for cpus, folder, used_s in quotas if cpus is not None]
-        if not limits:
+        quotas = [(cpus, each) for each in self._cpu if (cpus := _quota(each)) is not None]
+        if not quotas:
             return None
-        cpus, folder, used_s = min(limits, key=lambda found: found[0])
-        return CpuQuota(cpus, used_s(folder))
-
-    def _used_s_v1(self, folder: str) -> float | None:
-        used_ns = _number(f"{self._accounts[folder]}/cpuacct.usage")
-        return None if used_ns is None else used_ns / 1e9
+        cpus, folder = min(quotas)
+        account = f"{self._mount}/cpuacct{folder.removeprefix(f'{self._mount}/cpu')}"
+        return CpuQuota(cpus, _used_s(folder, account))
 
     def memory(self) -> MemoryUse | None:
         """Return the tightest memory limit and what that group uses of it."""
@@ -107,7 +99,7 @@ class Cgroups:
             found = _statistic(f"{folder}/{interface.events}", "oom_kill")
             if found is not None:
                 return found
-        return oom_kills()
+        return _statistic("/proc/vmstat", "oom_kill") or 0
 
 
 def parse_membership(text: str) -> dict[str, str]:
@@ -142,22 +134,22 @@ def _folders(mount: Path, controller: str, paths: dict[str, str]) -> Iterator[st
             return
 
 
-def _quota_v1(folder: str) -> float | None:
-    quota = _number(f"{folder}/cpu.cfs_quota_us")
-    if quota is None or quota <= 0:
-        return None
-    period = _number(f"{folder}/cpu.cfs_period_us")
-    return quota / period if period else None
-
-
-def _quota_v2(folder: str) -> float | None:
+def _quota(folder: str) -> float | None:
     quota, _, period = _read(f"{folder}/cpu.max").strip().partition(" ")
-    return int(quota) / int(period) if quota.isdecimal() and period.isdecimal() else None
+    if not quota:  # version 1, where -1 is without a quota
+        quota = _read(f"{folder}/cpu.cfs_quota_us").strip()
+        period = _read(f"{folder}/cpu.cfs_period_us").strip()
+    limited = quota.isdecimal() and period.isdecimal() and int(quota) and int(period)
+    return int(quota) / int(period) if limited else None
 
 
-def _used_s_v2(folder: str) -> float | None:
+def _used_s(folder: str, account: str) -> float | None:
+    """Return the CPU time of a group, which version 1 keeps in the folder of another controller."""
     used_us = _statistic(f"{folder}/cpu.stat", "usage_usec")
-    return None if used_us is None else used_us / 1e6
+    if used_us is not None:
+        return used_us / 1e6
+    used_ns = _number(f"{account}/cpuacct.usage")
+    return None if used_ns is None else used_ns / 1e9
 
 
 def _limit(folder: str, interface: Interface) -> int | None:
@@ -166,12 +158,7 @@ def _limit(folder: str, interface: Interface) -> int | None:
 
 
 def _statistic(path: str, name: str) -> int | None:
-    """Return the number that a line of such a file has after its name; None without that line."""
-    for line in _read(path).splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return None
+    return number_after(name, _read(path))
 
 
 def _number(path: str) -> int | None:

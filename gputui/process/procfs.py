@@ -120,23 +120,17 @@ def parse_process_stat(stat: str) -> ProcessStat:
     )
 
 
-def parse_oom_kills(vmstat: str) -> int:
-    """Return how many processes of this host were ended because memory ran out.
+def number_after(name: str, text: str) -> int | None:
+    """Return the number that a line of a kernel file has after a name; None without that line.
 
-    Source: Linux 4.13, /proc/vmstat; 0 in earlier ones.
-
-    >>> parse_oom_kills("pgfault 12\\noom_kill 3")
+    >>> number_after("oom_kill", "pgfault 12\\noom_kill 3")
     3
     """
-    return next((int(v[9:]) for v in vmstat.splitlines() if v.startswith("oom_kill ")), 0)
-
-
-def oom_kills() -> int:
-    """Return how many processes the kernel ended for memory since boot; 0 where it does not say."""
-    try:
-        return parse_oom_kills(read_text("/proc/vmstat"))
-    except OSError:
-        return 0
+    for line in text.splitlines():
+        key, _, value = line.partition(" ")
+        if key == name:
+            return int(value)
+    return None
 
 
 def boot_time() -> float:

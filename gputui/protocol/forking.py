@@ -20,6 +20,9 @@ from gputui.model.bounds import (
 from gputui.model.plan import WorkerSpec
 from gputui.protocol.agent import Credentials
 
+CANNOT_LISTEN = "it cannot listen on "
+"""How the last line of a worker begins that could not; another try does not help."""
+
 
 @dataclass(frozen=True, slots=True)
 class ForkWorker:

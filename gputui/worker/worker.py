@@ -23,7 +23,6 @@ from distributed.comm.addressing import get_address_host
 from distributed.worker import DEFAULT_METRICS
 from distributed.worker_state_machine import WorkerState
 
-from gputui.agent.exits import CANNOT_LISTEN
 from gputui.engine import torch_tensors
 from gputui.engine.overrides import overriding, require
 from gputui.engine.tls import guard_ports, security
@@ -32,7 +31,7 @@ from gputui.process.cgroups import memory_limit
 from gputui.process.lifetime import END_SIGNALS, forks_have_own_signals
 from gputui.process.search_path import add_task_path
 from gputui.protocol.codec import encode
-from gputui.protocol.forking import WorkerReport
+from gputui.protocol.forking import CANNOT_LISTEN, WorkerReport
 from gputui.worker import cudf_frames
 from gputui.worker.device import Device
 from gputui.worker.transfers import comm as transfers

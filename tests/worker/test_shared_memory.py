@@ -13,7 +13,7 @@ import pytest
 from gputui.worker.transfers import shared_memory
 from gputui.worker.transfers.comm import WorkerComm
 from gputui.worker.transfers.loans import Location, Page
-from gputui.worker.transfers.shared_memory import MappedFile, MappedFiles, Offer, Places, put
+from gputui.worker.transfers.shared_memory import MappedFile, MappedFiles, Places, put
 
 SIZE = 2**20
 BYTES = memoryview(np.random.default_rng(1).bytes(SIZE))
@@ -46,7 +46,7 @@ def taken(mapped_files: MappedFiles, here: Location, buffer: memoryview = BYTES)
 
 
 def offers(found: dict[int, MappedFile]) -> list[tuple[int, int, int]]:
-    return [(each.descriptor or 0, each.offer.inode, each.size) for each in found.values()]
+    return [each.offer for each in found.values()]
 
 
 def mappings() -> int:
@@ -164,7 +164,7 @@ def test_an_offer_says_where_its_file_is(mapped_files: MappedFiles, here: Locati
     del view
     [mapped] = mapped_files.offered().values()
     assert mapped.descriptor is not None
-    assert mapped.offer == Offer(mapped.descriptor, os.fstat(mapped.descriptor).st_ino, SIZE)
+    assert mapped.offer == (mapped.descriptor, os.fstat(mapped.descriptor).st_ino, SIZE)
     mapped_files.drop((mapped,))
 
 

@@ -154,7 +154,10 @@ class Gpu:
         if uuid is None:
             raise DevicesError("NVML does not report its UUID")
         self._blank = self._describe(handle, uuid, str(index))
-        self._last: tuple[DeviceReading, ...] = (self._blank,)
+        self.label = self._blank.label
+        """NVML's index, as text."""
+        self.last: tuple[DeviceReading, ...] = (self._blank,)
+        """The last answer of `read`."""
         self._nvlink: NvlinkMeter | None = None
 
     def connect(self, others: "list[Gpu]") -> None:
@@ -163,18 +166,8 @@ class Gpu:
             handles = [(other.label, other._handle) for other in others]
             found = interconnect(self._nvml.ask, self._handle, handles)
             self._blank = replace(self._blank, interconnect=found)
-            self._last = (self._blank,)
+            self.last = (self._blank,)
             self._nvlink = NvlinkMeter(self._nvml.ask, self._handle) if found.nvlinks else None
-
-    @property
-    def label(self) -> str:
-        """NVML's index, as text."""
-        return self._blank.label
-
-    @property
-    def last(self) -> tuple[DeviceReading, ...]:
-        """The last answer of `read`."""
-        return self._last
 
     def read(self) -> tuple[DeviceReading, ...]:
         """Return the GPU as it is now, and after it its MIG instances."""
@@ -182,14 +175,14 @@ class Gpu:
             if self._readings_taken % SLOW_EVERY == 0:
                 self._slow = self._read_slow()
             self._readings_taken += 1
-            self._last = (
+            self.last = (
                 self._read_gpu(),
                 *(self._read_instance(*instance) for instance in self._slow.instances),
             )
         except DeviceLostError:
             self._readings_taken = 0
-            self._last = tuple(replace(reading, lost=True) for reading in self._last)
-        return self._last
+            self.last = tuple(replace(reading, lost=True) for reading in self.last)
+        return self.last
 
     def _describe(self, handle: Any, uuid: str, label: str) -> DeviceReading:
         """Return a device without any measurement."""

@@ -41,7 +41,7 @@ class TelemetryReader:
 
     def read(self, worker_pids: Mapping[str, int]) -> Telemetry:
         """Return everything as it is now; `worker_pids` are the running workers by name."""
-        self._watch.know_workers(worker_pids.values())
+        self._watch.processes.know_workers(worker_pids.values())
         self._workers = {
             pid: self._workers.get(pid) or WorkerMeter(pid, self._clock)
             for pid in worker_pids.values()

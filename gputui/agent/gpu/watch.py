@@ -7,7 +7,7 @@ for `STALE_AFTER_S` is marked so. The environment decides which devices are usab
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Generic, TypeVar
 
@@ -95,7 +95,7 @@ class DeviceWatch:
         self._environ = dict(os.environ if environ is None else environ)
         self._interval_s = interval_s
         self._stale_after_s = max(stale_after_s, 3 * interval_s)
-        self._processes = Processes(cluster_id)
+        self.processes = Processes(cluster_id)
         self._claims = claims
         self._gpus: tuple[Gpu, ...] = ()
         self._samplers: tuple[Sampler[Readings], ...] = ()
@@ -130,14 +130,6 @@ class DeviceWatch:
         ended = [sampler.stop(max(0.0, until - time.monotonic())) for sampler in self._samplers]
         if self._nvml is not None and not self._opener.is_alive() and all(ended):
             self._nvml.close()
-
-    def know_workers(self, pids: Iterable[int]) -> None:
-        """Take these as this cluster's workers, whose processes on a GPU are ours."""
-        self._processes.know_workers(pids)
-
-    def know_frontends(self, pids: Iterable[int]) -> None:
-        """Take these as this cluster's frontends, whose processes on a GPU are ours, too."""
-        self._processes.know_frontends(pids)
 
     def devices(self) -> Readings:
         """Return every GPU and MIG instance as it was read last, in NVML's order."""
@@ -196,7 +188,7 @@ class DeviceWatch:
         self._nvml = nvml
         self.driver_version = nvml.driver_version()
         self.cuda_version = nvml.cuda_version()
-        gpus, warnings = nvml.gpus(self._processes.identify)
+        gpus, warnings = nvml.gpus(self.processes.identify)
         self._gpus, self._warnings = tuple(gpus), tuple(warnings)
         self._samplers = tuple(
             Sampler(gpu.read, gpu.last, self._interval_s, f"gpu {gpu.label}") for gpu in gpus

@@ -15,7 +15,7 @@ Seam: Dask's comm registry; written for distributed 2026.7.1 and 2026.8.
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask.config
@@ -137,7 +137,7 @@ class WorkerComm(TLS):  # type: ignore[misc]
                 came(Way.CONNECTION)
                 if self._near():
                     self._offered = mapped_files.offered()
-                    msg = {**msg, OFFERS: [astuple(b.offer) for b in self._offered.values()]}
+                    msg = {**msg, OFFERS: [each.offer for each in self._offered.values()]}
             elif self._asked and msg.get("status") == "OK" and serializers is None:
                 msg = await self._lend(msg)
         self._asked = None
@@ -206,7 +206,9 @@ class WorkerComm(TLS):  # type: ignore[misc]
         try:
             msg = await super().read(deserializers)
             if isinstance(msg, AsBytes):
-                self._remember(msg)
+                there = self._near()
+                if _side and there and not msg.maps_device:
+                    _side.not_mapping.add(there)
                 await super().write(self._answer)
                 msg = await super().read(deserializers)
             return msg
@@ -236,11 +238,6 @@ class WorkerComm(TLS):  # type: ignore[misc]
         came(Way.CONNECTION)
         await super().write(Serialize(again))
         return await super().read(deserializers)
-
-    def _remember(self, reader: AsBytes) -> None:
-        there = self._near()
-        if _side and there and not reader.maps_device:
-            _side.not_mapping.add(there)
 
     def _release(self) -> None:
         loan, self._loan, self._answer = self._loan, None, None

@@ -17,8 +17,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Self
 
@@ -45,13 +44,8 @@ _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, c
 _libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A file of a reader's into which an owner may copy."""
-
-    descriptor: int
-    inode: int
-    size: int
+Offer = tuple[int, int, int]
+"""A file of a reader's into which an owner may copy: its descriptor, its inode and its size."""
 
 
 @dataclass(slots=True)
@@ -70,7 +64,7 @@ class MappedFile:
     def offer(self) -> Offer:
         """Return how an owner finds it."""
         assert self.descriptor is not None
-        return Offer(self.descriptor, os.fstat(self.descriptor).st_ino, self.size)
+        return self.descriptor, os.fstat(self.descriptor).st_ino, self.size
 
     def free(self) -> None:
         """Give it up; the kernel frees the file when nobody else has it."""
@@ -141,7 +135,7 @@ class MappedFiles:
             while self._kept and len(found) < MOST_OFFERED:
                 found.append(self._kept.pop())
                 self._kept_bytes -= found[-1].size
-        return {mapped.offer.descriptor: mapped for mapped in found}
+        return {mapped.offer[0]: mapped for mapped in found}
 
     def drop(self, files: Collection[MappedFile]) -> None:
         """Give files up."""
@@ -205,11 +199,11 @@ class Places:
     @classmethod
     def parse(cls, reader: Location, said: object) -> Self:
         """Parse a reader's offers; leave out anything else."""
-        offers = []
+        offers: list[Offer] = []
         for each in said if isinstance(said, list | tuple) else ():
             numbers = tuple(each) if isinstance(each, list | tuple) else ()
             if [type(number) for number in numbers] == [int] * 3:
-                offers.append(Offer(*numbers))
+                offers.append(numbers)
         return cls(reader, offers)
 
     def put(self, buffer: memoryview) -> int | None:
@@ -218,19 +212,28 @@ class Places:
             self._offers.remove(offer)
             with contextlib.suppress(OSError):
                 _copy_into(buffer, self._reader, offer)
-                return offer.descriptor
+                return offer[0]
         return None
 
     def _fitting(self, size: int) -> Offer | None:
         """Return the smallest file that holds so many bytes, and few more."""
-        large = [each for each in self._offers if size <= each.size <= SPARE_SHARE * size]
-        return min(large, key=lambda each: each.size, default=None)
+        large = [each for each in self._offers if size <= each[2] <= SPARE_SHARE * size]
+        return min(large, key=lambda each: each[2], default=None)
 
 
 def _copy_into(buffer: memoryview, reader: Location, offer: Offer) -> None:
-    """Copy bytes into a reader's file, without the GIL; raises OSError."""
-    numbers = np.asarray(buffer)
-    with _opened(reader, offer) as descriptor:
+    """Copy bytes into the file that was offered, and no other that has its descriptor since.
+
+    The GIL is released meanwhile. Raises OSError.
+    """
+    number, inode, size = offer
+    numbers, descriptor = np.asarray(buffer), reader.open(number)
+    try:
+        found = os.fstat(descriptor)
+        if (found.st_ino, found.st_size) != (inode, size):
+            raise OSError(f"process {reader.pid} has another file behind {number}")
+        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+            raise OSError(f"process {reader.pid} may shrink the file that it offers")
         for start in range(0, len(numbers), STEP_BYTES):
             part = numbers[start : start + STEP_BYTES]
             address = _mapped(descriptor, len(part), start)
@@ -239,19 +242,6 @@ def _copy_into(buffer: memoryview, reader: Location, offer: Offer) -> None:
                 np.copyto(np.asarray(there), part)
             finally:
                 _libc.munmap(address, len(part))
-
-
-@contextmanager
-def _opened(reader: Location, offer: Offer) -> Iterator[int]:
-    """Open the file that was offered, and no other that has its descriptor since."""
-    descriptor = reader.open(offer.descriptor)
-    try:
-        found = os.fstat(descriptor)
-        if (found.st_ino, found.st_size) != (offer.inode, offer.size):
-            raise OSError(f"process {reader.pid} has another file behind {offer.descriptor}")
-        if not fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
-            raise OSError(f"process {reader.pid} may shrink the file that it offers")
-        yield descriptor
     finally:
         os.close(descriptor)
 
