@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from gputui.client.head_connection import HeadConnection
-from gputui.errors import HeadError, HostError, UsageError
+from gputui.errors import GputuiError, HeadError, HostError, UsageError
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import interpreters_for
 from gputui.fleet.stages import Ask, Question, Stages
@@ -114,7 +114,12 @@ class RemoteHead:
 
         Raises as `reach` does, and HeadError where the head turns this frontend away.
         """
-        cluster = await self.reach()
+        try:
+            cluster = await self.reach()
+        except GputuiError:
+            if not self._met:
+                await self.close()
+            raise
         try:
             connection = await RemoteConnection.open(
                 cluster.socket, frontend=frontend, snapshots=snapshots, compressed=True
