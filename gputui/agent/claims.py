@@ -23,9 +23,8 @@ from pathlib import Path
 
 from gputui.agent.gpu.processes import user_name
 from gputui.errors import FolderError
-from gputui.model.claims import Ticket
 from gputui.model.plain_text import safe
-from gputui.model.readings import Claim, Note
+from gputui.model.readings import Claim, Note, Ticket
 from gputui.process import procfs
 
 SETTING = Path("/etc/gputui/claims")

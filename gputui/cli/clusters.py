@@ -172,13 +172,10 @@ async def _snapshot(socket: str) -> "Snapshot":
     """Return a head's first snapshot; raises HeadError where it ends without one."""
     from gputui.protocol.frontend import SnapshotTaken
 
-    connection = await HeadConnection.open(socket, frontend="command", snapshots=True)
-    try:
+    async with await HeadConnection.open(socket, frontend="command", snapshots=True) as connection:
         async for message in connection.messages():
             if isinstance(message, SnapshotTaken):
                 return message.snapshot
-    finally:
-        await connection.close()
     raise HeadError(GONE)
 
 
@@ -238,13 +235,11 @@ async def _stop_there(remote: "RemoteHead") -> str:
 
 async def _stop_over(connection: HeadConnection) -> str:
     """Have a head stop its cluster, and return the cluster's name once it is gone."""
-    try:
+    async with connection:
         await connection.request(Stop(0))
         async for _ in connection.messages():
             continue
         return connection.attached.name
-    finally:
-        await connection.close()
 
 
 def remote_head(given: str | None) -> "RemoteHead | None":

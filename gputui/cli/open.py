@@ -70,6 +70,11 @@ WHERE: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Option → the kind of command that it works in, and elsewhere what to write, by kind."""
 
 
+LOOK = ("theme", "only_ascii", "readonly")
+STARTING = ("hosts", "name", "workers", "busy", "dashboard")
+"""The options that a screen takes, always and where it starts a cluster."""
+
+
 def refuse_elsewhere(given: Mapping[str, str], options: Mapping[str, Any]) -> None:
     """Raise UsageError for options that would do nothing; `given` has each as it is written."""
     kinds = _kinds(options)
@@ -297,22 +302,23 @@ def prepare_screen(given: Mapping[str, str], options: Mapping[str, Any]) -> Call
     refuse_elsewhere(given, options)
     from gputui.cli import showing
 
-    look = showing.Look(options["theme"], options["only_ascii"], options["readonly"])
+    look = {name: options[name] for name in LOOK}
     if options["demo"] is not None:
         from gputui.demo import Shape
 
         return partial(showing.show_demo, Shape.parse(options["demo"]), options["seed"], look)
     if options["attach"]:
         return partial(showing.show_running, options["attach"], look)
-    return partial(showing.show_started, read_hosts(options["hosts"]), options, look)
+    starting = look | {name: options[name] for name in STARTING}
+    return partial(showing.show_started, read_hosts(options["hosts"]), starting)
 
 
-def attach(name: str | None, readonly: bool, theme: str | None, only_ascii: bool) -> int:
+def attach(name: str | None, **options: Any) -> int:
     """Open the screen on a cluster that runs."""
     _need_terminal()
-    from gputui.cli import showing
+    from gputui.cli.showing import show_running
 
-    return showing.show_running(name, showing.Look(theme, only_ascii, readonly))
+    return show_running(name, options)
 
 
 def _need_terminal() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,18 +17,13 @@ if TYPE_CHECKING:
     from gputui.tui.first_minute import First
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The options of the screen."""
-
-    theme: str | None
-    ascii: bool
-    readonly: bool
+Options = Mapping[str, Any]
+"""Those of a command: `theme`, `only_ascii` and `readonly` are how the screen looks."""
 
 
-def show_demo(shape: "Shape", seed: int, look: Look) -> int:
+def show_demo(shape: "Shape", seed: int, options: Options) -> int:
     """Show simulated hosts."""
-    return show(partial(_open_demo, shape, seed), look, simulated=True)
+    return show(partial(_open_demo, shape, seed), options, simulated=True)
 
 
 async def _open_demo(shape: "Shape", seed: int) -> Any:
@@ -37,14 +32,14 @@ async def _open_demo(shape: "Shape", seed: int) -> Any:
     return await open_demo(shape, seed=seed, questions=False)
 
 
-def show_running(name: str | None, look: Look) -> int:
+def show_running(name: str | None, options: Options) -> int:
     """Show a running cluster; raises UsageError when none runs, or several do."""
     from gputui.cli.clusters import chosen_cluster, remote_head
     from gputui.client.head_connection import HeadConnection
     from gputui.protocol.connection_file import find_cluster
 
     if (remote := remote_head(name)) is not None:
-        return show(partial(remote.open, frontend="screen", snapshots=True), look, login=remote)
+        return show(partial(remote.open, frontend="screen", snapshots=True), options, login=remote)
     chosen = chosen_cluster(name)
 
     async def open_connection() -> Any:
@@ -52,10 +47,10 @@ def show_running(name: str | None, look: Look) -> int:
         socket = (find_cluster(chosen.name) or chosen).socket
         return await HeadConnection.open(socket, frontend="screen", snapshots=True)
 
-    return show(open_connection, look)
+    return show(open_connection, options)
 
 
-def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> int:
+def show_started(hosts: HostsInput, options: Options) -> int:
     """Show the cluster of these hosts: the one that runs, or one that is started now."""
     from gputui.client.head_connection import HeadConnection
     from gputui.protocol.connection_file import find_cluster
@@ -94,12 +89,11 @@ def show_started(hosts: HostsInput, options: Mapping[str, Any], look: Look) -> i
 
     first = None
     if options["hosts"] is None and not (options["name"] or running or _gpus_here()):
-        from gputui.cli.ssh_config import named_hosts
         from gputui.demo import Shape
         from gputui.tui.first_minute import First
 
         first = First(named_hosts(), begin)
-    return show(open_connection, look, start_again=found.clear, first=first)
+    return show(open_connection, options, start_again=found.clear, first=first)
 
 
 FIRST_DEMO = "16x8"
@@ -114,7 +108,7 @@ SCREEN_IDLE_S = 3600.0
 """A cluster that a screen left running ends after so long without a frontend or a run."""
 
 
-async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
+async def _start(hosts: HostsInput, options: Options) -> Path:
     """Start a head that outlives this screen, and return its socket."""
     from gputui.cli.starting import head_configuration
     from gputui.client.start import spawn_head
@@ -136,7 +130,7 @@ async def _start(hosts: HostsInput, options: Mapping[str, Any]) -> Path:
 
 def show(
     open_connection: Callable[[], Awaitable[Any]],
-    look: Look,
+    options: Options,
     start_again: Callable[[], None] | None = None,
     simulated: bool = False,
     first: "First | None" = None,
@@ -148,8 +142,8 @@ def show(
     from gputui.tui.screen import run_screen
 
     look_rarely()
-    if look.theme:
-        check_theme(look.theme)
+    if options["theme"]:
+        check_theme(options["theme"])
     with asyncio.Runner() as runner:
         try:
             if login is not None:
@@ -157,10 +151,10 @@ def show(
             return run_screen(
                 open_connection,
                 runner.run,
-                readonly=look.readonly,
-                theme=look.theme,
-                ascii=look.ascii,
-                start_again=None if look.readonly else start_again,
+                readonly=options["readonly"],
+                theme=options["theme"],
+                ascii=options["only_ascii"],
+                start_again=None if options["readonly"] else start_again,
                 simulated=simulated,
                 first=first,
                 login=login,
@@ -168,3 +162,31 @@ def show(
         finally:
             if login is not None:
                 runner.run(login.close())
+
+
+MOST_HOSTS = 200
+"""Hosts of the SSH configuration that are offered."""
+
+
+def named_hosts(path: Path | None = None) -> tuple[str, ...]:
+    """Return the names of the `Host` lines of an SSH configuration that are no patterns."""
+    found: dict[str, None] = {}
+    _read_names(path or Path.home() / ".ssh" / "config", found, deep=0)
+    return tuple(found)[:MOST_HOSTS]
+
+
+def _read_names(path: Path, found: dict[str, None], deep: int) -> None:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        keyword, *words = line.replace("=", " ", 1).split() or [""]
+        if keyword.lower() == "host":
+            names = (word.strip('"') for word in words)
+            found.update(dict.fromkeys(name for name in names if not set("*?!") & set(name)))
+        elif keyword.lower() == "include" and deep < 8:
+            for word in words:
+                pattern = Path.home() / ".ssh" / Path(word.strip('"')).expanduser()
+                for each in sorted(Path("/").glob(str(pattern).lstrip("/"))):
+                    _read_names(each, found, deep + 1)

@@ -77,8 +77,5 @@ async def attached(
     open_connection: Callable[..., Awaitable[HeadConnection]],
 ) -> AsyncIterator[HeadConnection]:
     """Hold a cluster that runs, and leave it running."""
-    connection = await open_connection(frontend="run", snapshots=True)
-    try:
+    async with await open_connection(frontend="run", snapshots=True) as connection:
         yield connection
-    finally:
-        await connection.close()

@@ -16,9 +16,8 @@ from gputui.client.sources import read_hosts
 from gputui.errors import ClusterError, ExitCode, HostError, UsageError
 from gputui.fleet.claiming import hold
 from gputui.fleet.deploy.start_agent import LoneAgent, lone_agents
-from gputui.model.claims import is_free, users
 from gputui.model.plain_text import aligned, safe
-from gputui.model.readings import DeviceReading, Note
+from gputui.model.readings import DeviceReading, Note, is_free, users
 from gputui.tui.rendering.format import age, memory, number, percent
 
 UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

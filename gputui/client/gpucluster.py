@@ -118,11 +118,9 @@ class GPUCluster(RunningCluster):
         await self._attach()
         # With none wanted: until a host is ready, so that `scale(cores=…)` knows a worker's size.
         number = 1 if self._workers == 0 else self._workers
-        watching = await HeadConnection.open(self._head.socket, frontend="command", snapshots=True)
-        try:
-            settled = self._settle(await workers_up(watching, number, self._warn))
-        finally:
-            await watching.close()
+        watching = HeadConnection.open(self._head.socket, frontend="command", snapshots=True)
+        async with await watching as connection:
+            settled = self._settle(await workers_up(connection, number, self._warn))
         for line in too_few(settled, self._workers):
             self._warn(line)
         check_enough(settled, self._min_workers)

@@ -167,6 +167,12 @@ class HeadConnection:
         await self._tasks.close()
         await self._channel.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
     async def forwarded(self, address: str) -> str:
         """Return the address here that leads to one of the head's."""
         return address

@@ -64,7 +64,13 @@ class HeadProcess:
             raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
         self._process.stdout.close()
         self._process.stderr.close()
-        return _socket(line)
+        try:
+            message: ToStarter = decode(line, ToStarter)
+        except ProtocolError as error:
+            raise HeadError(str(error)) from error
+        if isinstance(message, Refused):
+            raise HeadError(message.reason)
+        return message.socket
 
     def keep(self) -> None:
         """Let the cluster outlive this process."""
@@ -121,11 +127,9 @@ async def started(
     head = spawn_head(config)
     try:
         socket = await asyncio.to_thread(head.opened)
-        connection = await HeadConnection.open(socket, frontend=frontend, snapshots=snapshots)
-        try:
+        opening = HeadConnection.open(socket, frontend=frontend, snapshots=snapshots)
+        async with await opening as connection:
             yield head, connection
-        finally:
-            await connection.close()
     finally:
         if not head.kept:
             await asyncio.shield(asyncio.to_thread(head.end))
@@ -227,14 +231,3 @@ def too_few(settled: Settled, workers: int | None) -> list[str]:
         return []
     hint = "workers= and workers-per-gpu= in HOSTS make room for more"
     return [f"{up} of {workers} workers: the hosts have no room for more; {hint}"]
-
-
-def _socket(line: bytes) -> str:
-    """Read the socket's path from a head's first message; raises HeadError."""
-    try:
-        message: ToStarter = decode(line, ToStarter)
-    except ProtocolError as error:
-        raise HeadError(str(error)) from error
-    if isinstance(message, Refused):
-        raise HeadError(message.reason)
-    return message.socket

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from gputui.errors import ClusterError
 from gputui.fleet.deploy.start_agent import LoneAgent
-from gputui.model.claims import is_free
-from gputui.model.readings import DeviceReading, Note
+from gputui.model.readings import DeviceReading, Note, is_free
 from gputui.protocol.agent import Claimed
 
 LOOK_S = 0.5

@@ -3,7 +3,7 @@
 `frontend` (screen, `--run`, Python), `agent`, `scheduler`, `starter` and `forking` hold the
 messages of one connection, and which way each goes (`ToAgent`, `FromAgent`); `shared` has those of
 several. Each process imports the messages of its own connections. `channel` carries them over a
-byte stream (`streams`), compressed where it leaves the machine (`compression`). Heads and frontends
+byte stream (`streams`), compressed where it leaves the machine. Heads and frontends
 write and check them by `typed_codec`, agents by `codec`, in one form. How a message waits for a
 slow peer is declared on it (`delivery`), and `outgoing` keeps to that on a channel.
 

@@ -29,10 +29,9 @@ from gputui.errors import GputuiError, ProtocolError
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
 from gputui.process.background import Background
 from gputui.protocol import codec
-from gputui.protocol.compression import Deflated, Inflated
 from gputui.protocol.outgoing import Outgoing, Prepared
 from gputui.protocol.shared import Refused
-from gputui.protocol.streams import ByteStream
+from gputui.protocol.streams import ByteStream, Deflated, Inflated
 
 logger = logging.getLogger(__name__)
 

@@ -35,11 +35,11 @@ SETTLING_S = 8.0
 PAUSED_S = 5.0
 FACE = """
 import sys
-from gputui.cli.showing import Look, show
+from gputui.cli.showing import show
 async def opened():
     from gputui.client.head_connection import HeadConnection
     return await HeadConnection.open(sys.argv[1], frontend="screen", snapshots=True)
-sys.exit(show(opened, Look(theme=None, ascii=False, readonly=False)))
+sys.exit(show(opened, dict(theme=None, only_ascii=False, readonly=False)))
 """
 
 

@@ -25,7 +25,7 @@ from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
 from gputui.agent.versions import installed
 from gputui.protocol.codec import encode
-from gputui.protocol.compression import Deflated
+from gputui.protocol.streams import Deflated
 
 FAKES = Path(__file__).parent.parent / "fakes"
 WORKERS = 8

@@ -29,8 +29,8 @@ from gputui.model.snapshot import (
 from gputui.process.garbage import look_rarely
 from gputui.protocol import codec, typed_codec
 from gputui.protocol.agent import FromAgent, Telemetry, WorkerReady
-from gputui.protocol.compression import Deflated, Inflated
 from gputui.protocol.frontend import SnapshotTaken, ToFrontend
+from gputui.protocol.streams import Deflated, Inflated
 from tests.benchmarks.fleet import VARIANTS, Agent, counts_of, host_names
 from tests.fleet.simulated import Head
 

@@ -29,7 +29,7 @@ from gputui.protocol.agent import (
     ToAgent,
 )
 from gputui.protocol.codec import decode, encode
-from gputui.protocol.compression import Deflated
+from gputui.protocol.streams import Deflated
 
 deflate = bytes
 saying = threading.Lock()

@@ -37,8 +37,8 @@ from gputui.protocol.agent import (
     WorkerReading,
     WorkerReady,
 )
-from gputui.protocol.compression import Deflated
 from gputui.protocol.shared import LogLines
+from gputui.protocol.streams import Deflated
 from gputui.protocol.typed_codec import decode, encode
 
 MIB = 2**20

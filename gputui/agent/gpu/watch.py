@@ -16,8 +16,7 @@ from gputui.agent.claims import Claims
 from gputui.agent.gpu.nvml import Gpu, Nvml
 from gputui.agent.gpu.processes import Processes
 from gputui.errors import DevicesError
-from gputui.model.claims import waiting_for
-from gputui.model.readings import DeviceReading
+from gputui.model.readings import DeviceReading, waiting_for
 
 STALE_AFTER_S = 5.0
 """And at least three intervals."""
