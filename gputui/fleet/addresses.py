@@ -81,7 +81,7 @@ def bracketed(address: str) -> str:
     return f"[{address}]" if ":" in address and not address.startswith("[") else address
 
 
-class Listening:
+class ListenAddresses:
     """The choice as hosts come up: a host that must wait for others does so for a bounded time."""
 
     def __init__(self, own_address: str, out_of_patience: Callable[[], None]) -> None:

@@ -8,19 +8,18 @@ only; nothing here knows of frontends.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from gputui.fleet import reachability
-from gputui.fleet.addresses import HostAddress, Listening, is_loopback
+from gputui.fleet.addresses import HostAddress, ListenAddresses
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
-from gputui.fleet.reachability import End
+from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import Question
-from gputui.fleet.worker_table import GRACE_S, FleetListener, WorkerTable
+from gputui.fleet.worker_table import GRACE_S, Retire, Tell, WorkerTable
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
 from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerStatus
@@ -31,7 +30,6 @@ from gputui.protocol.agent import (
     FollowLogs,
     FromAgent,
     KnowFrontends,
-    Listen,
     Telemetry,
     Trouble,
     WorkerExited,
@@ -67,16 +65,36 @@ class Fleet:
         self,
         settings: FleetSettings,
         wanted: Desired,
-        listener: FleetListener,
         opener: Opener | None = None,
+        *,
+        retire: Retire,
+        remove: Callable[[tuple[str, ...], str], None],
+        tell: Tell,
+        changed: Callable[[], None],
+        restarted: Callable[[], None],
+        printed: Callable[[LogLines], None],
+        ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
-        """Reach hosts through `opener`, by default over SSH."""
+        """Reach hosts through `opener`, by default over SSH.
+
+        `retire` and `remove` have the scheduler move what workers hold, and forget workers at
+        once; `tell` records an event; `changed` is called when a state changed, `restarted` when a
+        worker that had ended was started again, `printed` with what workers print, and `ask` with
+        a question for a user about a host.
+        """
         self.desired = wanted
         self._hosts: dict[str, FleetHost] = {}
-        self.worker_table = WorkerTable(self._hosts, listener)
+        self.worker_table = WorkerTable(
+            self._hosts,
+            retire=retire,
+            remove=remove,
+            tell=tell,
+            changed=changed,
+            restarted=restarted,
+        )
         self._settings = settings
         self._opener = opener or AgentOpener(settings)
-        self._listener = listener
+        self._tell, self._changed, self._printed, self._ask = tell, changed, printed, ask
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
         self._first: dict[str, str] = {}
@@ -85,10 +103,9 @@ class Fleet:
         """Whether two hosts report one GPU: containers of one machine, say, which share it out."""
         self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
-        self._checked: dict[FleetHost, End] = {}
-        """The hosts in the order in which they were checked."""
         self._credentials: Credentials | None = None
-        self._listening = Listening(settings.scheduler_host or "", self._reconcile_soon)
+        self._listening = ListenAddresses(settings.scheduler_host or "", self._reconcile_soon)
+        self._ways = Ways(self._hosts, self._listening)
         self._reconciling = False
         self._reconciled_in_s = 0.0
         self._starts_due = True
@@ -169,7 +186,16 @@ class Fleet:
     def add_hosts(self, hosts: Iterable[Host]) -> None:
         """Begin to reach these, and start workers on them once they are ready."""
         for host in hosts:
-            fleet_host = FleetHost(host, self._settings, self._opener, self, self._owners)
+            fleet_host = FleetHost(
+                host,
+                self._settings,
+                self._opener,
+                self._owners,
+                changed=self._host_changed,
+                received=self._received,
+                listen_at=self._ways.listen_at,
+                ask=self._ask,
+            )
             if self._scheduler_port is not None:
                 fleet_host.scheduler_listens(self._scheduler_port)
             self._disown(host.name)
@@ -237,7 +263,7 @@ class Fleet:
         pairs = zip(hosts, ended, strict=True)
         return tuple(each.name for each, gone in pairs if not (gone or each.double))
 
-    def host_changed(self, host: FleetHost) -> None:
+    def _host_changed(self, host: FleetHost) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
         if self._hosts.get(host.name) is not host or host.double:
             return
@@ -245,7 +271,7 @@ class Fleet:
             self._last_states[host.name] = host.state
             if severity := SEVERITIES.get(host.state):
                 text = host.status.reason or "; ".join(host.status.warnings) or host.far_address
-                self._listener.tell(severity, host.name, host.state, text)
+                self._tell(severity, host.name, host.state, text)
             if host.state is HostState.READY:
                 if self._credentials is not None:
                     host.send(self._credentials)
@@ -257,64 +283,22 @@ class Fleet:
             why = "its host has not been reached for longer than the lease"
             self.worker_table.lose(self.worker_table.of_host(host.name), why)
         self._reconcile_soon()
-        self._listener.fleet_changed()
+        self._changed()
 
-    def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
-        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
-        if not is_loopback(host.far_address) and any(each.is_local for each in self.hosts):
-            return "this machine's workers", self._listening.own_address(host.local_address)
-        for name, other in self._hosts.items():
-            address = other.listen_address
-            used = other is not host and other.state is not HostState.FAILED
-            if used and address and not is_loopback(address):
-                return f"the workers of {name}", address
-        return "", ""
-
-    async def blocked(self, host: FleetHost, address: str, port: int) -> str:
-        """Return which way to or from a host's workers is closed; "" where all are open.
-
-        It is tried with the hosts that were checked before it, this machine included.
-        """
-        end = End(host.name, address, host.ask_agent)
-        there = {
-            each: end
-            for each, end in self._checked.items()
-            if self._hosts.get(each.name) is each and each is not host
-            if each.state is not HostState.FAILED
-        }
-        self._checked = {**there, host: end}
-        error = None
-        try:
-            error = await self._try_ways(host, [host, *there][: reachability.MOST_OTHERS], port)
-        finally:
-            end.usable.set_result(error == "")
-        return error
-
-    async def _try_ways(self, host: FleetHost, ways: list[FleetHost], port: int) -> str:
-        ends = [self._checked[each] for each in ways]
-        remote = next((each for each in ways if not is_loopback(self._checked[each].address)), None)
-        if remote is None:
-            return ""
-        here = self._listening.own_address(remote.local_address)
-        if is_loopback(ends[0].address):
-            port = (await host.ask_agent(Listen(here))).port
-        ends = [replace(end, address=here) if is_loopback(end.address) else end for end in ends]
-        return await reachability.blocked(port, ends[0], ends[1:], host.local_address)
-
-    def message_received(self, host: FleetHost, message: FromAgent) -> None:
+    def _received(self, host: FleetHost, message: FromAgent) -> None:
         """Handle a message of an agent."""
         match message:
             case Telemetry():
                 self.worker_table.stop_unknown([worker.name for worker in message.workers])
                 return
             case LogLines():
-                self._listener.logs_printed(message)
+                self._printed(message)
                 return
             case Facts():
                 self.worker_table.met(host, message)
                 self._take_gpus(host, message)
             case Trouble(text):
-                self._listener.tell(Severity.WARNING, host.name, "trouble", text)
+                self._tell(Severity.WARNING, host.name, "trouble", text)
             case WorkerStarted():
                 self.worker_table.started(message)
             case WorkerReady():
@@ -322,11 +306,7 @@ class Fleet:
             case WorkerExited():
                 self.worker_table.exited(message)
                 self._reconcile_soon()
-        self._listener.fleet_changed()
-
-    async def ask(self, host: FleetHost, question: Question) -> str | None:
-        """Ask a user."""
-        return await self._listener.ask(host.name, question)
+        self._changed()
 
     def reconcile(self) -> Changes:
         """Start desired workers that do not run; stop running ones that are not desired."""
@@ -343,7 +323,7 @@ class Fleet:
             retiring = self.worker_table.retire(changes.stops)
             self._tasks.start(self._retired(retiring), "retiring workers")
         self._reconciled_in_s = time.monotonic() - began
-        self._listener.fleet_changed()
+        self._changed()
         return changes
 
     def _reconcile_soon(self) -> None:
@@ -394,9 +374,9 @@ class Fleet:
         self.worker_table.lose(stayed, f"{name} was removed")
         await fleet_host.stop(GRACE_S)
         lost = f"; lost with it: what {', '.join(stayed)} held" if stayed else ""
-        self._listener.tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
+        self._tell(Severity.INFO, name, "removed", f"no longer of this cluster{lost}")
         self._reconcile_soon()
-        self._listener.fleet_changed()
+        self._changed()
 
     def _take_gpus(self, host: FleetHost, facts: Facts) -> None:
         """Let a host have its GPUs; a second line for one machine has no part in the cluster.
@@ -449,9 +429,9 @@ class Fleet:
         if self._stopping:
             return
         self.worker_table.give_up_late(self._settings.start_timeout_s)
-        self._listener.fleet_changed()
+        self._changed()
         if self.worker_table.coming:
             self._watch_starts()
 
     def _task_failed(self, what: str, error: Exception) -> None:
-        self._listener.tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
+        self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

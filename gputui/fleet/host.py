@@ -10,13 +10,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 from gputui.errors import HostError
-from gputui.fleet import checks, reachability
-from gputui.fleet.addresses import bracketed, is_loopback, is_of_a_host, same_family
+from gputui.fleet import checks
+from gputui.fleet.addresses import bracketed
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
@@ -33,7 +34,6 @@ from gputui.protocol.agent import (
     FromAgent,
     Listen,
     Reach,
-    Reached,
     Shutdown,
     Telemetry,
     ToAgent,
@@ -45,23 +45,9 @@ RECONNECT_S = 1.5
 """How long a connection may take while a host's workers live on: more tries fit into the lease."""
 
 
-class HostListener(Protocol):
-    """Called when something happens on a host."""
-
-    def host_changed(self, host: "FleetHost") -> None:
-        """Note another state, reason or warning, or that the lease is over."""
-
-    def message_received(self, host: "FleetHost", message: FromAgent) -> None:
-        """Handle a message of its agent: `Facts`, `Telemetry`, `WorkerReady` and so on."""
-
-    def workers_elsewhere(self, host: "FleetHost") -> tuple[str, str]:
-        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
-
-    async def blocked(self, host: "FleetHost", address: str, port: int) -> str:
-        """Return which way to or from a host's workers is closed; "" where all are open."""
-
-    async def ask(self, host: "FleetHost", question: Question) -> str | None:
-        """Ask a user; None for no, or without a user to ask."""
+HostChanged = Callable[["FleetHost"], None]
+ListenAt = Callable[["FleetHost", AgentSession, int, str], Awaitable[str]]
+"""Finds where a host's workers listen, as `Ways.listen_at` does."""
 
 
 class FleetHost:
@@ -72,10 +58,18 @@ class FleetHost:
         host: Host,
         settings: FleetSettings,
         opener: Opener,
-        listener: HostListener,
         owners: Mapping[str, str],
+        *,
+        changed: HostChanged,
+        received: Callable[["FleetHost", FromAgent], None],
+        listen_at: ListenAt,
+        ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
-        """Refuse what its agent says of GPUs that `owners`, GPU → host, gives to others."""
+        """Refuse what its agent says of GPUs that `owners`, GPU → host, gives to others.
+
+        `changed` is called with another state, reason or warning, or where the lease is over;
+        `received` with messages of its agent; `ask` asks a user, None for no.
+        """
         self.host = host
         self.facts: Facts | None = None
         """None before its agent has answered."""
@@ -96,7 +90,8 @@ class FleetHost:
         """Whether it is a second line for a machine, which has no part in the cluster."""
         self._settings = settings
         self._opener = opener
-        self._listener = listener
+        self._changed, self._message_received = changed, received
+        self._listen_at, self._ask = listen_at, ask
         self._owners = owners
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
         self._shown: HostStatus | None = None
@@ -212,7 +207,7 @@ class FleetHost:
             self.name,
             self._settings.stage_timeout_s,
             entered=self._entered,
-            ask=lambda question: self._listener.ask(self, question),
+            ask=partial(self._ask, self.name),
             connect_s=RECONNECT_S if self.was_ready and not self.lease_over else None,
         )
         opened = await self._opener.open(self.host, stages)
@@ -256,12 +251,13 @@ class FleetHost:
             await self._scheduler_known.wait()
         there = f"{bracketed(self._scheduler_host)}:{self._scheduler_port}"
         why = f"{self.far_address or self.name} cannot reach the scheduler at {there}"
-        way = (self._scheduler_host, why, checks.PORT_HINT)
-        reached = await self._reach(session, *way)
+        way = (self._scheduler_host, self._scheduler_port, why, checks.PORT_HINT)
+        reached = await session.reach(*way)
         if reached.error:
             raise stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if not self.listen_address:
-            self.listen_address = await self._find_listen_address(session, reached.local_address)
+            end = reached.local_address
+            self.listen_address = await self._listen_at(self, session, self._scheduler_port, end)
         session.ready = True
         self._become(HostState.READY)
 
@@ -280,55 +276,6 @@ class FleetHost:
             compressed=opened.compressed,
         )
 
-    async def _find_listen_address(self, session: AgentSession, own_end: str) -> str:
-        """Return where its workers listen, once all who are to reach them do; raises HostError.
-
-        `own_end` is this host's end of the way to the scheduler: where it was reached may be the
-        address of a machine before it, which forwards a port.
-        """
-        stages, given = session.stages, self.host.listen
-        address = given or await self._address_for_others(session)
-        if is_loopback(address):
-            return address
-        late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
-        async with stages.enter(HostState.CHECKING, late):
-            opened = await session.ask(Listen(address))
-            if opened.error and not given and is_of_a_host(own_end):
-                address = own_end
-                opened = await session.ask(Listen(address))
-        if opened.error:
-            reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
-            raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
-        async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-            blocked = await self._listener.blocked(self, address, opened.port)
-        if blocked:
-            raise stages.error(blocked, reachability.HINT)
-        return address
-
-    async def _address_for_others(self, session: AgentSession) -> str:
-        """Return where other hosts reach this one's workers; raises HostError.
-
-        That is where it was reached. Where workers elsewhere listen on the other version of IP, it
-        is this host's end of the way to them; any port there will do, also one that is closed.
-        """
-        whose, workers = self._listener.workers_elsewhere(self)
-        there = self.far_address
-        if not workers or is_loopback(there) or same_family(workers, there):
-            return there
-        why = f"{there} cannot reach {whose} at {workers}"
-        reached = await self._reach(session, workers.strip("[]"), why, checks.FAMILY_HINT)
-        if not is_of_a_host(reached.local_address):
-            raise session.stages.error(f"{why}: {reached.error}", checks.FAMILY_HINT)
-        return reached.local_address
-
-    async def _reach(self, session: AgentSession, address: str, why: str, hint: str) -> Reached:
-        """Have it connect to the scheduler's port at an address; HostError without an answer."""
-        stages = session.stages
-        async with stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
-            order = Reach(address, self._scheduler_port, stages.timeout_s * 0.8)
-            reached: Reached = await session.ask(order)
-            return reached
-
     def _received(self, message: FromAgent) -> None:
         """Keep what an agent says of its host, and pass it on; raises HostError for a lie."""
         assert self._session
@@ -342,7 +289,7 @@ class FleetHost:
                 self.capacity = checks.capacity(self.host, message, self._settings)
                 if problem := next(checks.problems(self.host, message, self._settings), None):
                     raise self._session.stages.error(problem.reason, problem.hint)
-        self._listener.message_received(self, message)
+        self._message_received(self, message)
 
     def _quiet(self, quiet_s: float) -> None:
         """Be silent while nothing comes, and ready again."""
@@ -398,7 +345,7 @@ class FleetHost:
         said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}
         self._status = replace(self._status, state=state, state_since=since, **said)
         self._shown = None
-        self._listener.host_changed(self)
+        self._changed(self)
 
     def _lose(self, lease_left_s: float) -> None:
         """Note that nothing reaches the agent, which ends its workers when its lease is over."""
@@ -413,4 +360,4 @@ class FleetHost:
 
     def _end_lease(self) -> None:
         self.lease_over = True
-        self._listener.host_changed(self)
+        self._changed(self)

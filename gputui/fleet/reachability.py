@@ -8,18 +8,28 @@ take those down that start with it.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gputui.fleet.addresses import bracketed
+from gputui.fleet import checks
+from gputui.fleet.addresses import (
+    ListenAddresses,
+    bracketed,
+    is_loopback,
+    is_of_a_host,
+    same_family,
+)
+from gputui.fleet.host import FleetHost
+from gputui.fleet.session import AgentSession
+from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
 CONNECT_S = 4.0
 """How long a connection may take."""
 ANSWER_S = 8.0
 """How long an agent may take to report it; one that does not is judged by its own silence."""
-MOST_OTHERS = 32
+MOST_OTHERS = 31
 """How many other hosts a host is tried with: an agent opens a connection to each."""
 HINT = (
     "let them connect to each other, and this machine to them, on every port: each worker listens "
@@ -47,11 +57,96 @@ class End:
     """The end of its own check. Waited for with `asyncio.wait`, which does not cancel it."""
 
 
-async def blocked(port: int, end: End, others: Sequence[End], here: str) -> str:
-    """Return the first way that is closed between a host, this machine and others; "" for none.
+class Ways:
+    """Where the workers of each host listen, once this machine and the others reach them there."""
 
-    The host listens on `port`; `here` is this machine's address on the way to it.
-    """
+    def __init__(self, hosts: Mapping[str, FleetHost], addresses: ListenAddresses) -> None:
+        self._hosts, self._addresses = hosts, addresses
+        self._checked: dict[FleetHost, End] = {}
+        """The hosts in the order in which they were checked."""
+
+    async def listen_at(
+        self, host: FleetHost, session: AgentSession, scheduler_port: int, own_end: str
+    ) -> str:
+        """Return where a host's workers listen; raises HostError where others do not reach them.
+
+        `own_end` is the host's end of the way to the scheduler: where it was reached may be the
+        address of a machine before it, which forwards a port.
+        """
+        stages, given = session.stages, host.host.listen
+        address = given or await self._address_for_others(host, session, scheduler_port)
+        if is_loopback(address):
+            return address
+        late = f"its agent opened no port at {address} within {stages.timeout_s:g} s"
+        async with stages.enter(HostState.CHECKING, late):
+            opened = await session.ask(Listen(address))
+            if opened.error and not given and is_of_a_host(own_end):
+                address = own_end
+                opened = await session.ask(Listen(address))
+        if opened.error:
+            reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
+            raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
+        async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
+            blocked = await self._blocked(host, End(host.name, address, session.ask), opened.port)
+        if blocked:
+            raise stages.error(blocked, HINT)
+        return address
+
+    async def _address_for_others(
+        self, host: FleetHost, session: AgentSession, scheduler_port: int
+    ) -> str:
+        """Return where other hosts reach this one's workers; raises HostError.
+
+        That is where it was reached. Where workers elsewhere listen on the other version of IP, it
+        is this host's end of the way to them; any port there will do, also one that is closed.
+        """
+        whose, workers = self._elsewhere(host)
+        there = host.far_address
+        if not workers or is_loopback(there) or same_family(workers, there):
+            return there
+        why = f"{there} cannot reach {whose} at {workers}"
+        end = workers.strip("[]")
+        reached = await session.reach(end, scheduler_port, why, checks.FAMILY_HINT)
+        if not is_of_a_host(reached.local_address):
+            raise session.stages.error(f"{why}: {reached.error}", checks.FAMILY_HINT)
+        return reached.local_address
+
+    def _elsewhere(self, host: FleetHost) -> tuple[str, str]:
+        """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
+        others = self._hosts.values()
+        if not is_loopback(host.far_address) and any(each.host.is_local for each in others):
+            return "this machine's workers", self._addresses.own_address(host.local_address)
+        for other in others:
+            address = other.listen_address
+            used = other is not host and other.state is not HostState.FAILED
+            if used and address and not is_loopback(address):
+                return f"the workers of {other.name}", address
+        return "", ""
+
+    async def _blocked(self, host: FleetHost, end: End, port: int) -> str | None:
+        """Return the first way to or from a host's workers that is closed; "" for none.
+
+        The host listens on `port`. It is tried with this machine and the hosts that were checked
+        before it.
+        """
+        there = {
+            other: each
+            for other, each in self._checked.items()
+            if self._hosts.get(other.name) is other and other is not host
+            if other.state is not HostState.FAILED
+        }
+        self._checked = {**there, host: end}
+        error = None
+        try:
+            error = await _first_closed(
+                port, end, list(there.values())[:MOST_OTHERS], host.local_address
+            )
+        finally:
+            end.usable.set_result(error == "")
+        return error
+
+
+async def _first_closed(port: int, end: End, others: Sequence[End], here: str) -> str:
     ports = await asyncio.gather(*(open_port(other) for other in others))
     ways = [(end, from_here(here, end, port))]
     for other, there in zip(others, ports, strict=True):

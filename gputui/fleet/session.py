@@ -19,6 +19,7 @@ from gputui.errors import ProtocolError
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.model.bounds import LAST_LINES, Few, Line
+from gputui.model.snapshot import HostState
 from gputui.process.background import together
 from gputui.process.child import Child
 from gputui.protocol.agent import (
@@ -217,6 +218,13 @@ class AgentSession:
             self._asked[key] = asyncio.get_running_loop().create_future()
             self.channel.send(order)
         return await asyncio.shield(self._asked[key])
+
+    async def reach(self, address: str, port: int, why: str, hint: str) -> Reached:
+        """Have the agent connect to a port; HostError, with `why`, where it does not answer."""
+        stages = self.stages
+        async with stages.enter(HostState.CHECKING, f"{why}: no answer", hint):
+            reached: Reached = await self.ask(Reach(address, port, stages.timeout_s * 0.8))
+            return reached
 
     async def _read(self) -> NoReturn:
         """Handle the agent's messages until the stream ends."""

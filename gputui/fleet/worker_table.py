@@ -6,13 +6,12 @@ their hosts, and retired without losing a result. The fleet decides which.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from gputui.errors import GputuiError
 from gputui.fleet.host import FleetHost
-from gputui.fleet.stages import Question
 from gputui.model.plan import WorkerSpec
 from gputui.model.snapshot import UP, HostState, Severity, WorkerState, WorkerStatus
 from gputui.protocol.agent import (
@@ -26,7 +25,6 @@ from gputui.protocol.agent import (
     WorkerStarted,
 )
 from gputui.protocol.scheduler import Counts, WorkerCounts
-from gputui.protocol.shared import LogLines
 
 NOT_READ = WorkerReading("", None, None, None)
 """In place of a reading that has not come yet."""
@@ -36,32 +34,15 @@ GRACE_S = 3.0
 """How long a stopping worker may take to leave the scheduler."""
 
 
-class FleetListener(Protocol):
-    """Called for what happens in the fleet; reaches the scheduler and the user for it."""
+Tell = Callable[[Severity, str, str, str], None]
+"""Records an event: how serious it is, what it is about, its kind, its text."""
 
-    def fleet_changed(self) -> None:
-        """A state has changed."""
 
-    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
-        """Record an event."""
+Retire = Callable[[tuple[str, ...]], Awaitable[tuple[str, ...]]]
+"""Has the scheduler move what workers hold; returns those that could leave.
 
-    def worker_restarted(self, name: str) -> None:
-        """A worker that had ended was started again."""
-
-    def logs_printed(self, lines: LogLines) -> None:
-        """Workers printed something."""
-
-    async def ask(self, host: str, question: Question) -> str | None:
-        """Ask a user; None for no."""
-
-    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Have the scheduler move what workers hold; returns those that could leave.
-
-        Raises HeadError when there is no scheduler.
-        """
-
-    def remove(self, names: tuple[str, ...], reason: str) -> None:
-        """Have the scheduler forget workers at once."""
+Raises HeadError when there is no scheduler.
+"""
 
 
 @dataclass(slots=True)
@@ -86,9 +67,19 @@ class WorkerRecord:
 class WorkerTable:
     """Every worker that runs, or should, on these hosts."""
 
-    def __init__(self, hosts: Mapping[str, FleetHost], listener: FleetListener) -> None:
+    def __init__(
+        self,
+        hosts: Mapping[str, FleetHost],
+        *,
+        retire: Retire,
+        remove: Callable[[tuple[str, ...], str], None],
+        tell: Tell,
+        changed: Callable[[], None],
+        restarted: Callable[[], None],
+    ) -> None:
         self._hosts = hosts
-        self._listener = listener
+        self._retire_there, self._remove = retire, remove
+        self._tell, self._changed, self._restarted = tell, changed, restarted
         self._workers: dict[str, WorkerRecord] = {}
         self._by_host: dict[str, dict[str, WorkerRecord]] = {}
         self._cpu_workers: dict[str, WorkerRecord] = {}
@@ -199,22 +190,22 @@ class WorkerTable:
         left = set(names) - set(registered)
         try:
             if registered:
-                left |= set(await self._listener.retire(registered))
+                left |= set(await self._retire_there(registered))
         except GputuiError as error:
             text = f"{', '.join(registered)}: {error}"
-            self._listener.tell(Severity.ERROR, "cluster", "kept", text)
+            self._tell(Severity.ERROR, "cluster", "kept", text)
         kept = tuple(name for name in registered if name not in left)
         for name in kept:
             if (worker := self._workers.get(name)) is not None:
                 self._become(worker, WorkerState.REGISTERED)
             text = "it holds results that fit on no other worker"
-            self._listener.tell(Severity.WARNING, name, "kept", text)
+            self._tell(Severity.WARNING, name, "kept", text)
         for host, there in self._by_hosts(name for name in names if name in left).items():
             if not self._stop(host, there):
                 self.forget(there)
             for name in there:
-                self._listener.tell(Severity.INFO, name, "retired", "")
-        self._listener.fleet_changed()
+                self._tell(Severity.INFO, name, "retired", "")
+        self._changed()
         return kept
 
     def give_up_late(self, bound_s: float) -> None:
@@ -224,7 +215,7 @@ class WorkerTable:
         late = [worker for worker in starting if worker.starting_since < since]
         for worker in late:
             worker.reason = f"{reason} {bound_s:g} s"
-            self._listener.tell(Severity.ERROR, worker.spec.name, "given up", worker.reason)
+            self._tell(Severity.ERROR, worker.spec.name, "given up", worker.reason)
             self._become(worker, WorkerState.CRASH_LOOP)
         for host, there in self._by_hosts(worker.spec.name for worker in late).items():
             self._stop(host, there)
@@ -233,9 +224,9 @@ class WorkerTable:
         """Forget workers that are gone with their host."""
         self.forget(names)
         if names:
-            self._listener.remove(names, why)
+            self._remove(names, why)
             for name in names:
-                self._listener.tell(Severity.ERROR, name, "lost", why)
+                self._tell(Severity.ERROR, name, "lost", why)
 
     def forget(self, names: Iterable[str]) -> None:
         """Note that workers are gone for good."""
@@ -261,7 +252,7 @@ class WorkerTable:
         for name, found in running.items():
             if (worker := workers.get(name)) is not None:
                 if found.restarts > worker.restarts:
-                    self._listener.worker_restarted(name)
+                    self._note_restart(name)
                 worker.pid, worker.restarts = found.pid, found.restarts
                 worker.deaths = max(worker.deaths, found.restarts)
                 if worker.pid is None and worker.state.up:
@@ -274,7 +265,7 @@ class WorkerTable:
         )
         self.forget(gone)
         if gone:
-            self._listener.remove(gone, f"their agent on {host.name} has them no more")
+            self._remove(gone, f"their agent on {host.name} has them no more")
 
     def stop_unknown(self, names: Iterable[str]) -> None:
         """Have an agent stop what it reports and should not have, however it came to have it."""
@@ -296,7 +287,7 @@ class WorkerTable:
             worker.starting_since = time.monotonic()
             self._become(worker, WorkerState.STARTING)
         if again:
-            self._listener.worker_restarted(message.name)
+            self._note_restart(message.name)
 
     def ready(self, message: WorkerReady) -> None:
         """Handle a worker that registered, or its GPU."""
@@ -309,7 +300,7 @@ class WorkerTable:
         if not (worker.state.up or worker.state is WorkerState.RETIRING):
             worker.reason = ""
             self._become(worker, WorkerState.REGISTERED)
-            self._listener.tell(Severity.INFO, message.name, "registered", message.address)
+            self._tell(Severity.INFO, message.name, "registered", message.address)
 
     def exited(self, message: WorkerExited) -> None:
         """Handle the end of a worker's process; it is forgotten unless it crashed."""
@@ -321,7 +312,7 @@ class WorkerTable:
         if worker.state is not WorkerState.RETIRING and message.kind != "stopped":
             kind = "crash loop" if message.crash_loop else "crashed"
             severity = Severity.ERROR if message.crash_loop else Severity.WARNING
-            self._listener.tell(severity, message.name, kind, message.reason)
+            self._tell(severity, message.name, kind, message.reason)
         self._counts.pop(message.name, None)
         worker.pid, worker.address = None, None
         if worker.state is WorkerState.CRASH_LOOP and message.kind == "stopped":
@@ -367,6 +358,10 @@ class WorkerTable:
             if worker is not None and worker.spec.host in self._hosts:
                 found[worker.spec.host] = (*found.get(worker.spec.host, ()), name)
         return found
+
+    def _note_restart(self, name: str) -> None:
+        self._tell(Severity.INFO, name, "restarted", "")
+        self._restarted()
 
     def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
         self._in_state[worker.state] -= 1

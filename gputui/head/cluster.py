@@ -19,7 +19,6 @@ from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings
-from gputui.fleet.stages import Question
 from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.certificate import Certificate
@@ -30,13 +29,12 @@ from gputui.head.scheduler_process import (
     StartScheduler,
     start_scheduler,
 )
-from gputui.head.server import FrontendServer
+from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Event, Session, Severity, Snapshot, TaskSpan
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts, RetiredByClient, SchedulerStarted
-from gputui.protocol.shared import LogLines
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
 
@@ -74,16 +72,10 @@ class Cluster:
             self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
         self.event_log = EventLog(self._event_happened)
+        self.tell = self.event_log.tell
         self.questions = Questions(self.server.broadcast, self._someone_there)
         start_child = partial(run, self.name, self.cluster_id)
         self.runs = Runs(start_child, self.event_log, self.fleet_changed)
-        self.fleet = Fleet(
-            replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
-            Desired(config.workers),
-            self,
-            opener,
-        )
-        self.logs = LogRelay(self.server.frontends, self.fleet.follow_logs)
         self.scheduler = SchedulerProcess(
             config,
             host=LOOPBACK if self.local_only else "",
@@ -91,6 +83,19 @@ class Cluster:
             tell=self.tell,
             took=self.scheduler_took,
             ended=self.scheduler_ended,
+        )
+        self.logs = LogRelay(self.server.frontends, lambda on: self.fleet.follow_logs(on))
+        self.fleet = Fleet(
+            replace(_fleet_settings(config, self.name), frontends=self._frontend_pids),
+            Desired(config.workers),
+            opener,
+            retire=self.scheduler.retire,
+            remove=self.scheduler.remove,
+            tell=self.tell,
+            changed=self.fleet_changed,
+            restarted=self.runs.worker_restarted,
+            printed=self.logs.printed,
+            ask=self.questions.ask,
         )
         self._certificate: Certificate | None = None
         self._came_up = False
@@ -181,32 +186,7 @@ class Cluster:
         self._change.set()
         self._change = asyncio.Event()
 
-    def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
-        """Record an event."""
-        self.event_log.tell(severity, subject, kind, text)
-
-    def worker_restarted(self, name: str) -> None:
-        """Count it for the runs under way."""
-        self.tell(Severity.INFO, name, "restarted", "")
-        self.runs.worker_restarted()
-
-    def logs_printed(self, lines: LogLines) -> None:
-        """Pass what workers printed on to those who follow."""
-        self.logs.printed(lines)
-
-    async def ask(self, host: str, question: Question) -> str | None:
-        """Ask the user at a screen."""
-        return await self.questions.ask(host, question)
-
-    async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Have the scheduler move the workers' results."""
-        return await self.scheduler.retire(names)
-
-    def remove(self, names: tuple[str, ...], reason: str) -> None:
-        """Have the scheduler forget workers."""
-        self.scheduler.remove(names, reason)
-
-    def attached(self) -> Attached:
+    def attached(self, _frontend: FrontendConnection) -> Attached:
         """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
         assert self._certificate is not None

@@ -1,13 +1,33 @@
-"""Take the snapshots for frontends: once a second, sooner when a state changes."""
+"""What a head looks at all the time, attached or not: snapshots, the last hour, and alarms.
+
+Snapshots go to the frontends that look, once a second, sooner when a state changes. The last hour
+of every GPU, host and CPU worker is kept for screens that attach: they get one `HistoryTaken` a
+host, and go on from the snapshots by themselves. Alarms that begin and end are events, so that a
+screen that attaches later shows what happened.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from gputui.head.server import FrontendServer
-from gputui.model.snapshot import Snapshot
-from gputui.protocol.frontend import SnapshotTaken
+from gputui.model.alarms import SERIOUS, AlarmKind, Alarms
+from gputui.model.readings import Owner
+from gputui.model.series import FINE_S, NOTHING, Row, of_device, of_host, of_worker
+from gputui.model.slots import Slot, slots_of
+from gputui.model.snapshot import (
+    HostState,
+    HostStatus,
+    Severity,
+    Snapshot,
+    WorkerState,
+    WorkerStatus,
+)
+from gputui.protocol.frontend import HistoryTaken, SnapshotTaken
 from gputui.protocol.outgoing import Prepared
 
 INTERVAL_S = 1.0
@@ -16,6 +36,11 @@ CLOSEST_S = 0.2
 REST = 8
 """Pause after a snapshot of thousands of GPUs, in multiples of the time that it took to make;
 encoding it is part of that pause."""
+ALARMS_INTERVAL_S = 2.0
+RECORDED_ELSEWHERE = frozenset(
+    {AlarmKind.FAILED, AlarmKind.SILENT, AlarmKind.CRASHED, AlarmKind.CRASH_LOOP}
+)
+"""What is an event of a host or a worker itself is not recorded twice."""
 
 
 class ClusterView:
@@ -74,3 +99,125 @@ class ClusterView:
         taken = self._snapshot(self._sequence)
         self._taken = time.monotonic(), taken
         return taken
+
+
+if TYPE_CHECKING:
+    from gputui.model.history import History
+
+
+class RecentHistory:
+    """The readings of every host."""
+
+    def __init__(
+        self,
+        hosts: Callable[[], Iterable[HostStatus]],
+        cpu_workers: Callable[[], Iterable[WorkerStatus]] = tuple,
+    ) -> None:
+        self._hosts, self._cpu_workers = hosts, cpu_workers
+        self._history: History | None = None
+        self._keys: dict[str, tuple[str, ...]] = {}
+        """Of each host, by its name."""
+
+    async def run(self) -> None:
+        """Take a row of everything each second, until cancelled."""
+        await asyncio.to_thread(self._make)
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while True:
+            self.take(time.time())
+            due = max(due + FINE_S, loop.time())
+            await asyncio.sleep(due - loop.time())
+
+    def take(self, at: float) -> None:
+        """Take the next row; hosts that are gone are forgotten."""
+        on_hosts: dict[str, list[WorkerStatus]] = defaultdict(list)
+        for worker in self._cpu_workers():
+            on_hosts[worker.host].append(worker)
+        keys: list[str] = []
+        rows: list[Row] = []
+        self._keys = {}
+        for host in self._hosts():
+            workers = on_hosts.get(host.name, ())
+            devices = [device.uuid for device in host.devices]
+            own = (host.name, *devices, *[worker.name for worker in workers])
+            self._keys[host.name] = own
+            keys += own
+            if host.state is HostState.READY:
+                rows.append(of_host(host.reading))
+                rows += [*map(of_device, host.devices), *map(of_worker, workers)]
+            else:
+                rows += [NOTHING] * len(own)
+        self._make().add(at, tuple(keys), rows)
+
+    def taken(self) -> Iterator[HistoryTaken]:
+        """Yield the history, a message a host."""
+        for host in tuple(self._keys):
+            if (keys := self._keys.get(host)) is not None:
+                yield HistoryTaken(**asdict(self._make().taken(host, keys)))
+
+    def _make(self) -> "History":
+        if self._history is None:
+            from gputui.model.history import History
+
+            self._history = History()
+        return self._history
+
+
+class AlarmWatch:
+    """Compares the alarms of now with those that were recorded."""
+
+    def __init__(
+        self,
+        recent: Callable[[float], Snapshot],
+        tell: Callable[[Severity, str, str, str], None],
+    ) -> None:
+        """Look at snapshots no older than asked for, and record events."""
+        self._recent, self._tell = recent, tell
+        self._alarms = Alarms()
+        self._recorded: set[tuple[str, AlarmKind]] = set()
+
+    async def run(self) -> None:
+        """Check for alarms until cancelled."""
+        while True:
+            await asyncio.sleep(ALARMS_INTERVAL_S)
+            self.look(self._recent(ALARMS_INTERVAL_S))
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Record what is an alarm since the last look, and what no longer is."""
+        slots = {slot.key: slot for slot in slots_of(snapshot)}
+        self._alarms.look(snapshot, slots.values())
+        raised = {(alarm.subject, alarm.kind) for alarm in self._alarms}
+        for subject, kind in sorted(raised - self._recorded):
+            if kind not in RECORDED_ELSEWHERE:
+                severity = Severity.ERROR if kind in SERIOUS else Severity.WARNING
+                self._tell(severity, subject, "alarm", described(kind, slots.get(subject)))
+        for subject, kind in sorted(self._recorded - raised):
+            if kind not in RECORDED_ELSEWHERE:
+                self._tell(Severity.INFO, subject, "recovered", f"no longer: {kind}")
+        self._recorded = raised
+
+
+def described(kind: AlarmKind, slot: Slot | None) -> str:
+    """Return an alarm's message: what is wrong, and the details."""
+    if slot is None:
+        return kind.value
+    if kind is AlarmKind.WORKER_SILENT:
+        silent = [worker for worker in slot.workers if worker.state is WorkerState.SILENT]
+        return f"{kind}: " + ", ".join(f"{worker.name}: {worker.reason}" for worker in silent)
+    device = slot.device
+    if device is None:
+        return kind.value
+    details = {
+        AlarmKind.THROTTLED: ", ".join(device.throttle_reasons),
+        AlarmKind.ECC: f"{device.ecc_errors} uncorrected",
+        AlarmKind.FOREIGN: "; ".join(
+            f"{process.user or 'unknown user'}: {process.command or process.pid}"
+            for process in device.processes
+            if process.owner is Owner.OTHER
+        ),
+        AlarmKind.WRONG_DEVICE: ", ".join(
+            f"{worker.name} is on {worker.seen_device_uuid}" for worker in slot.workers
+        ),
+    }
+    detail = details.get(kind, "")
+    return f"{kind}: {detail}" if detail else kind.value

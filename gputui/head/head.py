@@ -8,11 +8,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gputui.head.alarm_watch import AlarmWatch
 from gputui.head.certificate import Certificate, make_certificate
 from gputui.head.cluster import Cluster
-from gputui.head.cluster_view import ClusterView
-from gputui.head.recent_history import RecentHistory
+from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.requests import Requests
 from gputui.model.snapshot import Severity
 from gputui.process.background import Background, words
@@ -38,7 +36,7 @@ class Head(Cluster):
         self.history = RecentHistory(
             lambda: self.fleet.host_statuses, lambda: self.fleet.cpu_workers
         )
-        self.server.listener = Requests(self, self.view, self.history)
+        Requests(self, self.view, self.history)
         self._tasks = Background(self._task_failed)
 
     async def run(self, opened: Callable[[str], None]) -> None:

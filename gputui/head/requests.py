@@ -14,10 +14,9 @@ from gputui.errors import HeadError
 from gputui.fleet import desired
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.head.cluster import Cluster
-from gputui.head.cluster_view import INTERVAL_S, ClusterView
-from gputui.head.recent_history import RecentHistory
+from gputui.head.cluster_view import INTERVAL_S, ClusterView, RecentHistory
 from gputui.head.scheduler_process import REPORT_INTERVAL_S
-from gputui.head.server import FrontendConnection
+from gputui.head.server import Answering, FrontendConnection
 from gputui.model.hosts import Host, parse_hosts
 from gputui.model.plan import Changes
 from gputui.model.snapshot import HostState, Session, Severity, WorkerState
@@ -26,7 +25,6 @@ from gputui.protocol.frontend import (
     Adapt,
     AddWorkers,
     Answer,
-    Attached,
     AwaitWorkers,
     CancelRun,
     ChangeHosts,
@@ -55,17 +53,16 @@ HISTORY_AFTER_S = 0.2
 
 
 class Requests:
-    """The server's listener."""
+    """Handles what the server's frontends send."""
 
     def __init__(self, cluster: Cluster, view: ClusterView, history: RecentHistory) -> None:
         self._cluster, self._view, self._history = cluster, view, history
         self._tasks = Background(self._failed)
+        server = cluster.server
+        server.attached, server.received = cluster.attached, self._received
+        server.settled, server.left = self._settled, self._left
 
-    def frontend_attached(self, frontend: FrontendConnection) -> Attached:
-        """Send a frontend the address and credentials of the scheduler."""
-        return self._cluster.attached()
-
-    def frontend_settled(self, frontend: FrontendConnection) -> None:
+    def _settled(self, frontend: FrontendConnection) -> None:
         """Send a watching frontend the present state, then past events."""
         cluster = self._cluster
         cluster.fleet.frontends_changed()
@@ -78,7 +75,7 @@ class Requests:
             self._view.wanted(True)
             self._tasks.start(self._send_history(frontend), "sending the history")
 
-    def frontend_left(self, frontend: FrontendConnection) -> None:
+    def _left(self, frontend: FrontendConnection) -> None:
         """Forget the frontend's subscriptions."""
         cluster = self._cluster
         cluster.runs.frontend_left(frontend)
@@ -86,9 +83,7 @@ class Requests:
         cluster.fleet.frontends_changed()
         self._view.wanted(any(each.snapshots for each in cluster.server.frontends))
 
-    def message_taken(
-        self, frontend: FrontendConnection, message: FromFrontend
-    ) -> Coroutine[Any, Any, Reply] | None:
+    def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
         """Handle a frontend's message; return the coroutine whose result answers a request."""
         cluster = self._cluster
         match message:
@@ -115,7 +110,7 @@ class Requests:
             if frontend.gone.is_set():
                 return
             frontend.send(taken)
-            await frontend.flush()
+            await frontend.channel.flush(None)
             await asyncio.sleep(0)  # a channel that has ended holds nothing up
 
     def _failed(self, what: str, error: Exception) -> None:

@@ -11,10 +11,10 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gputui.errors import ProtocolError
 from gputui.model.snapshot import Session
@@ -32,26 +32,9 @@ ATTACH_S = 10.0
 LINE_BYTES = 3 * 2**19
 """Largest message of a frontend: a hosts file, the result of a run."""
 
-
-class FrontendListener(Protocol):
-    """Called for frontends: implemented by the head."""
-
-    def frontend_attached(self, frontend: "FrontendConnection") -> Attached:
-        """Take a frontend in, and return its first message."""
-
-    def frontend_settled(self, frontend: "FrontendConnection") -> None:
-        """Send a frontend the history it needs, after `Attached`."""
-
-    def message_taken(
-        self, frontend: "FrontendConnection", message: FromFrontend
-    ) -> Coroutine[Any, Any, ToFrontend] | None:
-        """Handle a frontend's message; return the coroutine whose result answers a request."""
-
-    def frontend_left(self, frontend: "FrontendConnection") -> None:
-        """A frontend is gone."""
-
-
 FrontendChannel = TypedChannel[ToFrontend, FromFrontend]
+Answering = Coroutine[Any, Any, ToFrontend] | None
+"""The work whose result answers a request; None for a message without an answer."""
 
 
 class FrontendConnection:
@@ -73,10 +56,6 @@ class FrontendConnection:
         """Send a message without waiting."""
         self.channel.send(message)
 
-    async def flush(self) -> None:
-        """Wait until what waits has gone out, or the frontend is gone."""
-        await self.channel.flush(None)
-
     async def part(self, last: ToFrontend, bound_s: float) -> None:
         """Send the last message, and close once the frontend has, or after `bound_s`.
 
@@ -92,10 +71,14 @@ class FrontendConnection:
 class FrontendServer:
     """Listens for frontends, and keeps those that are attached."""
 
-    listener: FrontendListener
-
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.attached: Callable[[FrontendConnection], Attached]
+        """Takes a frontend in; returns its first message."""
+        self.settled: Callable[[FrontendConnection], None]
+        """Sends a frontend the history it needs, after `Attached`."""
+        self.received: Callable[[FrontendConnection, FromFrontend], Answering]
+        self.left: Callable[[FrontendConnection], None]
         self.frontends: set[FrontendConnection] = set()
         self._server: asyncio.Server | None = None
         self._tasks = Background(self._failed)
@@ -143,19 +126,19 @@ class FrontendServer:
                     return
                 attach = decode(await channel.read_line() or b"", Attach)
                 frontend = FrontendConnection(attach, channel, pid)
-                frontend.send(self.listener.frontend_attached(frontend))
+                frontend.send(self.attached(frontend))
                 if attach.compressed:
                     await channel.flush(None)
                     channel.compress()
             self.frontends.add(frontend)
             try:
-                self.listener.frontend_settled(frontend)
-                take = partial(self.listener.message_taken, frontend)
+                self.settled(frontend)
+                take = partial(self.received, frontend)
                 await channel.serve(take, self._tasks)
             finally:
                 self.frontends.discard(frontend)
                 frontend.gone.set()
-                self.listener.frontend_left(frontend)
+                self.left(frontend)
         except ProtocolError as error:
             logger.warning("a frontend sent what is no message: %s", error)
         except TimeoutError:

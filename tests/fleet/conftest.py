@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import gputui
+from gputui.fleet.addresses import ListenAddresses
 from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.host import FleetHost
+from gputui.fleet.reachability import Ways
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
@@ -32,22 +34,16 @@ class Listener:
     answers: list[str | None] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def host_changed(self, host: FleetHost) -> None:
+    def changed_to(self, host: FleetHost) -> None:
         if not self.states or self.states[-1] is not host.state:
             self.states.append(host.state)
         self.changed.set()
 
-    def workers_elsewhere(self, host: FleetHost) -> tuple[str, str]:
-        return "", ""
-
-    async def blocked(self, host: FleetHost, address: str, port: int) -> str:
-        return ""
-
-    def message_received(self, host: FleetHost, message: object) -> None:
+    def received(self, host: FleetHost, message: object) -> None:
         self.messages.append(message)
         self.changed.set()
 
-    async def ask(self, host: FleetHost, question: Question) -> str | None:
+    async def ask(self, host: str, question: Question) -> str | None:
         self.questions.append(question)
         return self.answers.pop(0) if self.answers else None
 
@@ -93,7 +89,16 @@ class Reaching:
         self.shared = self.shared or AgentOpener(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
-        fleet_host = FleetHost(replace(host, env=env), self.settings, self.shared, listener, {})
+        fleet_host = FleetHost(
+            replace(host, env=env),
+            self.settings,
+            self.shared,
+            {},
+            changed=listener.changed_to,
+            received=listener.received,
+            listen_at=Ways({}, ListenAddresses("", lambda: None)).listen_at,
+            ask=listener.ask,
+        )
         if scheduler:
             fleet_host.scheduler_listens(self.port)
         fleet_host.start()

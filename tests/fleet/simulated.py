@@ -73,7 +73,6 @@ class Head:
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     events: list[tuple[Severity, str, str, str]] = field(default_factory=list)
-    restarted: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     logs: list[LogLines] = field(default_factory=list)
     scheduler_there: bool = True
@@ -85,14 +84,26 @@ class Head:
         self.events.append((severity, subject, kind, text))
         self.changed.set()
 
-    def worker_restarted(self, name: str) -> None:
-        self.restarted.append(name)
-
-    def logs_printed(self, lines: LogLines) -> None:
-        self.logs.append(lines)
-
     async def ask(self, host: str, question: Question) -> str | None:
         return None
+
+    def for_workers(self) -> dict[str, Callable[..., object]]:
+        """Return what a `WorkerTable` is given of its head."""
+        return {
+            "retire": self.retire,
+            "remove": self.remove,
+            "tell": self.tell,
+            "changed": self.fleet_changed,
+            "restarted": lambda: None,
+        }
+
+    def for_fleet(self) -> dict[str, Callable[..., object]]:
+        """Return what a `Fleet` is given of its head."""
+        return {**self.for_workers(), "printed": self.logs.append, "ask": self.ask}
+
+    @property
+    def restarted(self) -> list[str]:
+        return [subject for _, subject, kind, _ in self.events if kind == "restarted"]
 
     async def retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
         if not self.scheduler_there:
@@ -110,7 +121,10 @@ class SimulatedFleet:
         usual = {"lease_s": 30.0, "reconnect_s": (0.01,)}
         self.head, self.hosts = Head(), PlayedHosts(gpus)
         self.fleet = Fleet(
-            FleetSettings("test", **{**usual, **settings}), Desired(), self.head, self.hosts
+            FleetSettings("test", **{**usual, **settings}),
+            Desired(),
+            self.hosts,
+            **self.head.for_fleet(),
         )
         self.fleet.add_hosts(Host(f"h{number}") for number in range(hosts))
         self.fleet.scheduler_listens(8786)

@@ -16,8 +16,7 @@ import pytest
 import gputui
 from gputui.errors import UsageError
 from gputui.fleet.deploy import remote
-from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source
-from gputui.fleet.deploy.lock import write_lock
+from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source, write_lock
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.doctor import Verdict, diagnose

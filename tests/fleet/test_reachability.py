@@ -94,7 +94,7 @@ async def came_up(config: Path, *lines: Host) -> AsyncIterator[dict[str, HostSta
     """Bring a fleet up, and yield its hosts' ends; the scheduler's port is that of a listener."""
     settings = FleetSettings(f"test-{os.urandom(6).hex()}", ssh_config=str(config))
     head = Head()
-    fleet = Fleet(settings, Desired(0), head, AgentOpener(settings))
+    fleet = Fleet(settings, Desired(0), AgentOpener(settings), **head.for_fleet())
     process = subprocess.Popen(
         ["python3", "-c", "import socket, time; s = socket.create_server(('', 0)); "
          "print(s.getsockname()[1], flush=True); time.sleep(600)"],

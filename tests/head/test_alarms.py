@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from gputui.head.alarm_watch import AlarmWatch
+from gputui.head.cluster_view import AlarmWatch
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.snapshot import Severity, Snapshot, WorkerState
 from tests.tui.build import EPOCH, device, host, snapshot, worker

@@ -11,7 +11,7 @@ import pytest
 
 from gputui.head import requests
 from gputui.head.broadcasts import EVENTS_BYTES_EACH, EventLog
-from gputui.head.recent_history import RecentHistory
+from gputui.head.cluster_view import RecentHistory
 from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import Metric
@@ -164,7 +164,11 @@ async def test_nothing_is_packed_for_a_frontend_that_has_left(
             yield kept.taken()
 
     monkeypatch.setattr(requests, "HISTORY_AFTER_S", 0.0)
-    serving = requests.Requests(SimpleNamespace(), SimpleNamespace(), SimpleNamespace(taken=taken))
+    serving = requests.Requests(
+        SimpleNamespace(server=SimpleNamespace(), attached=None),
+        SimpleNamespace(),
+        SimpleNamespace(taken=taken),
+    )
     one, other = memory_pair(FromFrontend, ToFrontend)
     frontend = FrontendConnection(Attach("screen", True), one, None)
     sending = asyncio.create_task(serving._send_history(frontend))

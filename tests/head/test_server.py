@@ -34,25 +34,20 @@ class Listener:
         self.frontends: list[FrontendConnection] = []
         self.left: list[FrontendConnection] = []
 
-    def frontend_attached(self, frontend: FrontendConnection) -> Attached:
+    def attach(self, frontend: FrontendConnection) -> Attached:
         self.frontends.append(frontend)
         return ATTACHED
 
-    def frontend_settled(self, frontend: FrontendConnection) -> None:
-        return
-
-    async def message_taken(self, frontend: FrontendConnection, message: Scale) -> Done:
+    async def answer(self, frontend: FrontendConnection, message: Scale) -> Done:
         return Done(message.request, "done")
-
-    def frontend_left(self, frontend: FrontendConnection) -> None:
-        self.left.append(frontend)
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[FrontendServer, Listener]]:
     listener = Listener()
     server = FrontendServer(tmp_path / "server.sock")
-    server.listener = listener
+    server.attached, server.settled = listener.attach, lambda frontend: None
+    server.received, server.left = listener.answer, listener.left.append
     await server.open()
     yield server, listener
     await server.close(SchedulerReady(""), bound_s=0.1)

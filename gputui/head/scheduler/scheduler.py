@@ -1,21 +1,30 @@
-"""Dask's scheduler as a gputui cluster runs it: TLS, no HTTP server, and a sample of its tasks."""
+"""Dask's scheduler as a gputui cluster runs it: TLS, no HTTP server, and a sample of its tasks.
+
+Its dashboard, where one is asked for, is for browsers on this machine, and pages that it served. A
+page of another site that a browser has open can send requests to loopback, too (DNS rebinding,
+cross-site WebSockets); its Host or Origin gives it away.
+"""
 
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import dask
 import distributed
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.protocol.serialize import ToPickle
 from distributed.utils import key_split
+from tornado.httputil import HTTPServerRequest
+from tornado.routing import AnyMatches, Matcher, Rule, RuleRouter
+from tornado.web import Application, ErrorHandler
 
 from gputui.engine import tls
 from gputui.engine.overrides import overriding
 from gputui.engine.sent_task import SentTask
-from gputui.errors import UsageError
-from gputui.head.scheduler import dashboard
+from gputui.errors import HeadError, UsageError
 from gputui.model.snapshot import TaskSpan
 from gputui.protocol.scheduler import ConfigureScheduler, FromScheduler, RetiredByClient
 
@@ -58,7 +67,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
     """
 
     def __init__(self, config: ConfigureScheduler) -> None:
-        address = config.dashboard_address and dashboard.checked_address(config.dashboard_address)
+        address = config.dashboard_address and checked_address(config.dashboard_address)
         self.target_duration_s: float | None = None
         """In what time an adaptive cluster is to do its work; None is as Dask is configured."""
         self.tell_head: Callable[[FromScheduler], None] = lambda message: None
@@ -90,7 +99,7 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
         """
         if self._serves_http:
             super().start_http_server(*args, **kwargs)
-            self.http_server.request_callback = dashboard.guarded(self.http_application)
+            self.http_server.request_callback = guarded(self.http_application)
 
     async def retire_workers(
         self,
@@ -200,3 +209,51 @@ class Scheduler(distributed.Scheduler):  # type: ignore[misc]
                 self._spans.append(
                     TaskSpan(str(state.name), key_split(key), start, duration, erred)
                 )
+
+
+def checked_address(address: str) -> str:
+    """Return where the dashboard is to listen; raises HeadError where that is not loopback.
+
+    >>> checked_address("127.0.0.1:8787")
+    '127.0.0.1:8787'
+    >>> checked_address(":8787")
+    Traceback (most recent call last):
+    gputui.errors.HeadError: the dashboard listens on loopback only, not on ':8787': \
+write 127.0.0.1:PORT, and use `ssh -L` from elsewhere
+    """
+    if not _is_loopback(_name(address)):
+        raise HeadError(
+            f"the dashboard listens on loopback only, not on {address!r}: "
+            "write 127.0.0.1:PORT, and use `ssh -L` from elsewhere"
+        )
+    return address
+
+
+def guarded(application: Any) -> RuleRouter:
+    """Return an application that answers 403 to requests that other sites made."""
+    refuse = Application([(r".*", ErrorHandler, {"status_code": 403})])
+    return RuleRouter([Rule(_FromHere(), application), Rule(AnyMatches(), refuse)])
+
+
+class _FromHere(Matcher):
+    """Matches requests whose Host, and Origin where they have one, are this machine's loopback."""
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        names = [_name(request.host)]
+        if origin := request.headers.get("Origin"):
+            names.append(urlsplit(origin).hostname or "")
+        return {} if all(map(_is_loopback, names)) else None
+
+
+def _name(address: str) -> str:
+    """Return the host of `host:port`, without the brackets of IPv6."""
+    return urlsplit(f"//{address}").hostname or ""
+
+
+def _is_loopback(name: str) -> bool:
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
