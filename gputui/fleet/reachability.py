@@ -87,7 +87,9 @@ class Ways:
             reason = f"its workers cannot listen on {bracketed(address)}: {opened.error}"
             raise stages.error(reason, "listen=ADDRESS on its line names one of its addresses")
         async with stages.enter(HostState.CHECKING, "the ways to its workers: no answer"):
-            blocked = await self._blocked(host, End(host.name, address, session.ask), opened.port)
+            blocked = await self._blocked(
+                host, End(host.name, address, host.ask_agent), opened.port
+            )
         if blocked:
             raise stages.error(blocked, HINT)
         return address
