@@ -97,10 +97,6 @@ class Fleet:
         self._tell, self._changed, self._printed, self._ask = tell, changed, printed, ask
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
-        self._first: dict[str, str] = {}
-        """GPU → the host that reported it first."""
-        self._shared = False
-        """Whether two hosts report one GPU: containers of one machine, say, which share it out."""
         self._scheduler_port: int | None = None
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
@@ -115,8 +111,8 @@ class Fleet:
         self._logs_followed = False
         self._followed: set[str] = set()
         """The hosts that have sent what their workers printed before."""
-        self._watching_starts = False
         self._tasks = Background(self._task_failed)
+        self._tasks.keep(self._watch_starts, "the watch for late workers")
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -126,13 +122,15 @@ class Fleet:
     @property
     def host_statuses(self) -> tuple[HostStatus, ...]:
         """Every host as it is now, each GPU on one of them."""
-        statuses = tuple(each.status for each in self._hosts.values())
-        return tuple(self._each_gpu_once(statuses)) if self._shared else statuses
+        return tuple(self._each_gpu_once())
 
-    def _each_gpu_once(self, statuses: Iterable[HostStatus]) -> Iterator[HostStatus]:
-        """Leave a GPU to the host that it is chosen on, else to the first that reports it."""
+    def _each_gpu_once(self) -> Iterator[HostStatus]:
+        """Leave a GPU to the host that it is chosen on, else to the first line that reports it.
+
+        Containers of one machine may share its GPUs out.
+        """
         seen: set[str] = set()
-        for status in statuses:
+        for status in [each.status for each in self._hosts.values()]:
             own = tuple(
                 device
                 for device in status.devices
@@ -210,7 +208,6 @@ class Fleet:
     def restart(self, names: Collection[str]) -> None:
         """End workers and start them again."""
         self.worker_table.restart(names, self._addresses())
-        self._watch_starts()
 
     def retry(self, names: Iterable[str]) -> tuple[str, ...]:
         """Try hosts again that failed or are not reached; returns which."""
@@ -317,7 +314,6 @@ class Fleet:
         changes = decide(self._actual(), self.desired)
         if changes.starts:
             self.worker_table.start(changes.starts, self._addresses())
-            self._watch_starts()
         self._starts_due = any(spec.name not in self.worker_table for spec in changes.starts)
         if changes.stops:
             retiring = self.worker_table.retire(changes.stops)
@@ -394,9 +390,6 @@ class Fleet:
         self._owners |= {
             device.uuid: host.name for device in chosen_devices(host.host, facts.devices)
         }
-        for device in facts.devices:
-            first = self._first.setdefault(device.uuid, host.name)
-            self._shared = self._shared or first != host.name
 
     def _fail_double(self, double: FleetHost, reason: str) -> None:
         self._disown(double.name)
@@ -418,20 +411,13 @@ class Fleet:
         elif host.send(FollowLogs(True)):
             self._followed.add(host.name)
 
-    def _watch_starts(self) -> None:
-        """Look once a second whether a worker takes too long to register, while any has to."""
-        if not self._watching_starts:
-            self._watching_starts = True
-            asyncio.get_running_loop().call_later(START_WATCH_S, self._look_at_starts)
-
-    def _look_at_starts(self) -> None:
-        self._watching_starts = False
-        if self._stopping:
-            return
-        self.worker_table.give_up_late(self._settings.start_timeout_s)
-        self._changed()
-        if self.worker_table.coming:
-            self._watch_starts()
+    async def _watch_starts(self) -> None:
+        """Look once a second whether a worker takes too long to register."""
+        while True:
+            await asyncio.sleep(START_WATCH_S)
+            if self.worker_table.coming:
+                self.worker_table.give_up_late(self._settings.start_timeout_s)
+                self._changed()
 
     def _task_failed(self, what: str, error: Exception) -> None:
         self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")

@@ -94,7 +94,6 @@ class FleetHost:
         self._listen_at, self._ask = listen_at, ask
         self._owners = owners
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
-        self._shown: HostStatus | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
         self._tasks = Background(self._failed)
@@ -119,11 +118,6 @@ class FleetHost:
     @property
     def status(self) -> HostStatus:
         """All that a snapshot says of this host; its devices as the agent reports them."""
-        if self._shown is None:
-            self._shown = self._status_now()
-        return self._shown
-
-    def _status_now(self) -> HostStatus:
         telemetry, status = self.telemetry, replace(self._status, address=self.far_address)
         if self.double:
             return status
@@ -174,7 +168,7 @@ class FleetHost:
         """Fail for good: another line is the same machine."""
         hint = "remove one of the two lines"
         self._become(HostState.FAILED, reason, hint, failed_stage=HostState.PROBING)
-        self.double, self._shown = True, None
+        self.double = True
 
     async def stop(self, grace_s: float = 5.0) -> bool:
         """End the agent and its workers; return whether all have ended.
@@ -214,7 +208,6 @@ class FleetHost:
         if opened.far_address != self.far_address:
             self.listen_address = ""
         self.local_address, self.far_address = opened.local_address, opened.far_address
-        self._shown = None
         session = AgentSession(opened, stages, self._settings, self._received, self._quiet)
         self._session = session
         try:
@@ -243,7 +236,7 @@ class FleetHost:
         clock = checks.clock_warning(ahead_s)
         found = checks.warnings(self.host, facts, self._settings)
         warnings = tuple(map(safe, (*([clock] if clock else []), *found)))
-        self._status, self._shown = replace(self._status, warnings=warnings), None
+        self._status = replace(self._status, warnings=warnings)
         self._forget_lease()
         self.lease_over = False
         if not self._scheduler_known.is_set():
@@ -283,9 +276,9 @@ class FleetHost:
             raise self._session.stages.error(wrong)
         match message:
             case Telemetry():
-                self.telemetry, self._shown = message, None
+                self.telemetry = message
             case Facts():
-                self.facts, self._shown = message, None
+                self.facts = message
                 self.capacity = checks.capacity(self.host, message, self._settings)
                 if problem := next(checks.problems(self.host, message, self._settings), None):
                     raise self._session.stages.error(problem.reason, problem.hint)
@@ -344,7 +337,6 @@ class FleetHost:
         since = self._status.state_since if state is self.state else time.time()
         said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}
         self._status = replace(self._status, state=state, state_since=since, **said)
-        self._shown = None
         self._changed(self)
 
     def _lose(self, lease_left_s: float) -> None:

@@ -82,7 +82,6 @@ class WorkerTable:
         self._tell, self._changed, self._restarted = tell, changed, restarted
         self._workers: dict[str, WorkerRecord] = {}
         self._by_host: dict[str, dict[str, WorkerRecord]] = {}
-        self._cpu_workers: dict[str, WorkerRecord] = {}
         self._in_state: Counter[WorkerState] = Counter()
         self._counts: dict[str, WorkerCounts] = {}
 
@@ -151,8 +150,6 @@ class WorkerTable:
         if worker is None:
             worker = self._workers[spec.name] = WorkerRecord(spec)
             self._by_host.setdefault(spec.host, {})[spec.name] = worker
-            if spec.device_uuid is None:
-                self._cpu_workers[spec.name] = worker
             self._in_state[worker.state] += 1
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
         worker.stopped = False
@@ -233,7 +230,6 @@ class WorkerTable:
         for name in names:
             if (worker := self._workers.pop(name, None)) is not None:
                 self._in_state[worker.state] -= 1
-                self._cpu_workers.pop(name, None)
                 there = self._by_host[worker.spec.host]
                 del there[name]
                 if not there:
@@ -338,10 +334,11 @@ class WorkerTable:
 
     def on_cpus(self, readings: Callable[[], Mapping[str, WorkerReading]]) -> list[WorkerStatus]:
         """Return the workers that have no GPU; `readings` is called where there are any."""
-        read = readings() if self._cpu_workers else {}
+        on_cpus = [each for each in self._workers.values() if each.spec.device_uuid is None]
+        read = readings() if on_cpus else {}
         return [
-            _status(worker, self._counts.get(name), read.get(name))
-            for name, worker in self._cpu_workers.items()
+            _status(each, self._counts.get(each.spec.name), read.get(each.spec.name))
+            for each in on_cpus
         ]
 
     def _stop(self, host: str, names: tuple[str, ...]) -> bool:

@@ -83,8 +83,6 @@ class Runs:
         self._runs: dict[str, RunStatus] = {}
         self._reporters: dict[str, FrontendConnection] = {}
         self._children: dict[str, RunChild] = {}
-        self._attending: dict[str, asyncio.Task[None]] = {}
-        self._cancelled: set[str] = set()
         self._tasks = Background(self._attending_failed)
 
     @property
@@ -122,7 +120,7 @@ class Runs:
             if reporter is frontend:
                 del self._reporters[id]
                 if id not in self._children:
-                    self._lose(id, "the command that ran it went away")
+                    self._end(id, RunState.LOST, "the command that ran it went away")
 
     def worker_restarted(self) -> None:
         """Count a restart for every run that is under way."""
@@ -134,8 +132,7 @@ class Runs:
         """Start a preset as a command of its own, and return the run's id."""
         id = new_id(request.preset)
         child = self._children[id] = self._start_child(request, id)
-        attending = self._tasks.start(self._attend(id, child), f"attending to run {id}")
-        self._attending[id] = attending
+        self._tasks.start(self._attend(id, child), f"attending to run {id}")
         starting = RunState.STARTING, time.time()
         self._put(RunStatus(id, request.preset, request.parameters, *starting, user=user))
         return id
@@ -151,40 +148,27 @@ class Runs:
         if id in self._reporters:
             self._reporters[id].send(Cancelled(id))
         elif id in self._children:
-            self._cancelled.add(id)
             self._children[id].send_signal(signal.SIGINT)
+            self._end(id, RunState.CANCELLED, "cancelled before it began")
         if id in self._children:
             await self._children[id].end(CANCEL_S, ask=None)
 
     async def stop(self) -> None:
         """End the runs that the head started."""
-        attending = list(self._attending.values())
         children = list(self._children.values())
         await asyncio.gather(*(child.end(0.0, signal.SIGKILL) for child in children))
-        await asyncio.gather(*attending, return_exceptions=True)
+        await self._tasks.finish(CANCEL_S)
 
     async def _attend(self, id: str, child: RunChild) -> None:
-        """End a run with its command, with the last line of that as the reason.
-
-        One that was cancelled before its command could report has not failed.
-        """
+        """End a run that has not ended with its command, whose last line is the reason."""
         await child.wait()
         self._children.pop(id, None)
-        self._attending.pop(id, None)
-        if id in self._cancelled:
-            self._cancelled.remove(id)
-            self._end(id, RunState.CANCELLED, "cancelled before it began")
-            return
         words = [line for line in child.last_log_lines if line.strip()]
-        self._lose(id, words[-1].strip() if words else f"its command {child.reason}")
+        self._end(id, RunState.LOST, words[-1].strip() if words else f"its command {child.reason}")
 
     def _attending_failed(self, what: str, error: Exception) -> None:
         """Record it: the run goes on without an end here."""
         self._event_log.tell(Severity.ERROR, "cluster", "failed", f"{what}: {error_words(error)}")
-
-    def _lose(self, id: str, why: str) -> None:
-        """End a run that did not say how it ended."""
-        self._end(id, RunState.LOST, why)
 
     def _end(self, id: str, state: RunState, why: str) -> None:
         """End a run that is under way."""
