@@ -81,10 +81,12 @@ def bootstrap(
         click.echo("gputui: nothing was changed", err=True)
         return int(ExitCode.INTERRUPTED)
     outcomes = asyncio.run(make_ready(given, settings, tell=_tell, ask=ask_here, source=source))
-    for outcome in outcomes:
-        result = f"ready: {outcome.python}" if outcome.python else f"failed: {outcome.reason}"
-        click.echo(f"{outcome.host}: {safe(result)}")
+    for host, outcome in zip(given, outcomes, strict=True):
+        if isinstance(outcome, str):
+            click.echo(f"{host.name}: ready: {safe(outcome)}")
+            continue
+        click.echo(f"{host.name}: failed: {safe(outcome.reason)}")
         if outcome.hint:
             click.echo(f"  {safe(outcome.hint)}")
-    failed = any(not outcome.python for outcome in outcomes)
+    failed = not all(isinstance(outcome, str) for outcome in outcomes)
     return int(ExitCode.NO_CLUSTER if failed else ExitCode.DONE)

@@ -20,7 +20,7 @@ from gputui.head.server import FrontendConnection
 from gputui.model.bounds import KEPT_BYTES
 from gputui.model.plain_text import cut, safe_lines
 from gputui.model.snapshot import Event, Severity
-from gputui.protocol.frontend import Answer, Asked, ToFrontend
+from gputui.protocol.frontend import Answer, Asked, EventHappened, ToFrontend
 from gputui.protocol.outgoing import Prepared
 from gputui.protocol.shared import LogLines
 
@@ -96,9 +96,9 @@ LEVELS = {
 class EventLog:
     """The newest events, numbered from 1."""
 
-    def __init__(self, recorded: Callable[[Event], None]) -> None:
+    def __init__(self, broadcast: Callable[[ToFrontend], None]) -> None:
         self._events = Kept[Event](max_bytes=EVENTS_BYTES, bytes_each=EVENTS_BYTES_EACH)
-        self._recorded = recorded
+        self._broadcast = broadcast
         self._sequence = 0
 
     def tell(self, severity: Severity, subject: str, kind: str, text: str) -> None:
@@ -109,7 +109,7 @@ class EventLog:
         size = EVENT_BYTES + len(f"{subject}{kind}{text}".encode("utf-8", "replace"))
         self._events.add(host_of(subject), size, event)
         logger.log(LEVELS[severity], "%s: %s: %s", subject, kind, text)
-        self._recorded(event)
+        self._broadcast(EventHappened(event))
 
     @property
     def events(self) -> tuple[Event, ...]:

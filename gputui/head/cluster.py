@@ -31,9 +31,9 @@ from gputui.head.scheduler_process import (
 )
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
-from gputui.model.snapshot import ClusterState, Event, Session, Severity, Snapshot, TaskSpan
+from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
 from gputui.protocol.connection_file import ConnectionFile, NameLock
-from gputui.protocol.frontend import Attached, EventHappened, SchedulerReady, Stopped, Stopping
+from gputui.protocol.frontend import Attached, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts, RetiredByClient, SchedulerStarted
 from gputui.protocol.starter import ConfigureHead
 from gputui.version import __version__
@@ -71,7 +71,7 @@ class Cluster:
             self._name_lock = NameLock(config.name, config.cluster_id, numbered=config.numbered)
             self.name = self._name_lock.name
         self.server = FrontendServer(runtime_folder() / f"{self.cluster_id}.sock")
-        self.event_log = EventLog(self._event_happened)
+        self.event_log = EventLog(self.server.broadcast)
         self.tell = self.event_log.tell
         self.questions = Questions(self.server.broadcast, self._someone_there)
         start_child = partial(run, self.name, self.cluster_id)
@@ -209,9 +209,6 @@ class Cluster:
         return self.config.interactive or any(
             frontend.kind == "screen" for frontend in self.server.frontends
         )
-
-    def _event_happened(self, event: Event) -> None:
-        self.server.broadcast(EventHappened(event))
 
     def _publish(self) -> None:
         """Write what others may know into the connection file."""

@@ -141,16 +141,13 @@ class Head(Cluster):
         limit_s = self.config.idle_timeout_s
         used_at = time.monotonic()
         while self.config.stays and limit_s is not None:
-            if self.server.frontends or self.runs.under_way or self._has_clients():
+            counts = self.scheduler.counts
+            if self.server.frontends or self.runs.under_way or (counts and counts.clients):
                 used_at = time.monotonic()
             if time.monotonic() - used_at > limit_s:
                 self.stop(f"unused for {limit_s:g} s")
                 return
             await asyncio.sleep(min(1.0, limit_s / 4))
-
-    def _has_clients(self) -> bool:
-        counts = self.scheduler.counts
-        return counts is not None and bool(counts.clients)
 
     def fleet_changed(self) -> None:
         """Wake everything that waits for a change, and have it seen."""

@@ -269,10 +269,8 @@ class SchedulerProcess:
         self._tell(Severity.INFO, "scheduler", "started", f"port {started.port}{dashboard}")
 
     def _end(self, child: SchedulerChild) -> None:
-        self._lose(f"the scheduler {child.reason or 'could not be ended'}", child.status == 0)
-
-    def _lose(self, reason: str, closed: bool) -> None:
         """Fail what waits for it, and start another one where that may help."""
+        reason, closed = f"the scheduler {child.reason or 'could not be ended'}", child.status == 0
         self._end_reason = reason
         for answer in self._waiting.values():
             if not answer.done():

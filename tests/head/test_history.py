@@ -15,7 +15,7 @@ from gputui.head.cluster_view import RecentHistory
 from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import Metric
-from gputui.model.snapshot import Event, HostState, HostStatus, Severity, WorkerState, WorkerStatus
+from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
 from gputui.protocol.channel import QUEUE_BYTES
 from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode, memory_pair
@@ -132,7 +132,7 @@ async def test_a_screen_that_attaches_sees_what_was_before(clusters: Clusters) -
 
 
 def test_a_host_that_reports_without_end_pushes_out_its_own_events_only() -> None:
-    recorded: list[Event] = []
+    recorded: list[ToFrontend] = []
     log = EventLog(recorded.append)
     log.tell(Severity.INFO, "honest", "ready", "10.0.0.1")
     for number in range(20_000):

@@ -29,6 +29,8 @@ from gputui.model.hosts import Host
 BOUND_S = 1800.0
 """CuPy with the CUDA libraries is 2 GB to fetch."""
 
+PREPARING = "preparing"
+"""The stage of a host that is made ready."""
 NEEDED = ("dask", "distributed", "numpy")
 USED_BY_TASKS = ("pandas", "pyarrow", "scipy", "scikit-learn")
 """Installed where this environment has them: presets' tasks import them on the workers."""
@@ -40,17 +42,6 @@ PIP = (
 
 Tell = Callable[[str, str], None]
 """Takes a host's name and a line of progress."""
-
-
-@dataclass(frozen=True, slots=True)
-class BootstrapOutcome:
-    """How `bootstrap` ended on one host."""
-
-    host: str
-    python: str = ""
-    """The interpreter that is ready there; "" if it failed."""
-    reason: str = ""
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +132,11 @@ async def bootstrap(
     tell: Tell,
     ask: Ask,
     source: PackageSource = NOTHING_SPECIAL,
-) -> tuple[BootstrapOutcome, ...]:
-    """Make every host ready, all at once, and return how it went on each."""
+) -> tuple[str | HostError, ...]:
+    """Make every host ready, all at once; return each one's interpreter, or why it has none."""
     opener = AgentOpener(settings)
 
-    async def prepare(host: Host) -> BootstrapOutcome:
+    async def prepare(host: Host) -> str | HostError:
         stages = Stages(host.name, settings.stage_timeout_s, ask=ask)
         try:
             async with asyncio.timeout(BOUND_S):
@@ -153,17 +144,16 @@ async def bootstrap(
                 channel = AgentChannel(await connection.run(remote.COMMAND))
                 try:
                     channel.stream.write(await asyncio.to_thread(_order, host, settings, source))
-                    python = await _follow(host, channel, tell, source)
+                    return await _follow(host, channel, tell, source)
                 finally:
                     await asyncio.shield(channel.close())
-            return BootstrapOutcome(host.name, python)
         except HostError as error:
-            return BootstrapOutcome(host.name, reason=error.reason, hint=error.hint)
+            return error
         except TimeoutError:
             reason = f"it was not ready after {BOUND_S / 60:.0f} minutes"
         except (OSError, GputuiError) as error:
             reason = f"its connection failed: {error}"
-        return BootstrapOutcome(host.name, reason=reason)
+        return HostError(host.name, PREPARING, reason)
 
     try:
         return tuple(await asyncio.gather(*map(prepare, hosts)))
@@ -206,7 +196,7 @@ async def _follow(host: Host, channel: AgentChannel, tell: Tell, source: Package
     """Follow the script's reports, and return the interpreter that is ready; raises HostError."""
 
     def failed(reason: str, hint: str = "") -> HostError:
-        return HostError(host.name, "preparing", reason, hint=hint)
+        return HostError(host.name, PREPARING, reason, hint=hint)
 
     while (line := await channel.read_line()) is not None:
         match _report(line):

@@ -171,7 +171,9 @@ class Connector:
 
     async def _jump_host(self, route: Route, stages: Stages) -> JumpHost:
         """Return the shared connection to the last host of a route."""
-        shared = self._jump_hosts.setdefault(route, Shared(_alive))
+        shared = self._jump_hosts.setdefault(
+            route, Shared(lambda made: not made.connection.is_lost)
+        )
         try:
             return await shared.get(partial(self._open_jump_host, route, stages))
         except HostError as error:
@@ -183,7 +185,3 @@ class Connector:
         made = await self._reach(route, stages)
         made.keep_alive(JUMP_KEEPALIVE_S, JUMP_KEEPALIVES)
         return JumpHost(made, asyncio.Semaphore(THROUGH_A_JUMP_HOST))
-
-
-def _alive(jump_host: JumpHost) -> bool:
-    return not jump_host.connection.is_lost
