@@ -398,9 +398,8 @@ class Fleet:
         self._tasks.start(double.stop(GRACE_S), f"stopping {double.name}")
 
     def _disown(self, name: str) -> None:
-        for gpus in (self._owners, self._first):
-            for uuid in [uuid for uuid, host in gpus.items() if host == name]:
-                del gpus[uuid]
+        for uuid in [uuid for uuid, owner in self._owners.items() if owner == name]:
+            del self._owners[uuid]
 
     def _follow_logs(self, host: FleetHost) -> None:
         """Subscribe to the output of a host's workers; earlier lines are sent once."""

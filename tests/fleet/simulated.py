@@ -84,6 +84,9 @@ class Head:
         self.events.append((severity, subject, kind, text))
         self.changed.set()
 
+    def logs_printed(self, lines: LogLines) -> None:
+        self.logs.append(lines)
+
     async def ask(self, host: str, question: Question) -> str | None:
         return None
 
@@ -92,14 +95,15 @@ class Head:
         return {
             "retire": self.retire,
             "remove": self.remove,
-            "tell": self.tell,
+            "tell": lambda *event: self.tell(*event),
             "changed": self.fleet_changed,
             "restarted": lambda: None,
         }
 
     def for_fleet(self) -> dict[str, Callable[..., object]]:
         """Return what a `Fleet` is given of its head."""
-        return {**self.for_workers(), "printed": self.logs.append, "ask": self.ask}
+        printed = lambda lines: self.logs_printed(lines)  # noqa: E731 - a test may replace it
+        return {**self.for_workers(), "printed": printed, "ask": self.ask}
 
     @property
     def restarted(self) -> list[str]:

@@ -46,7 +46,7 @@ from dataclasses import replace
 from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_agent import exited
 from gputui.head.broadcasts import EventLog, LogRelay
-from gputui.head.recent_history import RecentHistory
+from gputui.head.cluster_view import RecentHistory
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.protocol.agent import FromAgent, Telemetry, Trouble
 from gputui.protocol.channel import LINE_BYTES
