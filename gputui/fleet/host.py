@@ -27,9 +27,7 @@ from gputui.model.plain_text import safe
 from gputui.model.plan import HostCapacity
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.process.background import Background, words
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
-    Configure,
     Facts,
     FromAgent,
     Listen,
@@ -227,14 +225,19 @@ class FleetHost:
 
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
-        stages, ahead_s = session.stages, opened.clock_ahead_s or 0.0
+        stages, settings, ahead_s = session.stages, self._settings, opened.clock_ahead_s or 0.0
         if wrong := checks.clock_problem(ahead_s):
             raise stages.error(wrong.reason, wrong.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
-            facts = await session.configure(self._configuration(opened))
+            facts = await session.configure(
+                self.host,
+                temporary_directory=settings.temporary_directory,
+                cluster=settings.cluster,
+                frontends=settings.frontends() if self.host.is_local else (),
+            )
         clock = checks.clock_warning(ahead_s)
-        found = checks.warnings(self.host, facts, self._settings)
+        found = checks.warnings(self.host, facts, settings)
         warnings = tuple(map(safe, (*([clock] if clock else []), *found)))
         self._status = replace(self._status, warnings=warnings)
         self._forget_lease()
@@ -253,21 +256,6 @@ class FleetHost:
             self.listen_address = await self._listen_at(self, session, self._scheduler_port, end)
         session.ready = True
         self._become(HostState.READY)
-
-    def _configuration(self, opened: OpenedAgent) -> Configure:
-        settings = self._settings
-        return Configure(
-            version=VERSION,
-            cluster_id=settings.cluster_id,
-            host=self.name,
-            lease_s=settings.lease_s,
-            telemetry_interval_s=settings.telemetry_interval_s,
-            env=settings.environ + self.host.env,
-            temporary_directory=settings.temporary_directory,
-            cluster=settings.cluster,
-            frontends=settings.frontends() if self.host.is_local else (),
-            compressed=opened.compressed,
-        )
 
     def _received(self, message: FromAgent) -> None:
         """Keep what an agent says of its host, and pass it on; raises HostError for a lie."""

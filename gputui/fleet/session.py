@@ -19,9 +19,11 @@ from gputui.errors import ProtocolError
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Stages
 from gputui.model.bounds import LAST_LINES, Few, Line
+from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState
 from gputui.process.background import together
 from gputui.process.child import Child
+from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     AgentEnding,
     Configure,
@@ -203,9 +205,21 @@ class AgentSession:
         await together(self._read(), self._ping(), making_ready)
         raise AssertionError("reading ends with an error only")
 
-    async def configure(self, message: Configure) -> Facts:
-        """Send the first message, and return the agent's facts."""
-        self.channel.send(message)
+    async def configure(self, host: Host, **more: Any) -> Facts:
+        """Send the first message, with `more` of its fields, and return the agent's facts."""
+        settings = self._settings
+        self.channel.send(
+            Configure(
+                version=VERSION,
+                cluster_id=settings.cluster_id,
+                host=host.name,
+                lease_s=settings.lease_s,
+                telemetry_interval_s=settings.telemetry_interval_s,
+                env=settings.environ + host.env,
+                compressed=self._compressed,
+                **more,
+            )
+        )
         if self._compressed:
             self.channel.decompress()
         self.configured = True

@@ -2,13 +2,9 @@
 
 import datetime
 import importlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from gputui.fleet.deploy.start_agent import IMPORTING
-
-if TYPE_CHECKING:
-    from cryptography import x509
+from gputui.protocol.agent import Credentials
 
 COMMON_NAME = "dask-internal"
 """As `distributed.Security.temporary()` names it (distributed 2026.8)."""
@@ -18,19 +14,12 @@ VALID_UNTIL = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """A cluster's certificate ends with its head, not with a clock that jumps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """A self-signed certificate that is its own authority, and its key, as PEM text."""
+def make_certificate(dask_config_json: str = "{}") -> Credentials:
+    """Return a new certificate that is its own authority, its key, and Dask's configuration.
 
-    certificate_pem: str
-    key_pem: str
-
-
-def make_certificate() -> Certificate:
-    """Return a new certificate on the curve P-256: made in a millisecond, where RSA takes 100.
-
-    To be called in a thread: cryptography is imported here, so that no host waits for it. That
-    includes the backend, which `sign` would import outside the lock (cryptography 48).
+    It is on the curve P-256: made in a millisecond, where RSA takes 100. To be called in a thread:
+    cryptography is imported here, so that no host waits for it. That includes the backend, which
+    `sign` would import outside the lock (cryptography 48).
     """
     with IMPORTING:
         importlib.import_module("cryptography.hazmat.backends.openssl.backend")
@@ -41,6 +30,17 @@ def make_certificate() -> Certificate:
 
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, COMMON_NAME)])
+    usage = x509.KeyUsage(  # OpenSSL's strict mode (Python 3.13) requires it
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=True,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
         x509.CertificateBuilder()
@@ -52,32 +52,16 @@ def make_certificate() -> Certificate:
         .not_valid_after(VALID_UNTIL)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(COMMON_NAME)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(), critical=True)
+        .add_extension(usage, critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
-    return Certificate(
+    return Credentials(
+        dask_config_json=dask_config_json,
         certificate_pem=certificate.public_bytes(serialization.Encoding.PEM).decode(),
         key_pem=key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         ).decode(),
-    )
-
-
-def _usage() -> "x509.KeyUsage":
-    """Return the key's permitted uses, which OpenSSL's strict mode (Python 3.13) requires."""
-    from cryptography import x509
-
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=True,
-        key_cert_sign=True,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
     )

@@ -21,7 +21,6 @@ from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
-from gputui.head.certificate import Certificate
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import (
     LOOPBACK,
@@ -32,6 +31,7 @@ from gputui.head.scheduler_process import (
 from gputui.head.server import FrontendConnection, FrontendServer
 from gputui.model.hosts import parse_hosts
 from gputui.model.snapshot import ClusterState, Session, Severity, Snapshot, TaskSpan
+from gputui.protocol.agent import Credentials
 from gputui.protocol.connection_file import ConnectionFile, NameLock
 from gputui.protocol.frontend import Attached, SchedulerReady, Stopped, Stopping
 from gputui.protocol.scheduler import Counts, RetiredByClient, SchedulerStarted
@@ -97,7 +97,7 @@ class Cluster:
             printed=self.logs.printed,
             ask=self.questions.ask,
         )
-        self._certificate: Certificate | None = None
+        self._credentials: Credentials | None = None
         self._came_up = False
         self._met = asyncio.Event()
         """Set when a frontend has attached, or none will."""
@@ -189,17 +189,17 @@ class Cluster:
     def attached(self, _frontend: FrontendConnection) -> Attached:
         """Return a new frontend's first message: the cluster, its certificate, where it is."""
         self._met.set()
-        assert self._certificate is not None
+        assert self._credentials is not None
         return Attached(
             name=self.name,
             cluster_id=self.cluster_id,
             pid=os.getpid(),
             address=self.scheduler.address,
-            certificate_pem=self._certificate.certificate_pem,
-            key_pem=self._certificate.key_pem,
+            certificate_pem=self._credentials.certificate_pem,
+            key_pem=self._credentials.key_pem,
             hosts_source=self.config.hosts_source,
             started_at=self.started_at,
-            dask_config_json=self.config.dask_config_json,
+            dask_config_json=self._credentials.dask_config_json,
             dashboard=self.scheduler.dashboard,
             python=sys.executable,
             python_version=f"{sys.version_info.major}.{sys.version_info.minor}",

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from gputui.head.certificate import Certificate, make_certificate
+from gputui.head.certificate import make_certificate
 from gputui.head.cluster import Cluster
 from gputui.head.cluster_view import AlarmWatch, ClusterView, RecentHistory
 from gputui.head.requests import Requests
@@ -78,26 +78,20 @@ class Head(Cluster):
 
     async def _start(self) -> None:
         """Start everything at once: what waits for something else waits there."""
-        certificate = self._tasks.start(self._make_certificate(), "its certificate")
+        made = self._tasks.start(self._make_credentials(), "its certificate")
         await self.scheduler.start()
         self.fleet.add_hosts(self._hosts)
-        self._certificate = await certificate
-        self.scheduler.configure(self._certificate)
-        self.fleet.give_credentials(
-            Credentials(
-                self._certificate.certificate_pem,
-                self._certificate.key_pem,
-                self.config.dask_config_json,
-            )
-        )
+        self._credentials = await made
+        self.scheduler.configure(self._credentials)
+        self.fleet.give_credentials(self._credentials)
         if not self.simulated:
             await self.server.open()
         self._publish()
 
-    async def _make_certificate(self) -> Certificate:
+    async def _make_credentials(self) -> Credentials:
         if self.simulated:
-            return Certificate("", "")
-        return await asyncio.to_thread(make_certificate)
+            return Credentials("", "", "{}")
+        return await asyncio.to_thread(make_certificate, self.config.dask_config_json)
 
     async def _end(self, stopped: Stopped) -> None:
         """End agents, scheduler and runs at the same time, then tell the frontends.

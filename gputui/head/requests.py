@@ -217,11 +217,17 @@ async def _change_hosts(cluster: Cluster, request: ChangeHosts) -> Reply:
     if request.replace:
         gone += [name for name in there if name not in {host.name for host in named}]
     new = [host for host in named if host.name not in there]
-    changed = [host for host in named if host.name in there and not _same(host, there[host.name])]
-    if not request.replace and len(new) < len(named):
-        known = ", ".join(host.name for host in named if host.name in there)
-        raise HeadError(f"part of this cluster already: {known}")
-    _check_reachable(cluster, new)
+    known = [(host, there[host.name]) for host in named if host.name in there]
+    changed = [host for host, now in known if replace(host, line=now.line) != now]
+    if known and not request.replace:
+        names = ", ".join(host.name for host, _ in known)
+        raise HeadError(f"part of this cluster already: {names}")
+    remote = [host.name for host in new if not host.is_local]
+    if cluster.local_only and remote:
+        raise HeadError(
+            f"cannot add {', '.join(remote)}: this cluster was started on this machine alone and "
+            "listens on loopback only; start one whose hosts name another machine"
+        )
     text = _hosts_text(new, gone, changed)
     left = tuple(host for host in fleet.hosts if host.name not in gone)
     if request.preview:
@@ -295,11 +301,6 @@ def _number(workers: int | None) -> str:
     return "as many workers as the hosts give" if workers is None else f"{workers} workers"
 
 
-def _same(one: Host, other: Host) -> bool:
-    """Return whether two lines ask for the same."""
-    return replace(one, line=0) == replace(other, line=0)
-
-
 def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
     words = [f"add {', '.join(host.name for host in new)}"] if new else []
     words += [f"remove {', '.join(gone)}"] if gone else []
@@ -307,16 +308,6 @@ def _hosts_text(new: list[Host], gone: list[str], changed: list[Host]) -> str:
         names = ", ".join(host.name for host in changed)
         words.append(f"other options of {names} wait until it is removed and added again")
     return "; ".join(words) or "nothing changes"
-
-
-def _check_reachable(cluster: Cluster, new: Iterable[Host]) -> None:
-    """Raise HeadError for another machine, where the cluster listens on loopback only."""
-    remote = [host.name for host in new if not host.is_local]
-    if cluster.local_only and remote:
-        raise HeadError(
-            f"cannot add {', '.join(remote)}: this cluster was started on this machine alone and "
-            "listens on loopback only; start one whose hosts name another machine"
-        )
 
 
 def _check_hosts(cluster: Cluster, names: Iterable[str]) -> None:

@@ -18,13 +18,13 @@ from typing import Protocol
 
 from gputui.errors import HeadError
 from gputui.folders import scheduler_scratch_folder
-from gputui.head.certificate import Certificate
 from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity
 from gputui.process.background import Background, words
 from gputui.process.child import Child
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.process.search_path import own_python
 from gputui.protocol import VERSION
+from gputui.protocol.agent import Credentials
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
 from gputui.protocol.scheduler import (
     Aim,
@@ -118,7 +118,7 @@ class SchedulerProcess:
         self._config = config
         self._host, self._port = host, config.scheduler_port
         self._start, self._tell, self._took, self._ended = start, tell, took, ended
-        self._certificate: Certificate | None = None
+        self._credentials: Credentials | None = None
         self._child: SchedulerChild | None = None
         self._channel: TypedChannel[ToScheduler, FromScheduler] | None = None
         self._heard_at = time.monotonic()
@@ -140,20 +140,20 @@ class SchedulerProcess:
         )
         self._end_reason, self._heard_at, self._meter = "", time.monotonic(), CpuMeter()
         self._task = self._tasks.start(self._attend(child, self._channel), "scheduler")
-        if self._certificate is not None:
-            self.configure(self._certificate)
+        if self._credentials is not None:
+            self.configure(self._credentials)
 
-    def configure(self, certificate: Certificate) -> None:
-        """Have it listen, with this certificate."""
-        self._certificate = certificate
+    def configure(self, credentials: Credentials) -> None:
+        """Have it listen, with this certificate and configuration."""
+        self._credentials = credentials
         self._send(
             ConfigureScheduler(
                 version=VERSION,
                 host=self._host,
                 port=self._port,
-                certificate_pem=certificate.certificate_pem,
-                key_pem=certificate.key_pem,
-                dask_config_json=self._config.dask_config_json,
+                certificate_pem=credentials.certificate_pem,
+                key_pem=credentials.key_pem,
+                dask_config_json=credentials.dask_config_json,
                 report_interval_s=REPORT_INTERVAL_S,
                 scratch=str(scheduler_scratch_folder(self._config.cluster_id)),
                 dashboard_address=self._config.dashboard_address,

@@ -102,8 +102,11 @@ class Head:
 
     def for_fleet(self) -> dict[str, Callable[..., object]]:
         """Return what a `Fleet` is given of its head."""
-        printed = lambda lines: self.logs_printed(lines)  # noqa: E731 - a test may replace it
-        return {**self.for_workers(), "printed": printed, "ask": self.ask}
+        return {
+            **self.for_workers(),
+            "printed": lambda lines: self.logs_printed(lines),
+            "ask": self.ask,
+        }
 
     @property
     def restarted(self) -> list[str]:

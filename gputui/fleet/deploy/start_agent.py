@@ -43,12 +43,10 @@ from gputui.model.readings import DeviceReading, Note
 from gputui.model.snapshot import HostState
 from gputui.process.background import Background, Shared, words
 from gputui.process.search_path import own_python
-from gputui.protocol import VERSION
 from gputui.protocol.agent import (
     MARKER,
     Claimed,
     ClaimGpus,
-    Configure,
     Facts,
     FromAgent,
     ReleaseGpus,
@@ -238,7 +236,7 @@ class LoneAgent:
         """Why the agent is gone; "" while it runs."""
         self.up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once its facts are there; a HostError where it does not report any."""
-        self._stages, self._settings = stages, settings
+        self._stages = stages
         self._claimed: asyncio.Queue[Claimed] = asyncio.Queue()
         session = AgentSession(opened, stages, settings, self._received, lambda quiet_s: None)
         self.ask = session.ask
@@ -247,21 +245,10 @@ class LoneAgent:
 
     async def _introduce(self, session: AgentSession) -> None:
         """Send the first message to an agent that is to start no worker."""
-        stages, settings = self._stages, self._settings
+        stages = self._stages
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
-            await session.configure(
-                Configure(
-                    version=VERSION,
-                    cluster_id=settings.cluster_id,
-                    host=self.host.name,
-                    lease_s=settings.lease_s,
-                    telemetry_interval_s=settings.telemetry_interval_s,
-                    env=self.host.env,
-                    compressed=self.opened.compressed,
-                    only_examined=True,
-                )
-            )
+            await session.configure(self.host, only_examined=True)
         self.up.set_result(None)
 
     def _received(self, message: FromAgent) -> None:
