@@ -30,6 +30,9 @@ from gputui.model.snapshot import (
 from gputui.protocol.frontend import HistoryTaken, SnapshotTaken
 from gputui.protocol.outgoing import Prepared
 
+if TYPE_CHECKING:
+    from gputui.model.history import History
+
 INTERVAL_S = 1.0
 CLOSEST_S = 0.2
 """However much changes, snapshots are at least so far apart."""
@@ -52,33 +55,20 @@ class ClusterView:
         self._sequence = 0
         self._taken: tuple[float, Snapshot] | None = None
         """When the last one was taken, by the clock that is never set, and it."""
-        self._changed = asyncio.Event()
-        self._wanted = asyncio.Event()
-
-    def changed(self) -> None:
-        """Note that a state is another now."""
-        self._changed.set()
-
-    def wanted(self, on: bool) -> None:
-        """Note whether anybody looks; one who begins to gets a snapshot at once."""
-        if on:
-            self._wanted.set()
-            self._changed.set()
-        else:
-            self._wanted.clear()
+        self.changed = asyncio.Event()
+        """Set when a state is another now, and when a frontend begins to look."""
 
     async def run(self) -> None:
         """Take and send snapshots until cancelled."""
         while True:
-            await self._wanted.wait()
-            self._changed.clear()
+            self.changed.clear()
             began = time.monotonic()
             self.show()
             rest_s = min(INTERVAL_S, max(CLOSEST_S, REST * (time.monotonic() - began)))
             await asyncio.sleep(rest_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S - rest_s):
-                    await self._changed.wait()
+                    await self.changed.wait()
 
     def show(self) -> None:
         """Take a snapshot now, and send it."""
@@ -99,10 +89,6 @@ class ClusterView:
         taken = self._snapshot(self._sequence)
         self._taken = time.monotonic(), taken
         return taken
-
-
-if TYPE_CHECKING:
-    from gputui.model.history import History
 
 
 class RecentHistory:

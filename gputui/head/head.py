@@ -146,4 +146,4 @@ class Head(Cluster):
     def fleet_changed(self) -> None:
         """Wake everything that waits for a change, and have it seen."""
         super().fleet_changed()
-        self.view.changed()
+        self.view.changed.set()

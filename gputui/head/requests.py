@@ -72,7 +72,7 @@ class Requests:
             for asked in cluster.questions.open:
                 frontend.send(asked)
             frontend.send(SnapshotTaken(self._view.recent(INTERVAL_S)))
-            self._view.wanted(True)
+            self._view.changed.set()
             self._tasks.start(self._send_history(frontend), "sending the history")
 
     def _left(self, frontend: FrontendConnection) -> None:
@@ -81,7 +81,6 @@ class Requests:
         cluster.runs.frontend_left(frontend)
         cluster.logs.frontend_left(frontend)
         cluster.fleet.frontends_changed()
-        self._view.wanted(any(each.snapshots for each in cluster.server.frontends))
 
     def _received(self, frontend: FrontendConnection, message: FromFrontend) -> Answering:
         """Handle a frontend's message; return the coroutine whose result answers a request."""

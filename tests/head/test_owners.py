@@ -64,7 +64,7 @@ async def test_snapshots_that_cannot_be_taken_are_recorded_once_and_tried_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(head.view, "show", show)
-        head.view.wanted(True)
+        head.view.changed.set()
         await until(lambda: len(failures) > 1)
     assert texts(head).count("snapshots: KeyError: 'h:gpu0'; tried again every 1 s") == 1
     taken: list[None] = []
