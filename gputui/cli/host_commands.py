@@ -58,13 +58,12 @@ def bootstrap(
     """
     from gputui.fleet.deploy.bootstrap import bootstrap as make_ready
     from gputui.fleet.deploy.bootstrap import describe, read_source
+    from gputui.fleet.deploy.bootstrap import write_lock as write
 
     folder = Path(wheels) if wheels else None
     if write_lock and (hosts or yes or lock or host_pip_conf or build):
         raise UsageError("--write-lock only writes; then: gputui bootstrap HOSTS --lock FILE")
     if write_lock:
-        from gputui.fleet.deploy.lock import write_lock as write
-
         count = write(Path(write_lock), read_source(None, folder, index, False))
         hint = f"gputui bootstrap HOSTS --lock {write_lock}"
         click.echo(f"{write_lock}: {count} packages; {hint}", err=True)
