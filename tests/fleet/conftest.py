@@ -97,7 +97,7 @@ class Reaching:
             changed=listener.changed_to,
             received=listener.received,
             listen_at=Ways({}, ListenAddresses("", lambda: None)).listen_at,
-            ask=listener.ask,
+            ask=lambda host, question: listener.ask(host, question),
         )
         if scheduler:
             fleet_host.scheduler_listens(self.port)
