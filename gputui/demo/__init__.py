@@ -1,20 +1,17 @@
 """Simulated hosts under the real head: `gputui --demo`, the README's pictures, tests, benchmarks.
 
 The head, its fleet, events, alarms and requests are those of every cluster. What is simulated:
-the way to the hosts (`connecting.py`), their agents and GPUs (`simulated_agent.py`, `devices.py`),
-the scheduler with its tasks (`simulated_scheduler.py`, `work.py`), what runs
-(`simulated_runs.py`), and what goes wrong (`troubles.py`). `cluster.py` puts them together in one
+the agents of the hosts, the way to them, and their GPUs (`simulated_agent.py`, `devices.py`), the
+scheduler (`simulated_scheduler.py`), runs and their tasks (`simulated_runs.py`), and what goes
+wrong (`troubles.py`). `cluster.py` puts them together in one
 process, over channels in memory. Nothing here reaches any machine, or writes a file.
 """
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gputui.client.head_connection import HeadConnection
 from gputui.errors import UsageError
-
-if TYPE_CHECKING:
-    from gputui.demo.cluster import DemoConnection
 
 MOST_HOSTS, MOST_GPUS = 4096, 64
 """Of a cluster, and of a host."""
@@ -52,7 +49,7 @@ async def open_demo(
     troubles: bool = True,
     questions: bool = True,
     pace: float = 1.0,
-) -> "DemoConnection":
+) -> HeadConnection:
     """Start a simulated cluster, which ends with the connection that is returned.
 
     With `troubles`, some hosts are refused, one asks about its key unless there are to be no
@@ -61,4 +58,12 @@ async def open_demo(
     """
     from gputui.demo.cluster import Demo
 
-    return await Demo(shape, seed, troubles=troubles, questions=questions, pace=pace).open()
+    demo = Demo(
+        shape.hosts,
+        shape.gpus_per_host,
+        seed,
+        troubles=troubles,
+        questions=questions,
+        pace=pace,
+    )
+    return await demo.open()

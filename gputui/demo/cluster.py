@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import random
+from dataclasses import replace
+from uuid import UUID
 
 from gputui.client.head_connection import HeadConnection
-from gputui.demo import Shape
-from gputui.demo.connecting import DemoHosts
 from gputui.demo.devices import A100, H200, SimulatedGpu
-from gputui.demo.simulated_agent import SimulatedAgent
+from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_runs import DemoRuns
 from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.demo.troubles import Troubles
+from gputui.demo.troubles import Troubles, spread
 from gputui.head.head import Head
 from gputui.process.background import Background
 from gputui.protocol import VERSION
@@ -37,28 +37,45 @@ class Demo:
     """One simulated cluster."""
 
     def __init__(
-        self, shape: Shape, seed: int, *, troubles: bool, questions: bool, pace: float
+        self,
+        hosts: int,
+        gpus_per_host: int,
+        seed: int,
+        *,
+        troubles: bool,
+        questions: bool,
+        pace: float,
     ) -> None:
-        width = max(2, len(str(shape.hosts)))
-        names = [f"node-{number:0{width}d}" for number in range(1, shape.hosts + 1)]
-        labels = [str(label) for label in range(shape.gpus_per_host)]
+        width = max(2, len(str(hosts)))
+        names = [f"node-{number:0{width}d}" for number in range(1, hosts + 1)]
+        labels = [str(label) for label in range(gpus_per_host)]
 
         def new_agent(host: str, number: int) -> SimulatedAgent:
             rng, model = random.Random(f"{seed}:{host}:gpus"), H200 if number % 12 else A100
-            gpus = [
-                SimulatedGpu(
-                    label, _uuid(rng), model, tuple(each for each in labels if each != label)
+            gpus = []
+            for label in labels:
+                others = tuple(each for each in labels if each != label)
+                links = replace(model.links, nvlink_peers=others)
+                gpus.append(
+                    SimulatedGpu(label, f"GPU-{UUID(int=rng.getrandbits(128))}", model, links)
                 )
-                for label in labels
-            ]
             return SimulatedAgent(host, number, gpus, seed=seed, pace=pace)
 
-        self.hosts = DemoHosts(new_agent)
+        self._tasks = Background(
+            lambda what, error: self.head.stop(f"{what} failed: {error}", failed=True)
+        )
+        self.hosts = SimulatedHosts(new_agent)
         if troubles:
-            self.hosts.spread_troubles(names, random.Random(seed), questions=questions)
-        self.scheduler = SimulatedScheduler(self.hosts.agents, seed, failures=troubles)
-        self.runs = DemoRuns(self.scheduler, self.attach, failures=troubles)
-        self._troubles = Troubles(self.scheduler, shape.hosts, seed) if troubles else None
+            spread(self.hosts, names, random.Random(seed), questions=questions)
+        self.scheduler = SimulatedScheduler(self.hosts.agents, seed)
+        self.runs = DemoRuns(
+            self.scheduler.runs,
+            self.scheduler.workers,
+            self.attach,
+            self._tasks,
+            failures=troubles,
+        )
+        self._troubles = Troubles(self.scheduler, hosts, seed) if troubles else None
         self.head = Head(
             ConfigureHead(VERSION, "demo", "\n".join(names), cluster_id="demo", interactive=True),
             opener=self.hosts,
@@ -67,9 +84,6 @@ class Demo:
             simulated=True,
         )
         self.screen: DemoConnection | None = None
-        self._tasks = Background(
-            lambda what, error: self.head.stop(f"{what} failed: {error}", failed=True)
-        )
         self._running: asyncio.Task[None] | None = None
 
     async def open(self) -> DemoConnection:
@@ -97,8 +111,3 @@ class Demo:
         if self._running is not None:
             await asyncio.wait([self._running])
         await self._tasks.close()
-
-
-def _uuid(rng: random.Random) -> str:
-    bits = f"{rng.getrandbits(128):032x}"
-    return f"GPU-{bits[:8]}-{bits[8:12]}-{bits[12:16]}-{bits[16:20]}-{bits[20:]}"

@@ -1,10 +1,10 @@
 """Simulated GPUs: curves that follow what a worker does on them, as NVML would read them.
 
-A GPU's temperature follows its utilisation slowly; its memory is a pool that grows and is kept.
+A GPU's temperature follows its utilisation slowly.
 """
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gputui.model.readings import DeviceProcess, DeviceReading, Interconnect, Owner
 
@@ -51,19 +51,13 @@ class SimulatedGpu:
     label: str
     uuid: str
     model: Model = H200
-    peers: tuple[str, ...] = ()
-    """Labels of the other GPUs of its host."""
+    links: Interconnect = H200_LINKS
     foreign: DeviceProcess | None = None
     hot: bool = False
     ecc_errors: int = 0
     lost: bool = False
     temperature_c: float = AMBIENT_C
-    pool_bytes: int = 0
-    _links: Interconnect = field(init=False)
     _last: DeviceReading | None = None
-
-    def __post_init__(self) -> None:
-        self._links = replace(self.model.links, nvlink_peers=self.peers)
 
     def read(self, rng: random.Random, load: Load | None = None) -> DeviceReading:
         """Return its next reading under a load; the last one once it is lost."""
@@ -76,7 +70,7 @@ class SimulatedGpu:
         self.temperature_c += (goal - self.temperature_c) * 0.18
         drawn = model.idle_w + (model.limit_w - model.idle_w) * 0.88 * utilization / 100
         clock = model.clock_mhz * (0.64 if self.hot else 1.0) if utilization else 345
-        most = 2 * (model.links.nvlink_bytes_per_s or 0) if self.peers else 0
+        most = 2 * (self.links.nvlink_bytes_per_s or 0) if self.links.nvlink_peers else 0
         processes = self._processes(load)
         self._last = DeviceReading(
             uuid=self.uuid,
@@ -92,7 +86,7 @@ class SimulatedGpu:
             throttle_reasons=("thermal",) if self.hot and utilization > 50 else (),
             ecc_errors=self.ecc_errors,
             processes=processes,
-            interconnect=self._links,
+            interconnect=self.links,
             nvlink_bytes_per_s=float(round(most * LINK_SHARE * utilization / 100)),
         )
         return self._last
@@ -100,9 +94,7 @@ class SimulatedGpu:
     def _processes(self, load: Load | None) -> tuple[DeviceProcess, ...]:
         foreign = (self.foreign,) if self.foreign else ()
         if load is None:
-            self.pool_bytes = 0
             return foreign
-        most = self.model.memory_bytes * 9 // 10
-        self.pool_bytes = min(max(self.pool_bytes, load.memory_bytes), most)
-        command, used_bytes = f"gputui worker {load.worker}", CONTEXT_BYTES + self.pool_bytes
+        used_bytes = CONTEXT_BYTES + min(load.memory_bytes, self.model.memory_bytes * 9 // 10)
+        command = f"gputui worker {load.worker}"
         return (DeviceProcess(load.pid, Owner.OURS, USER, command, used_bytes), *foreign)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from gputui.agent.versions import installed
 from gputui.demo.devices import Load, SimulatedGpu
 from gputui.fleet.session import AgentChannel, OpenedAgent
-from gputui.fleet.stages import Stages
+from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.plan import WorkerSpec
 from gputui.model.readings import HostReading
@@ -55,6 +55,9 @@ PACKAGES = (*installed(), ("cupy-cuda12x", "14.0"))
 CPUS = 128
 MEMORY_BYTES = 2 * 2**40
 LINES_KEPT = 200
+STAGES = (HostState.RESOLVING, HostState.CONNECTING, HostState.AUTHENTICATING)
+STAGE_S = (0.2, 1.5)
+"""The shortest and the longest time that a stage takes, at a pace of 1."""
 
 
 @dataclass(slots=True)
@@ -107,6 +110,12 @@ class SimulatedAgent:
         """Whether nothing reaches it or comes from it."""
         self.reach_error = ""
         """Why it cannot reach the scheduler."""
+        self.refused: tuple[HostState, str, str, str] | None = None
+        """In which stage SSH is refused, the reason, the hint, and what ssh said."""
+        self.mends = False
+        """Whether SSH is refused only once."""
+        self.fingerprint = ""
+        """Of its host key, where that is not known yet."""
         self.packages: tuple[tuple[str, str], ...] = PACKAGES
         self._pids = 1000 * number
         self._follows = False
@@ -344,14 +353,36 @@ class SimulatedHosts:
     async def open(self, host: Host, stages: Stages) -> OpenedAgent:
         """Open a channel; raises HostError with the stage it failed in."""
         agent = self.agent(host.name)
-        await self.come(agent, stages)
+        await self._come(agent, stages)
         return OpenedAgent(AgentChannel(agent.connect()), "10.0.0.1", agent.address)
 
-    async def come(self, agent: SimulatedAgent, stages: Stages) -> None:
-        """Pass the stages on the way to an agent."""
-        async with stages.enter(HostState.CONNECTING, "no answer"):
-            if not agent.reachable:
-                raise stages.error("connection refused", transient=True)
+    async def _come(self, agent: SimulatedAgent, stages: Stages) -> None:
+        """Pass the stages on the way to an agent; errors are worded as the SSH connector's."""
+        pace = agent.pace * (0.1 if agent.workers else 1.0)
+        for state in STAGES:
+            async with stages.enter(state, "no answer"):
+                await asyncio.sleep(agent.rng.uniform(*STAGE_S) * pace)
+                if not agent.reachable:
+                    raise stages.error("no route to host", transient=True)
+                if agent.refused and agent.refused[0] is state:
+                    _, reason, hint, said = agent.refused
+                    agent.refused = None if agent.mends else agent.refused
+                    raise stages.error(reason, hint, stderr_tail=(said,))
+                if agent.fingerprint and state is HostState.AUTHENTICATING:
+                    await self._ask(agent, stages)
+
+    async def _ask(self, agent: SimulatedAgent, stages: Stages) -> None:
+        key = f"ED25519 SHA256:{agent.fingerprint}"
+        text = (
+            f"The key of {agent.host} is not known.\n{key}\n"
+            "Is this the host, and shall its key be added to known_hosts?"
+        )
+        if await stages.ask(Question("host-key", text, False)) not in ("y", "yes"):
+            hint = (
+                f"ssh-keyscan {agent.host} >> ~/.ssh/known_hosts, after comparing the fingerprint"
+            )
+            raise stages.error(f"unknown host key {key}", hint)
+        agent.fingerprint = ""
 
     async def close(self) -> None:
         """Close nothing: the channels have nothing in common."""

@@ -1,24 +1,30 @@
 """The runs of a simulated cluster: each is a frontend that reports how far its tasks are.
 
-In place of the headless command that a head starts for a run; it attaches as that does.
+In place of the headless command that a head starts for a run; it attaches as that does. A run is
+stages of tasks that workers take, one at a time, until all are done: those of a stage as soon as
+all of the stage before it were taken.
 """
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
 
 from gputui import presets
 from gputui.client.head_connection import HeadConnection
-from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.demo.work import SimulatedRun
 from gputui.errors import HeadError
 from gputui.model.failure import Failure
-from gputui.model.snapshot import RunState, RunStatus
+from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
 from gputui.process.background import Background
-from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
+from gputui.protocol.frontend import ReportRun, StartRun
 
+SECONDS = 75.0
+"""How long a simulated run is meant to take, on however many workers there are."""
 REPORT_S = 1.0
 FIRST_RUN_S, BETWEEN_RUNS_S = 2.0, 7.0
 OWN_RUNS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -34,114 +40,222 @@ FAILURE = Failure(
     "OutOfMemoryError", "11.2 GiB would not fit in 9.8 GiB", "use chunk_rows ≤ 40,000"
 )
 
-Attach = Callable[[str], Awaitable[HeadConnection]]
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One kind of task in a run."""
+
+    prefix: str
+    share: float
+    """Of the run's time that is spent in it."""
+    task_s: float
+    """Seconds that a task takes, on average."""
+    utilization_percent: float
+    result_bytes: int
+    """Size of a result, held on the device until the next stage used it."""
+    device_share: float = 0.05
+    """Share of the device's memory that a running task takes."""
 
 
-class RunProcess:
-    """A run from its start to its end, as `head.runs` sees its child."""
+@dataclass(slots=True)
+class StageCount:
+    """A stage of one run, counted."""
 
-    def __init__(self, run: SimulatedRun, scheduler: SimulatedScheduler, attach: Attach) -> None:
-        self.last_log_lines: tuple[str, ...] = ()
-        self.reason = ""
-        self._run, self._scheduler, self._attach = run, scheduler, attach
-        self._cancelled = asyncio.Event()
-        self._tasks = Background(self._failed)
-        scheduler.runs.insert(0, run)
-        self._reporting = self._tasks.start(self._report_all(), f"run {run.id}")
+    stage: Stage
+    tasks: int
+    started: int = 0
+    finished: int = 0
+    compute_s: float = 0.0
+
+
+STAGES: Mapping[str, tuple[Stage, ...]] = {
+    "random-sum": (
+        Stage("draw-and-sum", 0.94, 2.2, 98, 2**20, 0.12),
+        Stage("sum-aggregate", 0.06, 0.4, 22, 2**10),
+    ),
+    "svd": (
+        Stage("random_sample", 0.25, 1.3, 96, 900 * 2**20, 0.35),
+        Stage("qr", 0.45, 2.4, 91, 450 * 2**20, 0.58),
+        Stage("stack-qr", 0.05, 0.6, 18, 120 * 2**20),
+        Stage("dot", 0.25, 1.6, 95, 2**20, 0.5),
+    ),
+    "matmul": (
+        Stage("random_sample", 0.15, 1.2, 97, 700 * 2**20),
+        Stage("tensordot", 0.75, 2.8, 99, 300 * 2**20, 0.72),
+        Stage("sum", 0.10, 0.5, 35, 2**20),
+    ),
+    "torch": (Stage("train_step", 1.0, 3.1, 93, 2**22, 0.44),),
+}
+GENERIC = (
+    Stage("from-array", 0.3, 1.4, 45, 400 * 2**20),
+    Stage("map-blocks", 0.6, 2.0, 84, 100 * 2**20, 0.3),
+    Stage("aggregate", 0.1, 0.5, 25, 2**18),
+)
+"""For a preset that has none of its own."""
+SINGULAR_VALUES = [5000.26, *(round(91.005 - 0.31 * index, 3) for index in range(1, 10))]
+RESULTS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "svd": ("10 singular values, largest 5,000.26", {"singular_values": SINGULAR_VALUES}),
+    "random-sum": (
+        "sum 6.8750e11, 0.25 standard errors off",
+        {"sum": 6.875e11 + 123456.789, "expected": 6.875e11, "standard_errors": 0.25},
+    ),
+}
+"""A line and the whole of it."""
+
+
+class SimulatedRun:
+    """A run from its start to its end; to `head.runs` it is the run's child process."""
+
+    reason = ""
+    last_log_lines: tuple[str, ...] = ()
+
+    def __init__(self, id: str, request: StartRun, workers: int, *, fails: bool) -> None:
+        self.id, self._request, self._fails = id, request, fails
+        self._started_at = time.time()
+        self.cancelled, self.ended = asyncio.Event(), asyncio.Event()
+        self.counts = [
+            StageCount(each, max(1, round(max(1, workers) * SECONDS * each.share / each.task_s)))
+            for each in STAGES.get(request.preset, GENERIC)
+        ]
+        """As many tasks as keep so many workers busy for about `SECONDS`."""
 
     def send_signal(self, _number: signal.Signals) -> None:
         """Cancel it."""
-        self._cancelled.set()
+        self.cancelled.set()
 
     async def wait(self) -> int | None:
         """Return 0 once it has ended."""
-        await asyncio.wait([self._reporting])
-        self._scheduler.finish(self._run)
+        await self.ended.wait()
         return 0
 
     async def end(self, grace_s: float, ask: signal.Signals | None) -> int | None:
-        """Cancel it; a `grace_s` of 0 gives it no time to say so."""
-        self._cancelled.set()
-        if not grace_s:
-            self._reporting.cancel()
+        """Cancel it."""
+        self.cancelled.set()
         return await self.wait()
 
-    async def _report_all(self) -> None:
-        run, connection = self._run, await self._attach("run")
-        self._tasks.start(self._listen(connection), "listening for the head")
-        try:
-            while not (report := self._report()).run.state.ended:
-                await connection.send(report)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._cancelled.wait(), REPORT_S)
-            await connection.send(report)
-        finally:
-            self._scheduler.finish(run)
-            await connection.close()
+    def take(self) -> StageCount | None:
+        """Count a task as started, of the first stage that has one left."""
+        for count in self.counts:
+            if count.started < count.tasks:
+                count.started += 1
+                return count
+        return None
 
-    async def _listen(self, connection: HeadConnection) -> None:
-        async for message in connection.messages():
-            if isinstance(message, Cancelled):
-                self._cancelled.set()
+    @property
+    def total(self) -> int:
+        """Tasks of all stages."""
+        return sum(count.tasks for count in self.counts)
 
-    def _report(self) -> ReportRun:
-        run, state = self._run, RunState.RUNNING
-        summary = result_json = ""
-        failure = None
-        if self._cancelled.is_set():
-            state, summary = RunState.CANCELLED, "cancelled"
-        elif run.fails and run.done >= FAILS_AT * run.total:
-            state, failure = RunState.FAILED, FAILURE
-        elif run.done >= run.total:
-            state = RunState.DONE
-            summary, result_json = run.result(time.time(), len(self._scheduler.workers))
+    def groups(self) -> tuple[TaskGroupStatus, ...]:
+        """Return its stages as a scheduler would count them."""
+        found, before_started = [], True
+        for count, after in zip_longest(self.counts, self.counts[1:]):
+            left = count.tasks - count.started
+            used = count.tasks * after.finished // after.tasks if after else 0
+            in_memory = max(0, count.finished - used)
+            group = TaskGroupStatus(
+                name=f"{count.stage.prefix}-{self.id}",
+                prefix=count.stage.prefix,
+                waiting=0 if before_started else left,
+                queued=left if before_started else 0,
+                processing=count.started - count.finished,
+                memory=in_memory,
+                released=count.finished - in_memory,
+                compute_s=count.compute_s,
+                transfer_s=count.compute_s * 0.03,
+                nbytes=in_memory * count.stage.result_bytes,
+            )
+            found.append(group)
+            before_started = left == 0
+        return tuple(found)
+
+    def status(self) -> RunStatus:
+        """Return how it is now."""
+        done, total = sum(count.finished for count in self.counts), self.total
+        left = [each.stage.prefix for each in self.counts if each.finished < each.tasks]
         status = RunStatus(
-            id=run.id,
-            preset=run.preset,
-            parameters=run.parameters,
-            state=state,
-            started_at=run.started_at,
-            stage="" if state.ended else run.stage,
-            done=run.done,
-            total=run.total,
-            summary=summary,
-            result_json=result_json,
-            failure=failure,
+            id=self.id,
+            preset=self._request.preset,
+            parameters=self._request.parameters,
+            state=RunState.RUNNING,
+            started_at=self._started_at,
+            stage=left[0] if left else "gathering",
+            done=done,
+            total=total,
         )
-        return ReportRun(status)
+        if self.cancelled.is_set():
+            return replace(status, state=RunState.CANCELLED, stage="", summary="cancelled")
+        if self._fails and done >= FAILS_AT * total:
+            return replace(status, state=RunState.FAILED, stage="", failure=FAILURE)
+        return status if left else self._done(status)
 
-    def _failed(self, what: str, error: Exception) -> None:
-        self.reason = f"failed: {what}: {error}"
+    def _done(self, status: RunStatus) -> RunStatus:
+        elapsed_s = max(0.1, round(time.time() - self._started_at, 1))
+        rate = status.total / elapsed_s
+        usual = f"{status.total:,} tasks, {rate:.0f}/s", {"tasks_per_s": rate}
+        summary, result = RESULTS.get(status.preset, usual)
+        whole = {
+            "preset": status.preset,
+            "parameters": dict(status.parameters),
+            "backend": "cupy",
+            "elapsed_s": elapsed_s,
+            "result": result,
+            "version": "demo",
+        }
+        text = json.dumps(whole)
+        return replace(status, state=RunState.DONE, stage="", summary=summary, result_json=text)
 
 
 class DemoRuns:
     """Starts runs: those that people ask for, and one after the other by itself."""
 
-    def __init__(self, scheduler: SimulatedScheduler, attach: Attach, *, failures: bool) -> None:
-        self._scheduler, self._attach, self._failures = scheduler, attach, failures
+    def __init__(
+        self,
+        runs: list[SimulatedRun],
+        workers: Collection[str],
+        attach: Callable[[str], Awaitable[HeadConnection]],
+        tasks: Background,
+        *,
+        failures: bool,
+    ) -> None:
+        """Put what runs into `runs`, the latest first; `workers` are those there are."""
+        self._runs, self._workers = runs, workers
+        self._attach, self._tasks = attach, tasks
+        self._failures = failures
         self._own = 0
 
-    def start(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> RunProcess:
+    def start(self, _name: str, _cluster_id: str, request: StartRun, id: str) -> SimulatedRun:
         """Start a run; raises PresetError where the request is wrong."""
         presets.parse(presets.get(request.preset), dict(request.parameters)).refuse_mistakes()
-        workers = len(self._scheduler.workers)
-        run = SimulatedRun(id, request.preset, request.parameters, time.time(), workers)
-        if self._failures and self._own == FAILING + 1:
-            run.fails, self._failures = True, False
-        return RunProcess(run, self._scheduler, self._attach)
+        fails = self._failures and self._own == FAILING + 1
+        self._failures = self._failures and not fails
+        run = SimulatedRun(id, request, len(self._workers), fails=fails)
+        self._runs.insert(0, run)
+        self._tasks.start(self._report(run), f"run {id}")
+        return run
+
+    async def _report(self, run: SimulatedRun) -> None:
+        """Report a run until it has ended."""
+        connection = await self._attach("run")
+        while not (status := run.status()).state.ended:
+            await connection.send(ReportRun(status))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(run.cancelled.wait(), REPORT_S)
+        await connection.send(ReportRun(status))
+        await connection.close()
+        self._runs.remove(run)
+        run.ended.set()
 
     async def go_on(self, connection: HeadConnection) -> None:
         """Begin a run of our own whenever none has run for a while, until cancelled."""
         idle_s, workers = 0.0, 0
         while True:
             await asyncio.sleep(1.0)
-            before, workers = workers, len(self._scheduler.workers)
-            idle = workers and workers == before and not self._scheduler.runs
+            before, workers = workers, len(self._workers)
+            idle = workers and workers == before and not self._runs
             idle_s = idle_s + 1.0 if idle else 0.0
             if idle_s >= (BETWEEN_RUNS_S if self._own else FIRST_RUN_S):
                 preset, parameters = OWN_RUNS[self._own % len(OWN_RUNS)]
                 self._own += 1
-                try:
+                with contextlib.suppress(HeadError):
                     await connection.request(StartRun(0, preset, parameters))
-                except HeadError:
-                    continue

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from gputui.demo.devices import Load
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedWorker
-from gputui.demo.work import SimulatedRun, StageCount
-from gputui.model.snapshot import TaskGroupStatus, TaskSpan
+from gputui.demo.simulated_runs import SimulatedRun, StageCount
+from gputui.model.snapshot import TaskSpan
 from gputui.process.background import Background
 from gputui.protocol.scheduler import (
     ConfigureScheduler,
@@ -34,19 +34,10 @@ from gputui.protocol.typed_codec import TypedChannel
 PORT = 40_123
 SPANS_KEPT = 2_000
 """Of the tasks that ended in a second, how many are counted one by one."""
-GROUPS_LINGER_S = 6.0
-"""How long the groups of an ended run are still there."""
-RETIRE_S = 2.0
-"""How long results move."""
-TASK_FAILURE_RATE = 1 / 40_000
 MEMORY_SHARE = 0.7
 """Of a GPU's memory, what results may take before some are spilled."""
 LINES_A_SECOND = 12
 """At most, from all workers together."""
-TASK_FAILED = (
-    "distributed.worker - ERROR - Compute Failed",
-    "Exception: \"OutOfMemoryError('out of memory allocating 8,589,934,592 bytes')\"",
-)
 
 
 @dataclass(slots=True)
@@ -55,7 +46,6 @@ class Working:
 
     agent: SimulatedAgent
     worker: SimulatedWorker
-    run: SimulatedRun | None = None
     count: StageCount | None = None
     began_at: float = 0.0
     ends_at: float = 0.0
@@ -89,7 +79,7 @@ class Working:
 class SimulatedScheduler:
     """The process of a scheduler, with which the workers of some agents register."""
 
-    def __init__(self, agents: Mapping[str, SimulatedAgent], seed: int, *, failures: bool) -> None:
+    def __init__(self, agents: Mapping[str, SimulatedAgent], seed: int) -> None:
         self.pid = os.getpid()
         self.status: int | None = None
         self.reason = ""
@@ -100,12 +90,7 @@ class SimulatedScheduler:
         """Whether its loop does not answer."""
         self._agents = agents
         self._rng = random.Random(f"{seed}:scheduler")
-        self._failures = failures
-        self._removed: set[int] = set()
-        """Pids of workers that were retired, or lost with their hosts."""
         self._spans: list[TaskSpan] = []
-        self._old_groups: tuple[TaskGroupStatus, ...] = ()
-        self._old_groups_until = 0.0
         self._channel: TypedChannel[FromScheduler, ToScheduler]
         self._tasks = Background(self._failed)
 
@@ -127,35 +112,22 @@ class SimulatedScheduler:
         await self._channel.close()
         return self.status
 
-    def finish(self, run: SimulatedRun) -> None:
-        """Forget a run's tasks, and what workers hold of them."""
-        if run in self.runs:
-            self.runs.remove(run)
-            self._old_groups, self._old_groups_until = run.groups(), time.time() + GROUPS_LINGER_S
-
     async def _serve(self) -> None:
         async for message in self._channel:
             match message:
                 case ConfigureScheduler(report_interval_s=interval_s):
                     self._channel.send(SchedulerStarted(self.pid, PORT))
                     self._tasks.start(self._count(interval_s), "counting")
-                case Retire():
-                    self._tasks.start(self._retire(message), "retiring workers")
-                case Remove(names):
-                    self._remove(names)
+                case Retire() | Remove():
+                    for name in message.names:
+                        if name in self.workers:
+                            self.workers[name].worker.address = ""
+                    if isinstance(message, Retire):
+                        self._channel.send(Retired(message.request, message.names))
                 case StopScheduler():
                     break
         self.status = 0
         await self._channel.close()
-
-    async def _retire(self, retire: Retire) -> None:
-        going = [self.workers[name] for name in retire.names if name in self.workers]
-        await asyncio.sleep(RETIRE_S * max((each.agent.pace for each in going), default=0.0))
-        self._remove(retire.names)
-        self._channel.send(Retired(retire.request, retire.names))
-
-    def _remove(self, names: tuple[str, ...]) -> None:
-        self._removed |= {self.workers[name].worker.pid for name in names if name in self.workers}
 
     async def _count(self, interval_s: float) -> None:
         while True:
@@ -180,7 +152,7 @@ class SimulatedScheduler:
             worker.name: (agent, worker)
             for agent in self._agents.values()
             for worker in agent.workers.values()
-            if worker.address and worker.pid not in self._removed
+            if worker.address
         }
         for name, working in list(self.workers.items()):
             if name not in there or there[name][1] is not working.worker:
@@ -198,35 +170,26 @@ class SimulatedScheduler:
         """End a worker's tasks that are over, and give it new ones; let it print now and then."""
         while working.count is None or working.ends_at <= at:
             begin = at - self._rng.random() * 0.3
-            if working.run is not None and working.count is not None:
+            if working.count is not None:
                 begin = max(working.ends_at, at - 1.0)
-                self._end_task(working, working.run, working.count)
-            working.run = working.count = None
-            for run in self.runs:
-                if (count := run.take()) is not None:
-                    working.run, working.count, working.began_at = run, count, begin
-                    working.ends_at = begin + count.stage.task_s * self._rng.uniform(0.7, 1.3)
-                    break
-            else:
+                self._end_task(working, working.count)
+            working.count = next(filter(None, (run.take() for run in self.runs)), None)
+            if working.count is None:
                 return
+            working.began_at = begin
+            working.ends_at = begin + working.count.stage.task_s * self._rng.uniform(0.7, 1.3)
         if self._rng.random() < LINES_A_SECOND / max(LINES_A_SECOND, 2 * len(self.workers)):
             prefix, seconds = working.count.stage.prefix, working.ends_at - working.began_at
             line = f"\x1b[32m[{prefix}]\x1b[0m block {working.count.finished} in {seconds:.2f} s"
             working.agent.print(working.worker.name, (line,))
 
-    def _end_task(self, working: Working, run: SimulatedRun, count: StageCount) -> None:
+    def _end_task(self, working: Working, count: StageCount) -> None:
         seconds = working.ends_at - working.began_at
-        erred = self._failures and self._rng.random() < TASK_FAILURE_RATE
-        if run in self.runs:
-            count.compute_s += seconds
-            count.finished += not erred
-            count.started -= erred  # it is tried again
-            count.erred += erred
-        if erred:
-            working.agent.print(working.worker.name, TASK_FAILED)
+        count.compute_s += seconds
+        count.finished += 1
         if len(self._spans) < SPANS_KEPT:
             name, prefix = working.worker.name, count.stage.prefix
-            self._spans.append(TaskSpan(name, prefix, working.began_at, seconds, erred))
+            self._spans.append(TaskSpan(name, prefix, working.began_at, seconds))
 
     def _counts(self, at: float) -> Counts:
         groups = tuple(group for run in reversed(self.runs) for group in run.groups())
@@ -238,7 +201,7 @@ class SimulatedScheduler:
         return Counts(
             at=at,
             workers=tuple(each.counts(results, held_bytes) for each in self.workers.values()),
-            groups=(*(self._old_groups if at < self._old_groups_until else ()), *groups),
+            groups=groups,
             tasks=sum(run.total for run in self.runs),
             queued=queued,
             clients=1 + len(self.runs),

@@ -1,20 +1,21 @@
-"""The faults of a simulated cluster, and their times: every alarm can be seen once.
+"""The faults of a simulated cluster: hosts that are refused, and every alarm, once.
 
-Each comes at a fixed second after the start and again after `PERIOD_S`; which worker it strikes is
-drawn from the seed. What becomes of it, an event, an alarm, a restart, is the head's to find out.
+What raises an alarm comes at a fixed second after the start and again after `PERIOD_S`; which
+worker it strikes is drawn from the seed. What becomes of it, an event, an alarm, a restart, is the
+head's to find out.
 """
 
 import asyncio
 import random
 
 from gputui.demo.devices import CONTEXT_BYTES, SimulatedGpu
-from gputui.demo.simulated_agent import SimulatedAgent
+from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_scheduler import SimulatedScheduler
 from gputui.model.readings import DeviceProcess, Owner
+from gputui.model.snapshot import HostState
 from gputui.protocol.agent import WorkerReady
 
 PERIOD_S = 600
-SECONDS = (8, 9, 10, 22, 35, 48, 70, 77, 100, 125, 131, 170, 210, 240)
 FOREIGN = {
     8: ("mira", "python train.py --config configs/large.yaml --resume latest"),
     9: ("jon", "/opt/conda/bin/python -m vllm.entrypoints.openai.api_server"),
@@ -30,6 +31,36 @@ LAST_LOG_LINES = (
 )
 
 
+OLD_DASK = (("dask", "2024.5.1"), ("distributed", "2024.5.1"), ("numpy", "1.26.4"))
+
+
+def spread(hosts: SimulatedHosts, names: list[str], rng: random.Random, *, questions: bool) -> None:
+    """Choose the hosts that will be refused, and the one whose key is not known.
+
+    What the fleet finds itself, another Dask or a port that cannot be reached, is the agent's.
+    """
+    refused = rng.sample(names[1:], max(2, len(names) // 40) if len(names) > 5 else 0)
+    for number, agent in enumerate(map(hosts.agent, refused)):
+        host = agent.host
+        match number % 4:
+            case 0:
+                said = f"{host}: Permission denied (publickey,password)."
+                why = "the host refused every key", f"ssh-copy-id {host}"
+                agent.refused = (HostState.AUTHENTICATING, *why, said)
+            case 1:
+                said = f"connect to host {host} port 22: Connection refused"
+                hint = f"start sshd there, or write the port: {host}:2222"
+                agent.refused = HostState.CONNECTING, "connection refused on port 22", hint, said
+                agent.mends = True
+            case 2:
+                agent.packages = OLD_DASK
+            case _:
+                agent.reach_error = "[Errno 110] Connection timed out"
+    if len(names) > 2 and questions:
+        unknown = hosts.agent(next(name for name in names[1:] if name not in refused))
+        unknown.fingerprint = "".join(rng.choices("ABCDEFabcdefghijkmnpq23456789+/", k=43))
+
+
 class Troubles:
     """The troubles of one simulated cluster of so many hosts."""
 
@@ -37,7 +68,7 @@ class Troubles:
         self._scheduler, self._hosts = scheduler, hosts
         self._rng = random.Random(f"{seed}:troubles")
         self._away: SimulatedAgent | None = None
-        self._hot: list[SimulatedGpu] = []
+        self._hot: SimulatedGpu | None = None
 
     async def happen(self) -> None:
         """Run the schedule until cancelled."""
@@ -45,8 +76,7 @@ class Troubles:
         while True:
             second, due = second + 1, due + 1.0
             await asyncio.sleep(due - asyncio.get_running_loop().time())
-            if second % PERIOD_S in SECONDS:
-                self._strike(second % PERIOD_S)
+            self._strike(second % PERIOD_S)
 
     def _strike(self, second: int) -> None:
         """Apply this second's fault to a random worker that is up."""
@@ -72,8 +102,7 @@ class Troubles:
                     worker.name, KILLED, kind="oom-killer", last=LAST_LOG_LINES, again_s=2.0
                 )
             case 48:
-                gpu.hot = True
-                self._hot.append(gpu)
+                gpu.hot, self._hot = True, gpu
             case 70 if hosts > 1:
                 self._away, agent.silent, agent.reachable = agent, True, False
             case 77 if self._away is not None:
@@ -82,9 +111,8 @@ class Troubles:
                 gpu.ecc_errors += 3
             case 125 | 131:
                 self._scheduler.busy = second == 125
-            case 210:
-                while self._hot:
-                    self._hot.pop().hot = False
+            case 210 if self._hot is not None:
+                self._hot.hot = False
             case 240 if hosts > 3:
                 gpu.lost = True
                 reason = "its GPU is lost (Xid 79)"
