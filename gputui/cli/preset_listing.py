@@ -56,11 +56,11 @@ def _every() -> list[Preset]:
 
 
 def _new(words: tuple[str, ...], as_json: bool) -> int:
-    from gputui.presets.template import write
+    from gputui.presets.registry import write_new
 
     if len(words) != 1:
         raise UsageError("gputui presets new NAME writes NAME.py and test_NAME.py")
-    preset, test = write(words[0], Path())
+    preset, test = write_new(words[0], Path())
     if as_json:
         print(json.dumps({"preset": str(preset), "test": str(test)}))
         return 0

@@ -59,22 +59,23 @@ a preset imports what it computes with inside its functions.
 """
 
 from gputui.presets.definition import (
+    RAPIDS_INSTALL,
     Library,
-    Machine,
     Memory,
     Outcome,
     Parameter,
     ParsedParameters,
     Preset,
-    Value,
     parse,
     refuse_too_many,
 )
 from gputui.presets.job import (
     Job,
+    Machine,
     RunCancelledError,
     RunProgress,
     RunWorker,
+    Value,
     array_module,
     module_of,
     to_host,
@@ -84,6 +85,7 @@ from gputui.presets.registry import BUILT_IN, get, located, names
 
 __all__ = [
     "BUILT_IN",
+    "RAPIDS_INSTALL",
     "Figure",
     "Job",
     "Library",

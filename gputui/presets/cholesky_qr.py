@@ -11,15 +11,13 @@ Source: T. Fukaya, R. Kannan, Y. Nakatsukasa, Y. Yamamoto, Y. Yanagisawa, "Shift
 computing the QR factorization of ill-conditioned matrices", SIAM J. Sci. Comput. 42 (2020).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gputui.errors import RunError
-from gputui.presets.job import array_module, module_of, to_host
+from gputui.presets import array_module, module_of, to_host
 
 ORTHOGONAL_ENOUGH = 0.1
 """‖qᵀq − I‖ from which one more Cholesky step reaches working precision."""
@@ -181,7 +179,7 @@ def left_vectors(
     for block in blocks:
         if steps is None:
             xp = module_of(block)
-            steps = _merged([*_steps(xp, factors), Multiply(xp.asarray(conclusion.u))])
+            steps = _merged([*_steps(xp, factors), Step(xp.asarray(conclusion.u))])
         found.append(_through(_as_float64(block), steps).astype(block.dtype, copy=False))
     return tuple(found)
 
@@ -191,27 +189,11 @@ def _as_float64(block: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Multiply:
-    """A step from a block to q: a product."""
+class Step:
+    """A step from a block to q: a product with a matrix or a number, or a triangular solve."""
 
-    matrix: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Solve:
-    """A step from a block to q: a triangular solve."""
-
-    triangle: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Divide:
-    """A step from a block to q: by a power of two, which loses nothing."""
-
-    exponent: int
-
-
-Step = Multiply | Solve | Divide
+    factor: Any
+    solve: bool = False
 
 
 def _steps(xp: Any, factors: Sequence[Factor]) -> list[Step]:
@@ -223,12 +205,12 @@ def _steps(xp: Any, factors: Sequence[Factor]) -> list[Step]:
     steps: list[Step] = []
     for each in factors:
         if each.exponent:
-            steps.append(Divide(each.exponent))
+            steps.append(Step(2.0**-each.exponent))  # which loses nothing
             continue
         r = _on_device(xp, each)
         inverse = xp.linalg.inv(r)
         condition = float(xp.linalg.norm(r) * xp.linalg.norm(inverse))
-        steps.append(Multiply(inverse) if condition < INVERSE_CONDITION else Solve(r))
+        steps.append(Step(inverse) if condition < INVERSE_CONDITION else Step(r, solve=True))
     return _merged(steps)
 
 
@@ -237,8 +219,8 @@ def _merged(steps: list[Step]) -> list[Step]:
     merged: list[Step] = []
     for step in steps:
         last = merged[-1] if merged else None
-        if isinstance(step, Multiply) and isinstance(last, Multiply):
-            merged[-1] = Multiply(last.matrix @ step.matrix)
+        if last and _is_product(step) and _is_product(last):
+            merged[-1] = Step(last.factor @ step.factor)
         else:
             merged.append(step)
     return merged
@@ -247,13 +229,16 @@ def _merged(steps: list[Step]) -> list[Step]:
 def _through(block: Any, steps: Sequence[Step]) -> Any:
     """Return the block after all steps; the block itself is left as it is."""
     for step in steps:
-        if isinstance(step, Multiply):
-            block = block @ step.matrix
-        elif isinstance(step, Divide):
-            block = block * 2.0**-step.exponent
+        if step.solve:
+            block = module_of(block).linalg.solve(step.factor.T, block.T).T
         else:
-            block = module_of(block).linalg.solve(step.triangle.T, block.T).T
+            block = block @ step.factor if _is_product(step) else block * step.factor
     return block
+
+
+def _is_product(step: Step) -> bool:
+    """Whether a step is a product of matrices."""
+    return not step.solve and not isinstance(step.factor, float)
 
 
 def _cholesky(xp: Any, matrix: Any) -> Any | None:

@@ -5,8 +5,6 @@ time: a short run measures its rate, and the measured run is sized by that. What
 is computed from the rate and marked as extrapolated, unless that much was truly done.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import time
@@ -16,8 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job, RunWorker
+from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
 from gputui.presets.random_sum import TILE, Span, add_tiles, cut
 
 TWO_TERABYTES = 500_000**2

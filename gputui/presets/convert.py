@@ -7,16 +7,23 @@ at once copy one buffer to their device and back, out of ordinary (pageable) mem
 but the copies. On NumPy, where there is no device, the one rate is of copies within host memory.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gputui.errors import RunError
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job, array_module, to_host
+from gputui.presets import (
+    Figure,
+    Job,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+    array_module,
+    to_host,
+)
 from gputui.presets.random_streams import draw
 
 REPEATS = 5

@@ -7,16 +7,23 @@ same tables on the device and on the host, in any number of partitions. Amounts 
 sums are exact: cuDF, pandas and any cluster find the same result, to the last digit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.definition import RAPIDS_INSTALL
-from gputui.presets.job import Job, array_module
+from gputui.presets import (
+    RAPIDS_INSTALL,
+    Figure,
+    Job,
+    Library,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+    array_module,
+)
 
 BYTES_A_ROW = 16
 COPIES = 6

@@ -5,16 +5,14 @@ of blocks (gram); here they are those of the preset `svd`, but need not be. Arra
 (s, vᵀ) come back to this process in host memory; u stays on the workers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from gputui.presets import Job, module_of, to_host
 from gputui.presets import cholesky_qr as qr
-from gputui.presets.job import Job, module_of, to_host
 from gputui.presets.random_streams import Rows, draw
 
 POWER_ITERATIONS = 3

@@ -4,30 +4,17 @@ The command line and the screen's forms are made from `Parameter`, the check bef
 `Library` and `Memory`, what is printed, drawn and saved after it from `Outcome`.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gputui.errors import PresetError
+from gputui.presets.job import Job, Machine, Value
 from gputui.presets.outcome import Figure
-
-if TYPE_CHECKING:
-    from gputui.presets.job import Job
-
-
-Value = int | float | str | bool | None
-"""A parameter's value; None is "chosen for the machine", written `auto`."""
 
 MOST_NUMBERS = 10**13
 """Of a matrix, 80 TB of them."""
-
-BUSY_THREADS = 32
-"""So many, with tasks of half a second each, take a tenth of the scheduler's time."""
-MOST_TASKS = 10_000
-"""Into which one computation is cut by itself."""
 
 _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
@@ -196,35 +183,6 @@ class Library:
     install: str
     backends: tuple[str, ...] = ("cupy", "numpy")
     """The backends that need it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """The workers, as an estimate of memory needs them."""
-
-    backend: str
-    workers: int
-    threads: int
-    """Of all workers together."""
-    smallest_bytes: int
-    """What one task may take on the smallest device, or in the smallest worker's memory."""
-    keeps_arrays: bool = False
-    """Whether the arrays of the outcome stay on the workers, to be saved."""
-
-    def tasks(self, steps: int, most: int) -> int:
-        """Return how many tasks to make of so many steps: few, and none that lasts.
-
-        Four a thread keep all of them busy to the end; a long run takes more, so that it is seen
-        to go on. `most` is how many steps a thread does in about half a second; where there are
-        more threads than `BUSY_THREADS` the scheduler would have too much to do with that.
-
-        >>> Machine("numpy", 2, 2, 0).tasks(steps=100, most=50)
-        8
-        >>> Machine("numpy", 2, 2, 0).tasks(steps=3_000, most=50)
-        60
-        """
-        length = most * max(1, self.threads // BUSY_THREADS)
-        return max(4 * self.threads, min(steps // length, MOST_TASKS))
 
 
 @dataclass(frozen=True, slots=True)

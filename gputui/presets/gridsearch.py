@@ -6,8 +6,6 @@ of cuML on GPUs, of scikit-learn on CPUs. The scores are those that
 `sklearn.model_selection.GridSearchCV` would find.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping
@@ -15,9 +13,19 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.definition import RAPIDS_INSTALL
-from gputui.presets.job import Job, array_module, module_of
+from gputui.presets import (
+    RAPIDS_INSTALL,
+    Figure,
+    Job,
+    Library,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+    array_module,
+    module_of,
+)
 from gputui.presets.random_streams import draw
 
 Samples = tuple[Any, Any]

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from gputui.errors import GputuiError, RunError
-from gputui.presets.definition import Machine, Value
 
 if TYPE_CHECKING:
     import distributed
@@ -34,10 +33,19 @@ POLL_S = 0.1
 """How long a wait may last before cancelling is looked at."""
 
 
+BUSY_THREADS = 32
+"""So many, with tasks of half a second each, take a tenth of the scheduler's time."""
+MOST_TASKS = 10_000
+"""Into which one computation is cut by itself."""
+
 FETCHES = 8
 """In so many parts results come: between two, cancelling is looked at."""
 LONG_S = 1.0
 """From when on their progress is said, too."""
+
+
+Value = int | float | str | bool | None
+"""A parameter's value; None is "chosen for the machine", written `auto`."""
 
 
 class RunCancelledError(RunError):
@@ -68,6 +76,35 @@ class RunWorker:
     nthreads: int
     memory_bytes: int
     """What one task may take: device memory on a GPU, else its share of the worker's limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The workers, as an estimate of memory needs them."""
+
+    backend: str
+    workers: int
+    threads: int
+    """Of all workers together."""
+    smallest_bytes: int
+    """What one task may take on the smallest device, or in the smallest worker's memory."""
+    keeps_arrays: bool = False
+    """Whether the arrays of the outcome stay on the workers, to be saved."""
+
+    def tasks(self, steps: int, most: int) -> int:
+        """Return how many tasks to make of so many steps: few, and none that lasts.
+
+        Four a thread keep all of them busy to the end; a long run takes more, so that it is seen
+        to go on. `most` is how many steps a thread does in about half a second; where there are
+        more threads than `BUSY_THREADS` the scheduler would have too much to do with that.
+
+        >>> Machine("numpy", 2, 2, 0).tasks(steps=100, most=50)
+        8
+        >>> Machine("numpy", 2, 2, 0).tasks(steps=3_000, most=50)
+        60
+        """
+        length = most * max(1, self.threads // BUSY_THREADS)
+        return max(4 * self.threads, min(steps // length, MOST_TASKS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +179,8 @@ class Job:
 
     def on(self, worker: RunWorker, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start one task on this worker, or on another one should this one be lost."""
-        return self.client.submit(
-            function,
-            *arguments,
-            key=_token(function),
-            resources=dict(self.resources) or None,
-            workers=[worker.address],
-            allow_other_workers=True,
-        )
+        placed = self._placed([worker])
+        return self.client.submit(function, *arguments, key=_token(function), **placed)
 
     def compute(self, collection: Any, stage: str = "computing") -> Any:
         """Compute a Dask collection on the workers and return its value here."""
@@ -172,30 +203,25 @@ class Job:
             RunCancelledError: the run was cancelled.
             Exception: what the first failed task raised.
         """
+        ended: SimpleQueue[Any] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(ended.put)
+        done, reported_at = 0, 0.0
         try:
-            self._wait(futures, stage)
+            while done < len(futures):
+                self._raise_if_cancelled()
+                if time.monotonic() - reported_at > POLL_S:
+                    self.report(RunProgress(stage, done, len(futures)))
+                    reported_at = time.monotonic()
+                with contextlib.suppress(Empty):
+                    self._raise_if_failed(ended.get(timeout=POLL_S))
+                    done += 1
         except BaseException:
             # Not `client.cancel`: the scheduler (2026.8) asserts that a client wants each task
             # that depends on a cancelled one, and ends the client's connection where none does.
             for future in futures:
                 future.release()
             raise
-
-    def _wait(self, futures: Sequence[Any], stage: str) -> None:
-        ended: SimpleQueue[Any] = SimpleQueue()
-        for future in futures:
-            future.add_done_callback(ended.put)
-        done, reported_at = 0, 0.0
-        while done < len(futures):
-            self._raise_if_cancelled()
-            if time.monotonic() - reported_at > POLL_S:
-                self.report(RunProgress(stage, done, len(futures)))
-                reported_at = time.monotonic()
-            try:
-                self._raise_if_failed(ended.get(timeout=POLL_S))
-            except Empty:
-                continue
-            done += 1
         self.report(RunProgress(stage, done, len(futures)))
 
     def _raise_if_cancelled(self) -> None:
@@ -229,14 +255,14 @@ class Job:
 
     def placement(self) -> dict[str, Any]:
         """Return where tasks may run: on this run's workers, by resource where they have one."""
-        if self.resources:
-            return {"resources": dict(self.resources)} | self._chosen()
-        return self._chosen()
+        return self._placed(self.workers if self.restricted else ())
 
-    def _chosen(self) -> dict[str, Any]:
-        if not self.restricted:
-            return {}
-        return {"workers": [each.address for each in self.workers], "allow_other_workers": True}
+    def _placed(self, workers: Sequence[RunWorker]) -> dict[str, Any]:
+        placed: dict[str, Any] = {"resources": dict(self.resources)} if self.resources else {}
+        if workers:
+            placed["workers"] = [each.address for each in workers]
+            placed["allow_other_workers"] = True
+        return placed
 
 
 def _failed_on(key: Any, dask_scheduler: Any) -> list[str]:

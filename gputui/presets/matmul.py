@@ -7,8 +7,6 @@ the first task to the last: drawing, checking and Dask's own part count as time,
 The card's own rate is that of the same library's product of resident blocks, and nothing else.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
@@ -17,8 +15,7 @@ from itertools import product
 from typing import Any
 
 from gputui.errors import RunError
-from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job
+from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset
 from gputui.presets.random_streams import Rows, draw, draw_block
 
 SUSTAINED_S = 2.0

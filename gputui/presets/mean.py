@@ -10,16 +10,23 @@ Source for joining means and squares: T. F. Chan, G. H. Golub, R. J. LeVeque, "U
 and a pairwise algorithm for computing sample variances", 1979.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
-from gputui.presets.job import Job, to_host
+from gputui.presets import (
+    Figure,
+    Job,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+    refuse_too_many,
+    to_host,
+)
 from gputui.presets.random_streams import draw_each
 
 TILE_NUMBERS = {"cupy": 2**25, "numpy": 2**18}

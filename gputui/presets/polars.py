@@ -5,18 +5,24 @@ query on them; with `engine="gpu"` polars hands the query's plan to cuDF. The an
 are added up. Amounts are whole, so both engines find the same sums, in any number of pieces.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
+from gputui.presets import (
+    RAPIDS_INSTALL,
+    Figure,
+    Job,
+    Library,
+    Machine,
+    Memory,
+    Outcome,
+    Parameter,
+    Preset,
+)
 from gputui.presets.dataframe import REGIONS, Span, Tables, spans
-from gputui.presets.definition import RAPIDS_INSTALL
-from gputui.presets.job import Job
 
 SHOPS = 1_000
 PIECE_ROWS = 10_000_000

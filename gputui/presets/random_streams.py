@@ -8,8 +8,6 @@ Space-Efficient Statistically Good Algorithms for Random Number Generation", 201
 `next_double`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -94,12 +92,12 @@ def _draw_cupy(seed: int, cols: int, rows: Rows, columns: Rows, dtype: str) -> A
         np.int64(step_rows),
         np.int64(cols),
         np.uint64(rows[0] * cols + columns[0] + 1),
-        _words(state["state"]),
-        _words(jump[0]),
-        _words(jump[1]),
+        *_words(state["state"]),
+        *_words(jump[0]),
+        *_words(jump[1]),
         cp.asarray(_powers(state["inc"])),
     )
-    _kernel(np.dtype(dtype).name)(grid, (256,), _flat(arguments))
+    _kernel(np.dtype(dtype).name)(grid, (256,), arguments)
     return block
 
 
@@ -126,13 +124,6 @@ def _words(value: int) -> tuple[Any, Any]:
     import numpy as np
 
     return np.uint64(value >> 64), np.uint64(value & _MASK_64)
-
-
-def _flat(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    flat: list[Any] = []
-    for each in arguments:
-        flat.extend(each) if isinstance(each, tuple) else flat.append(each)
-    return tuple(flat)
 
 
 @cache

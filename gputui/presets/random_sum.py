@@ -11,16 +11,13 @@ Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random num
 1, 2, 3", SC11, for Philox and its constants.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
-from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job
+from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset
 
 Span = tuple[int, int]
 """Of tiles: the first one, and the one after the last."""

@@ -5,13 +5,10 @@ sits on the GPU it was pinned to: the UUID of the device that its CUDA context i
 one it was given.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.presets import Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job, array_module
+from gputui.presets import Job, Machine, Memory, Outcome, Parameter, Preset, array_module
 from gputui.presets.workers import pinned_uuid
 
 

@@ -8,15 +8,13 @@ value of the matrix lies within that of it; `auto` takes gram.
 A matrix with more columns than rows is decomposed as the transpose of a tall one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from gputui.errors import PresetError, RunError
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
+from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, refuse_too_many
 from gputui.presets.decomposition import (
     Blocks,
     Decomposition,
@@ -26,7 +24,6 @@ from gputui.presets.decomposition import (
     decompose_randomized,
     decompose_tsqr,
 )
-from gputui.presets.job import Job
 from gputui.presets.random_streams import Rows
 
 BLOCK_BYTES = 2**29

@@ -5,15 +5,12 @@ keeps two of them from one device. Each task measures matrix products and then t
 linear model, whose weights are known, until it has found them.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from gputui.presets import Figure, Library, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job
+from gputui.presets import Figure, Job, Library, Machine, Memory, Outcome, Parameter, Preset
 
 KEPT_BYTES = 32 * 2**20
 """The workspace of cuBLAS on Hopper; on CPUs, the largest freed blocks that malloc keeps."""

@@ -5,16 +5,13 @@ other one's task waits for, from its worker's request to the buffer in its own m
 worker's own record. Next to it stands what the interconnect between two GPUs can carry.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping
 from itertools import permutations
 from typing import Any
 
 from gputui.errors import PresetError
-from gputui.presets import Figure, Machine, Memory, Outcome, Parameter, Preset
-from gputui.presets.job import Job, RunWorker
+from gputui.presets import Figure, Job, Machine, Memory, Outcome, Parameter, Preset, RunWorker
 from gputui.presets.random_streams import draw
 
 SMALL, MEDIUM = 2**16, 2**24

@@ -183,35 +183,29 @@ def listed(names: Sequence[str]) -> str:
 
 def described(chosen: Mapping[str, Any], facts: Mapping[str, WorkerFacts]) -> tuple[RunWorker, ...]:
     """Join the scheduler's information with the workers' reports."""
+    uuids = [each.uuid for each in facts.values()]
+    free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     workers = []
     for address, known in chosen.items():
-        on_device = facts[address].device_bytes
-        room = _host_room(known, len(chosen)) if on_device is None else on_device
-        workers.append(_worker(address, known, facts[address], room // _sharers(facts, address)))
+        found, name = facts[address], str(known["name"])
+        host, _, label = name.rpartition(":")
+        limit_bytes = known["memory_limit"] or free_bytes // len(chosen)
+        room_bytes = found.device_bytes
+        if room_bytes is None:
+            room_bytes = int(limit_bytes * HOST_SHARE)
+        sharers = uuids.count(found.uuid) if found.uuid else 1
+        worker = RunWorker(
+            name=name,
+            address=address,
+            host=host or known["host"],
+            device=device_label(label),
+            uuid=found.uuid,
+            device_name=found.device_name,
+            nthreads=known["nthreads"],
+            memory_bytes=room_bytes // sharers // known["nthreads"],
+        )
+        workers.append(worker)
     return tuple(workers)
-
-
-def _sharers(facts: Mapping[str, WorkerFacts], address: str) -> int:
-    """Return how many of the workers compute on this worker's device."""
-    uuid = facts[address].uuid
-    return sum(each.uuid == uuid for each in facts.values()) if uuid else 1
-
-
-def _worker(
-    address: str, known: Mapping[str, Any], facts: WorkerFacts, room_bytes: int
-) -> RunWorker:
-    name = str(known["name"])
-    host, _, label = name.rpartition(":")
-    return RunWorker(
-        name=name,
-        address=address,
-        host=host or known["host"],
-        device=device_label(label),
-        uuid=facts.uuid,
-        device_name=facts.device_name,
-        nthreads=known["nthreads"],
-        memory_bytes=room_bytes // known["nthreads"],
-    )
 
 
 def device_label(label: str) -> str | None:
@@ -223,15 +217,6 @@ def device_label(label: str) -> str | None:
     if label.startswith("mig"):
         return label.removeprefix("mig")
     return label.removeprefix("gpu").partition(".")[0] if label.startswith("gpu") else None
-
-
-def _host_room(known: Mapping[str, Any], workers: int) -> int:
-    """Return the bytes that a CPU worker's tasks may take together."""
-    return int((known["memory_limit"] or _free_bytes() // workers) * HOST_SHARE)
-
-
-def _free_bytes() -> int:
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def versions(facts: Mapping[str, WorkerFacts]) -> dict[str, str]:

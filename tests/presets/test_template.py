@@ -11,7 +11,7 @@ import pytest
 
 from gputui import presets
 from gputui.cli import run_command
-from gputui.presets.template import SOURCE
+from gputui.presets.registry import NEW_PRESET
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,9 @@ def test_a_folder_that_takes_no_file_is_named(capsys: pytest.CaptureFixture[str]
 
 def test_pydoc_teaches_what_the_new_preset_does() -> None:
     shown = pydoc.plain(pydoc.render_doc(presets))
-    bodies = [node.body[1:] for node in ast.parse(SOURCE).body if isinstance(node, ast.FunctionDef)]
+    bodies = [
+        node.body[1:] for node in ast.parse(NEW_PRESET).body if isinstance(node, ast.FunctionDef)
+    ]
     compute, norm, _ = ([ast.unparse(line) for line in body] for body in bodies)
     plain = shown.replace('"', "'").replace("  # CuPy there, NumPy on a CPU", "")
     for line in [*compute[:2], compute[-1], *norm]:
