@@ -21,8 +21,13 @@ from gputui.process.background import Background
 from gputui.process.background import words as error_words
 from gputui.process.child import Child
 from gputui.process.search_path import own_python
-from gputui.protocol.frontend import Cancelled, ReportRun, StartRun
-from gputui.runs import RUN_VARIABLE, new_id
+from gputui.protocol.frontend import (
+    RUN_VARIABLE,
+    Cancelled,
+    ReportRun,
+    StartRun,
+    new_run_id,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +135,7 @@ class Runs:
 
     async def start(self, request: StartRun, user: str) -> str:
         """Start a preset as a command of its own, and return the run's id."""
-        id = new_id(request.preset)
+        id = new_run_id(request.preset)
         child = self._children[id] = self._start_child(request, id)
         self._tasks.start(self._attend(id, child), f"attending to run {id}")
         starting = RunState.STARTING, time.time()

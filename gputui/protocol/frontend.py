@@ -4,7 +4,10 @@ A frontend says its version (`hello`) and `Attach`, and is `Attached` or `Refuse
 carries a number, which its answer has, too: a `Reply`, or `Refused`.
 """
 
+import secrets
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 from gputui.model.bounds import (
@@ -122,6 +125,17 @@ class RetryHosts:
 
     request: Number
     names: Fleet[Name] = ()
+
+
+RUN_VARIABLE = "GPUTUI_RUN"
+"""In the environment of a run that a head started: the id that the head knows it by, and when it
+was asked for."""
+
+
+def new_run_id(preset: str) -> str:
+    """Return the id of a run that starts now: its time, its preset, four random digits."""
+    name = Path(preset.partition(":")[0]).stem
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
 
 
 @dataclass(frozen=True, slots=True)

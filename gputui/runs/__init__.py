@@ -3,22 +3,19 @@
 `records.py` is what is to be computed, and keeps what became of it. `run.py` takes it from a
 cluster to its end (`progress.py` shows how far it is), with `preset_run.py` or `script_run.py`
 inside: `execution.py` computes a preset with a Dask client, `script.py` is the process of a script,
-`modules.py` sends what lies next to either. `output.py`, `text.py` and `figure_files.py` are what
-is made of a result.
+`modules.py` sends what lies next to either. `output.py` and `text.py` are what is made of
+a result.
 
 What is exported here imports no Dask, and each drawing library only where it draws.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from gputui.runs.figure_files import FIGURE_SUFFIXES, has_matplotlib
-from gputui.runs.output import draw_file, save_arrays
+from gputui.runs.output import FIGURE_SUFFIXES, draw_file, has_matplotlib, save_arrays
 from gputui.runs.records import (
-    RUN_VARIABLE,
     Recording,
     RunRecord,
     find,
-    new_id,
     new_record,
     prune,
     recorded,
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIGURE_SUFFIXES",
-    "RUN_VARIABLE",
     "Recording",
     "RunRecord",
     "RunResult",
@@ -40,7 +36,6 @@ __all__ = [
     "execute",
     "find",
     "has_matplotlib",
-    "new_id",
     "new_record",
     "prune",
     "recorded",

@@ -35,8 +35,7 @@ from gputui.presets.workers import (
     resolve_backend,
     versions,
 )
-from gputui.runs.figure_files import drawn, has_matplotlib
-from gputui.runs.output import write_over
+from gputui.runs.output import drawn, has_matplotlib, write_over
 from gputui.runs.text import brief, html
 from gputui.version import __version__
 

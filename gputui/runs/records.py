@@ -13,7 +13,6 @@ the run goes on without.
 import contextlib
 import difflib
 import os
-import secrets
 import shlex
 import shutil
 import sys
@@ -30,6 +29,7 @@ from gputui.model.snapshot import RunState, RunStatus
 from gputui.presets import located
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
+from gputui.protocol.frontend import RUN_VARIABLE, new_run_id
 from gputui.version import __version__
 
 FILE = "run.json"
@@ -68,10 +68,6 @@ MOST_SHOWN = 2**16
 """Characters of a result that goes to the frontends; `gputui runs show` has all of it."""
 TAIL_BYTES = 2**14
 TAIL_LINES = 8
-
-RUN_VARIABLE = "GPUTUI_RUN"
-"""In the environment of a run that a head started: the id that the head knows it by, and when it
-was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,12 +193,6 @@ def runs_dir() -> Path:
     return Path(state) / "gputui" / "runs"
 
 
-def new_id(preset: str) -> str:
-    """Return the id of a run that starts now: its time, its preset, four random digits."""
-    name = Path(preset.partition(":")[0]).stem
-    return f"{time.strftime('%Y%m%d-%H%M%S')}-{name}-{secrets.token_hex(2)}"
-
-
 def new_record(
     preset: str,
     parameters: Mapping[str, Any],
@@ -214,7 +204,7 @@ def new_record(
 ) -> RunRecord:
     """Return the record of a run that starts now, in this process; with a new id, unless given."""
     return RunRecord(
-        id=id or new_id(preset),
+        id=id or new_run_id(preset),
         preset=preset,
         parameters=dict(parameters),
         backend=backend,
