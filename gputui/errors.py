@@ -38,14 +38,17 @@ class GputuiError(Exception):
 
     exit_code = ExitCode.COMPUTATION_FAILED
     hint = ""
-    """How to fix it, where that is not in the message."""
+    """How to fix it, where that is not in the message; `str` has it on a line below."""
     traceback: tuple[str, ...] = ()
     """Of another process, where it was raised there."""
 
     @property
     def message(self) -> str:
         """What happened, without the hint."""
-        return str(self).removesuffix(f"\n  {self.hint}")
+        return super().__str__()
+
+    def __str__(self) -> str:
+        return self.message + (f"\n  {self.hint}" if self.hint else "")
 
     def failure(self, worker: str = "", worker_log: tuple[str, ...] = ()) -> Failure:
         """Return the error as a run's record, its cluster and the screen have it."""
@@ -96,7 +99,7 @@ class HostError(ClusterError):
         transient: bool = False,
     ) -> None:
         reason, hint = safe(cut(reason, REASON_CHARS)), safe(cut(hint, REASON_CHARS))
-        super().__init__(f"{host}: {reason}" + (f"\n  {hint}" if hint else ""))
+        super().__init__(f"{host}: {reason}")
         self.host = host
         self.stage = stage
         self.reason = reason
@@ -144,7 +147,7 @@ class RunError(GputuiError):
         worker: str = "",
         killed: bool = False,
     ) -> None:
-        super().__init__(message + (f"\n  {hint}" if hint else ""))
+        super().__init__(message)
         self.hint = hint
         self.traceback = traceback
         self.lost = lost

@@ -164,7 +164,7 @@ def _printed(ongoing: OngoingRun, exit_code: int, elapsed_s: float) -> dict[str,
         "preset": ongoing.request.name,
         "parameters": dict(ongoing.request.parameters),
         "backend": ongoing.request.backend,
-        "workers": _workers(ongoing),
+        "workers": workers(ongoing),
         "failed_hosts": list(failed_hosts(ongoing.settled)),
         "elapsed_s": elapsed_s,
         "result": {"exit_code": exit_code},
@@ -173,7 +173,7 @@ def _printed(ongoing: OngoingRun, exit_code: int, elapsed_s: float) -> dict[str,
     }
 
 
-def _workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
+def workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
     """Return the workers that were up at the start, as `--json` prints them."""
     snapshot = ongoing.snapshot
     known = {worker.name: worker for worker in snapshot.workers} if snapshot else {}
@@ -181,7 +181,7 @@ def _workers(ongoing: OngoingRun) -> list[dict[str, Any]]:
         {
             "name": name,
             "host": name.rpartition(":")[0],
-            "device": device_label(name),
+            "device": device_label(name.rpartition(":")[2]),
             "uuid": known[name].device_uuid if name in known else None,
         }
         for name in ongoing.settled.workers

@@ -2,14 +2,18 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gputui.cli import run_command
 from gputui.errors import RunError, UsageError
+from gputui.protocol.frontend import Settled
 from gputui.runs.execution import RunResult
 from gputui.runs.output import checked
 from gputui.runs.preset_run import write
+from gputui.runs.script_run import workers
 from gputui.tui.rendering.figures import figure_text
 
 
@@ -125,3 +129,10 @@ def test_a_figure_that_a_run_does_not_have_is_an_error(figure: str, tmp_path: Pa
     result = RunResult("smoke", {}, "numpy", (), 0.1, {}, {}, None, {})
     with pytest.raises(RunError, match="no figure to draw"):
         list(write(checked(None, None, given, figure_text), result, fetch=lambda block: block))
+
+
+def test_the_workers_of_a_script_are_printed_with_their_devices() -> None:
+    settled = Settled(0, ("gpu-a:gpu3.1", "gpu-a:mig0.2", "cpu-a:cpu0"), (), ())
+    ongoing: Any = SimpleNamespace(settled=settled, snapshot=None)
+    found = [(each["host"], each["device"]) for each in workers(ongoing)]
+    assert found == [("gpu-a", "3"), ("gpu-a", "0.2"), ("cpu-a", None)]
