@@ -4,6 +4,7 @@ import base64
 import json
 import operator
 import os
+import queue
 import re
 import threading
 import time
@@ -178,6 +179,18 @@ class Adder:
 
     def __call__(self, n: int) -> int:
         return n + 1
+
+
+def test_a_task_that_finds_its_queue_empty_fails_as_any_other(client: Client) -> None:
+    def compute(job: Job) -> Outcome:
+        return Outcome({"x": job.results([job.submit(raise_empty)])})
+
+    with pytest.raises(RunError, match="failed: Empty"):
+        execution.execute(client, doing(compute), {})
+
+
+def raise_empty() -> None:
+    raise queue.Empty
 
 
 @pytest.mark.parametrize("function", [partial(max, 4), lambda n: n + 1, Adder(), operator.neg])

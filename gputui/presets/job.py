@@ -213,9 +213,12 @@ class Job:
                 if time.monotonic() - reported_at > POLL_S:
                     self.report(RunProgress(stage, done, len(futures)))
                     reported_at = time.monotonic()
-                with contextlib.suppress(Empty):
-                    self._raise_if_failed(ended.get(timeout=POLL_S))
-                    done += 1
+                try:
+                    future = ended.get(timeout=POLL_S)
+                except Empty:
+                    continue
+                self._raise_if_failed(future)
+                done += 1
         except BaseException:
             # Not `client.cancel`: the scheduler (2026.8) asserts that a client wants each task
             # that depends on a cancelled one, and ends the client's connection where none does.

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,39 +84,31 @@ def _start(path: Path, arguments: tuple[str, ...], ongoing: OngoingRun, error_fi
 
 
 async def _attended(ongoing: OngoingRun, script: Child, error_file: int) -> int:
-    """Wait for the script, and end it where its run is cancelled or its cluster is lost."""
-    try:
-        return await _status(ongoing, script, error_file)
-    except asyncio.CancelledError as interrupted:
-        knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
-        await script.end(GRACE_S, None if knows else signal.SIGINT)
-        raise
-    except RunCancelledError:
-        await script.end(GRACE_S, signal.SIGINT)
-        raise
-    except HeadError:
-        await script.end(LOST_S, signal.SIGINT)
-        raise
+    """Return a script's exit status; end it where its run is cancelled or its cluster is lost.
 
-
-async def _status(ongoing: OngoingRun, script: Child, error_file: int) -> int:
-    """Return a script's exit status.
-
-    Raises HeadError where the cluster is lost under it. Where somebody stopped the cluster, that is
-    said, and the script goes on: it may have done so itself, and draw its pictures now. Where that
-    ends it, its traceback says no more.
+    Where somebody stopped the cluster, that is said, and the script goes on: it may have done so
+    itself, and draw its pictures now. Where that ends it, its traceback says no more.
     """
+    wait: Callable[[Coroutine[Any, Any, int]], Awaitable[int]] = ongoing.attend
     while True:
         try:
-            return await ongoing.attend(_ended(script))
+            return await wait(_ended(script))
+        except asyncio.CancelledError as interrupted:
+            knows = interrupted.args == (signal.SIGINT.name,) and _has_terminal()
+            await script.end(GRACE_S, None if knows else signal.SIGINT)
+            raise
         except RunCancelledError:
+            await script.end(GRACE_S, signal.SIGINT)
             raise
         except RunError as error:
             warn(str(error))
         except StoppedError as error:
             os.pwrite(error_file, STOPPED, 0)
             warn(str(error))
-            return await _ended(script)
+            wait = asyncio.ensure_future
+        except HeadError:
+            await script.end(LOST_S, signal.SIGINT)
+            raise
 
 
 async def _ended(script: Child) -> int:
