@@ -161,13 +161,14 @@ def places(there: str) -> List[str]:  # noqa: UP006
 
     `there` is its path on the machine that asks.
     """
-    return [
+    found = [
         in_login_shell(),
         str(Path(sys.executable).with_name("gputui")),
         there,
         str(Path("~/.local/bin/gputui").expanduser()),
         str(Path("~/.local/share/gputui/env/bin/gputui").expanduser()),
     ]
+    return list(dict.fromkeys(found))
 
 
 def in_login_shell() -> str:
@@ -183,7 +184,7 @@ def in_login_shell() -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    lines = said.stdout.decode("utf-8", "replace").split()
+    lines = said.stdout.decode("utf-8", "replace").splitlines()
     return lines[-1] if lines and not said.returncode else ""
 
 
