@@ -11,8 +11,10 @@ import inspect
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import dask
 import numpy
@@ -34,6 +37,7 @@ import gputui
 from gputui.client.gpucluster import GPUCluster
 from gputui.client.keywords import REFUSED, translate
 from gputui.errors import ClusterError, HostsError, UsageError
+from gputui.head.certificate import make_certificate
 from gputui.presets.workers import known_workers
 from gputui.protocol.connection_file import running_clusters
 from tests.processes import nothing_left
@@ -92,6 +96,29 @@ def test_a_client_made_by_hand_shows_itself_without_a_dashboard(standing: Standi
     ) as client:
         assert client.dashboard_link == "http://127.0.0.1:0/status"
         assert cluster.scheduler_address in client._repr_html_()
+
+
+@pytest.mark.slow
+def test_a_dashboard_over_https_is_linked_as_such_whatever_this_process_is_configured_for(
+    tmp_path: Path,
+) -> None:
+    made = make_certificate()
+    for name, pem in (("cert", made.certificate_pem), ("key", made.key_pem)):
+        (tmp_path / name).write_text(pem)
+    tls = {
+        f"distributed.scheduler.dashboard.tls.{name}": str(tmp_path / name)
+        for name in ("cert", "key")
+    }
+    with dask.config.set(tls):
+        cluster = GPUCluster("localhost gpus=none workers=1", dashboard_address=":0")
+    with cluster, Client(cluster) as client:
+        assert cluster.dashboard_link.startswith("https://127.0.0.1:")
+        trusting = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+        trusting.check_hostname = False
+        assert urlopen(cluster.dashboard_link, context=trusting).status == 200
+        assert client.dashboard_link == cluster.dashboard_link
+        for html in (cluster._repr_html_(), client._repr_html_()):
+            assert {*re.findall('href="([^"]*)"', html)} == {cluster.dashboard_link}
 
 
 def test_its_logs_and_clients_are_found_through_it(standing: Standing) -> None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 NO_LINK = re.compile(r'<a href="(?:None|[^"]*:0/status)?"[^>]*>[^<]*</a>')
 """Dask's templates link to a dashboard of everything that has none."""
+LINK = re.compile(r"<a href=[^>]*>[^<]*</a>")
+"""They make up the scheduler's from its address and from what this process is configured for."""
 
 LOOK_S = 0.1
 """How often the scheduler is asked for its workers, while a caller waits for them."""
@@ -252,7 +254,8 @@ class RunningCluster(Cluster):  # type: ignore[misc]
         cells = (f"<strong>GPU workers:</strong> {gpus}", f"<strong>Hosts:</strong> {hosts}")
         row = "".join(f'<td style="text-align: left;">{cell}</td>' for cell in cells)
         html: str = super()._repr_html_(f"{cluster_status or ''}<tr>{row}</tr>")
-        return NO_LINK.sub("none", html)
+        link = f'<a href="{self.dashboard_link}" target="_blank">{self.dashboard_link}</a>'
+        return LINK.sub(link, NO_LINK.sub("none", html))
 
     # What else one does with it
 
