@@ -262,7 +262,11 @@ def test_collections_of_device_arrays_are_recut_by_tasks_while_a_cluster_is_open
         ("distributed.nanny.preload-argv", [["a"]], r"use distributed\.worker\.preload-argv\n"),
         ("distributed.worker.http.routes", ["a.module"], "no worker serves HTTP"),
         ("distributed.admin.event-loop", "uvloop", "asyncio's own loop"),
-        ("distributed.comm.tls.worker.cert", "a.pem", "certificates of its own"),
+        *(
+            (f"distributed.comm.tls.{role}.{part}", "a.pem", "certificates of its own")
+            for role in ("scheduler", "worker", "client")
+            for part in ("cert", "key")
+        ),
         ("distributed.comm.tls.ca-file", "a.pem", "certificates of its own"),
     ],
 )

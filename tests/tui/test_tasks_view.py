@@ -128,6 +128,19 @@ def test_tasks_of_a_silent_worker_say_that_they_wait_for_it() -> None:
         assert text(waiting_lines(cluster, 80)) == [said]
 
 
+def test_tasks_of_workers_whose_memory_is_full_say_that_they_wait_for_it() -> None:
+    (group, *_) = GROUPS
+    unfinished = f"{group.total - group.finished} tasks"
+    full = worker(0, state=WorkerState.PAUSED, executing=0, ready=3)
+    for workers, said in (
+        ((full, worker(1)), "3 tasks: h:gpu0 is paused, its memory is full"),
+        # The scheduler gives no task to a worker that is paused: these wait with the scheduler.
+        ((replace(full, ready=0),), f"{unfinished}: every worker is paused, its memory is full"),
+    ):
+        cluster = snapshot(host("h"), workers=workers, groups=(group,))
+        assert text(waiting_lines(cluster, 80)) == [said]
+
+
 def test_a_run_says_its_time_left_once_and_how_it_compares_with_the_last_one() -> None:
     run = RunStatus("svd-2", "svd", (), RunState.RUNNING, EPOCH, done=50, total=100)
     (line,) = text(run_progress(run, 10.0, 25.0, 100))

@@ -98,6 +98,9 @@ def _causes(snapshot: Snapshot) -> Iterator[str]:
     tasks = sum(group.total - group.finished for group in unfinished)
     if not snapshot.workers_up:
         yield f"{fmt.many(tasks, 'task')}: no worker is up"
+    elif all(worker.state is WorkerState.PAUSED for worker in snapshot.workers):
+        yield f"{fmt.many(tasks, 'task')}: every worker is paused, its memory is full"
+        return
     for group in unfinished:
         if group.no_worker and group.needs:
             number, needs = fmt.many(group.no_worker, "task"), ", ".join(group.needs)
