@@ -628,6 +628,7 @@ def test_workers_killed_while_others_are_waited_for_and_scaled_harm_nothing() ->
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                     killed += 1
+                cluster.wait_for_workers(1, timeout=60)  # its end arrives meanwhile
             for number in (1, 3):
                 cluster.scale(number)
                 cluster.wait_for_workers(number, timeout=60)
