@@ -174,7 +174,9 @@ async def workers_up(
                 reported.add(host.name)
                 for line in _failure(host):
                     tell(line)
-        coming = [f"{each.name} ({each.state})" for each in hosts if not each.state.final]
+        coming = [
+            f"{each.name} ({each.reason or each.state})" for each in hosts if not each.state.final
+        ]
         if coming and time.monotonic() > due:
             due = time.monotonic() + WAITING_EVERY_S
             more = f" and {len(coming) - NAMED} more" if len(coming) > NAMED else ""

@@ -225,3 +225,18 @@ async def test_a_slow_link_brings_the_agent_all_the_same(
     assert sent_s > reaching.settings.stage_timeout_s
     host = await reaching.end(reaching.begin(cpu_host("ssh1", python=sys.executable)), bound_s=60)
     assert (host.state, host.status.reason) == (S.READY, "")
+
+
+async def test_a_host_whose_login_shell_takes_its_time_says_that_it_is_waited_for(
+    reaching: Reaching, start_asyncssh: Start, ssh_folder: SshHosts
+) -> None:
+    shell, go = ssh_folder.folder / "shell", ssh_folder.folder / "go"
+    shell.write_text(f'#!/bin/sh\nuntil [ -e {go} ]; do sleep 0.1; done\nexec sh "$@"\n')
+    shell.chmod(0o755)
+    start_asyncssh("ssh1", shell=(str(shell),))
+    reaching.configure(ssh_config=str(ssh_folder.config))
+    host = reaching.begin(cpu_host("ssh1", python=sys.executable))
+    listener = reaching.listeners["ssh1"]
+    await listener.until(lambda: host.status.reason == "waiting for its login shell")
+    go.touch()
+    assert ((await reaching.end(host)).state, host.status.reason) == (S.READY, "")

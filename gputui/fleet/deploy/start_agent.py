@@ -129,6 +129,7 @@ class AgentOpener:
                 pack = await self.pack()
                 try:
                     channel = AgentChannel(await connection.run(remote.COMMAND))
+                    stages.progress("waiting for its login shell")
                 except OSError as error:
                     raise stages.error(
                         f"it let us in and opened no session: {error}",
