@@ -121,16 +121,21 @@ def read_own_file(path: Path) -> bytes:
         return file.read()
 
 
+def sweep(folder: Path, pattern: str, kept_s: float) -> None:
+    """Remove the files of a pattern that nothing has written or read for so long."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > kept_s:
+                path.unlink()
+
+
 def write_whole(path: Path, data: bytes) -> None:
     """Write a file, 0600, in place of the one that is there; raises OSError, and leaves that one.
 
     A reader sees one or the other as a whole, after a loss of power too.
     """
     prefix = f".{path.name}."
-    for draft in path.parent.glob(f"{glob.escape(prefix)}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - draft.stat().st_mtime > DRAFT_S:
-                draft.unlink()
+    sweep(path.parent, f"{glob.escape(prefix)}*", DRAFT_S)
     descriptor, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -4,7 +4,6 @@ What is written to stdout and stderr goes to it, too. Logs that no head has writ
 are removed when the next head starts.
 """
 
-import contextlib
 import logging
 import os
 import time
@@ -12,6 +11,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from gputui.folders import sweep
 from gputui.model.plain_text import safe, safe_lines
 
 FILE_BYTES = 5_000_000
@@ -33,7 +33,7 @@ def log_folder() -> Path:
 def log_to_file(name: str) -> "LogFile":
     """Log to the file of a cluster's name; the one before is kept. Raises OSError."""
     folder = log_folder()
-    _sweep(folder)
+    sweep(folder, "*.log*", KEPT_S)
     log = LogFile(folder / f"{name}.log")
     log.setFormatter(SafeFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[log], level=logging.INFO)
@@ -89,11 +89,3 @@ class LogFile(RotatingFileHandler):
         if self.stream is None:
             self.stream = self._open()
         self._begun_at = time.time()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove logs that have not been written to for long."""
-    for path in folder.glob("*.log*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > KEPT_S:
-                path.unlink()

@@ -11,7 +11,6 @@ import importlib.util
 import io
 import marshal
 import stat
-import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from gputui.errors import FolderError
-from gputui.folders import cache_folders, own_folder, read_own_file, write_whole
+from gputui.folders import cache_folders, own_folder, read_own_file, sweep, write_whole
 
 LEFT_OUT = tuple(
     f"gputui/{name}"
@@ -139,17 +138,9 @@ def _write(name: str, data: bytes) -> Pack:
     problems = []
     for folder in cache_folders():
         try:
-            _sweep(own_folder(folder))
+            sweep(own_folder(folder), "*pack-*.pyz*", KEPT_S)
             write_whole(folder / name, data)
             return Pack(data, folder / name)
         except OSError as error:
             problems.append(f"{folder}: {error.strerror}")
     raise FolderError(f"no folder to keep the agent in: {'; '.join(problems)}")
-
-
-def _sweep(folder: Path) -> None:
-    """Remove packs, and drafts of them, that no start has read for long."""
-    for path in folder.glob("*pack-*.pyz*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > KEPT_S:
-                path.unlink()
