@@ -22,8 +22,8 @@ from gputui.agent.agent_socket import AgentSocket, touch_pack
 from gputui.agent.facts import gather_facts
 from gputui.agent.gpu.telemetry import TelemetryReader
 from gputui.agent.gpu.watch import DeviceWatch
+from gputui.agent.held_claims import HeldClaims
 from gputui.agent.scratch import begin_log, keep_log_small, log_tail, own_scratch, sweep_scratch
-from gputui.agent.sharing import Sharing
 from gputui.agent.workers import Workers
 from gputui.errors import ProtocolError
 from gputui.process.background import Background, words
@@ -158,12 +158,12 @@ class Supervisor:
         """Set when the first head has connected."""
         self._ending: AgentEnding | None = None
         self._reported = ""
-        self._sharing = Sharing(environ, configure.cluster, self.send)
+        self._held_claims = HeldClaims(environ, configure.cluster, self.send)
         self._watch = DeviceWatch(
             configure.cluster_id,
             environ=environ,
             interval_s=configure.telemetry_interval_s,
-            claims=self._sharing.claims,
+            claims=self._held_claims.claims,
         )
         self._workers = Workers(environ, scratch, agent_socket, self.send, self._watch.cpus_near)
         self._heads = Background(self._work_failed)
@@ -202,7 +202,7 @@ class Supervisor:
         self._lasting.keep(self._workers.forkserver.run, "starting workers")
         for name, work in (
             ("telemetry", partial(self._tell_readings, reader)),
-            ("claims", partial(self._sharing.keep, self._workers.devices)),
+            ("claims", partial(self._held_claims.keep, self._workers.devices)),
             ("its log", keep_log_small),
             ("other clusters", self._watch_others),
             ("memory limits", self._workers.keep_limits),
@@ -277,10 +277,10 @@ class Supervisor:
             case Credentials():
                 self._workers.trust(message)
             case StandInLine() | ClaimGpus() | ReleaseGpus():
-                self._sharing.carry_out(message)
+                self._held_claims.carry_out(message)
             case StartWorkers():
                 self._workers.start(message)
-                self._sharing.follow(self._workers.devices())
+                self._held_claims.follow(self._workers.devices())
             case StopWorkers(names=names, grace_s=grace_s):
                 await self._workers.stop(names, grace_s)
             case RestartWorkers(names=names):

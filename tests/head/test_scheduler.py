@@ -90,15 +90,17 @@ async def test_an_order_that_fails_is_not_the_end_of_the_scheduler(
 
     monkeypatch.setattr(cluster.scheduler, "remove_worker", fails)
     to_scheduler, to_head = memory_pair(FromScheduler, ToScheduler)
-    obeying = asyncio.create_task(Reporter(cluster.scheduler, to_head).obey())
+    reporter = Reporter(cluster.scheduler, to_head)
+    obeying = asyncio.create_task(reporter.obey())
     async with cluster.worker() as worker:
         to_scheduler.send(Remove((str(worker.name),), "gone"))
         to_scheduler.send(Retire(7, ("nobody",)))
         assert await to_scheduler.receive() == Retired(7, ("nobody",))
     assert "of ours" in caplog.text
     to_scheduler.send(StopScheduler())
-    await asyncio.wait_for(obeying, 10)
+    await asyncio.wait_for(reporter.stopped.wait(), 10)
     await to_scheduler.close()
+    await asyncio.wait_for(obeying, 10)
     await to_head.close()
 
 

@@ -48,8 +48,9 @@ class Reporter:
         self._scheduler = scheduler
         self._channel = channel
         scheduler.tell_head = channel.send
+        self.stopped = asyncio.Event()
+        """Set when the head says stop."""
         self._tasks = Background(self._failed)
-        self._stopped = asyncio.Event()
 
     async def report(self, interval_s: float) -> None:
         """Send the counts until cancelled."""
@@ -69,15 +70,9 @@ class Reporter:
             logger.exception("the scheduler could not be counted")
 
     async def obey(self) -> None:
-        """Carry out the head's orders until it stops or disconnects; raises ProtocolError for an
-        invalid one.
-        """
-        serving = self._tasks.start(self._channel.serve(self._take, self._tasks), "serve")
-        stopped = self._tasks.start(self._stopped.wait(), "stop")
+        """Carry out the head's orders until it disconnects; ProtocolError for an invalid one."""
         try:
-            await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                await serving
+            await self._channel.serve(self._take, self._tasks)
         finally:
             await self._tasks.close()
 
@@ -90,7 +85,7 @@ class Reporter:
             case Aim(target_duration_s):
                 self._scheduler.target_duration_s = target_duration_s
             case StopScheduler():
-                self._stopped.set()
+                self.stopped.set()
         return None
 
     def _failed(self, name: str, error: Exception) -> None:

@@ -13,7 +13,7 @@ FOLLOW_S = 2.0
 """How often claims follow the workers; a GPU that others leave is claimed so much later."""
 
 
-class Sharing:
+class HeldClaims:
     """Claims for one agent; `claims` is None where this host has no folder for them."""
 
     def __init__(
