@@ -97,7 +97,8 @@ class Fleet:
         self._tell, self._changed, self._printed, self._ask = tell, changed, printed, ask
         self._owners: dict[str, str] = {}
         """GPU → the host that it is chosen on."""
-        self._scheduler_port: int | None = None
+        self._scheduler_port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        """Stays the same: a scheduler that takes the place of another listens there, too."""
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
         self._listening = ListenAddresses(settings.scheduler_host or "", self._reconcile_soon)
@@ -107,7 +108,6 @@ class Fleet:
         self._starts_due = True
         """Whether something is to be started that could not be yet."""
         self._stopping = False
-        self._last_states: dict[str, HostState] = {}
         self._logs_followed = False
         self._followed: set[str] = set()
         """The hosts that have sent what their workers printed before."""
@@ -189,16 +189,14 @@ class Fleet:
                 self._settings,
                 self._opener,
                 self._owners,
+                self._scheduler_port,
                 changed=self._host_changed,
                 received=self._received,
                 listen_at=self._ways.listen_at,
                 ask=self._ask,
             )
-            if self._scheduler_port is not None:
-                fleet_host.scheduler_listens(self._scheduler_port)
             self._disown(host.name)
             self._hosts[host.name] = fleet_host
-            fleet_host.start()
 
     def remove_hosts(self, names: Iterable[str]) -> None:
         """Retire these hosts' workers, then remove the hosts."""
@@ -246,9 +244,8 @@ class Fleet:
 
     def scheduler_listens(self, port: int) -> None:
         """Give every present and future host the scheduler's address."""
-        self._scheduler_port = port
-        for fleet_host in self._hosts.values():
-            fleet_host.scheduler_listens(port)
+        if not self._scheduler_port.done():
+            self._scheduler_port.set_result(port)
 
     async def stop(self, grace_s: float = GRACE_S) -> tuple[str, ...]:
         """Stop every worker and agent; returns the hosts where something may be left a while."""
@@ -260,12 +257,11 @@ class Fleet:
         pairs = zip(hosts, ended, strict=True)
         return tuple(each.name for each, gone in pairs if not (gone or each.double))
 
-    def _host_changed(self, host: FleetHost) -> None:
+    def _host_changed(self, host: FleetHost, another_state: bool) -> None:
         """Handle another state: a host that is ready gets workers, a lost one loses them."""
         if self._hosts.get(host.name) is not host or host.double:
             return
-        if self._last_states.get(host.name) is not host.state:
-            self._last_states[host.name] = host.state
+        if another_state:
             if severity := SEVERITIES.get(host.state):
                 text = host.status.reason or "; ".join(host.status.warnings) or host.far_address
                 self._tell(severity, host.name, host.state, text)

@@ -43,7 +43,7 @@ RECONNECT_S = 1.5
 """How long a connection may take while a host's workers live on: more tries fit into the lease."""
 
 
-HostChanged = Callable[["FleetHost"], None]
+HostChanged = Callable[["FleetHost", bool], None]
 ListenAt = Callable[["FleetHost", AgentSession, int, str], Awaitable[str]]
 """Finds where a host's workers listen, as `Ways.listen_at` does."""
 
@@ -57,16 +57,19 @@ class FleetHost:
         settings: FleetSettings,
         opener: Opener,
         owners: Mapping[str, str],
+        scheduler_port: asyncio.Future[int],
         *,
         changed: HostChanged,
         received: Callable[["FleetHost", FromAgent], None],
         listen_at: ListenAt,
         ask: Callable[[str, Question], Awaitable[str | None]],
     ) -> None:
-        """Refuse what its agent says of GPUs that `owners`, GPU → host, gives to others.
+        """Begin to reach the host; it waits for the `scheduler_port` in `checking`.
 
-        `changed` is called with another state, reason or warning, or where the lease is over;
-        `received` with messages of its agent; `ask` asks a user, None for no.
+        What its agent says of GPUs that `owners`, GPU → host, gives to others is refused. `changed`
+        is called with another state, reason or warning, or where the lease is over, and with
+        whether the state is another; `received` with messages of its agent; `ask` asks a
+        user, None for no.
         """
         self.host = host
         self.facts: Facts | None = None
@@ -94,14 +97,13 @@ class FleetHost:
         self._status = HostStatus(host.name, HostState.RESOLVING, time.time())
         self._lease_timer: asyncio.TimerHandle | None = None
         self._session: AgentSession | None = None
-        self._tasks = Background(self._failed)
-        self._life: asyncio.Task[None] | None = None
         self._stopping = False
         self._losses = 0
         self._heard_at = 0.0
         self._retry_asked = asyncio.Event()
-        self._scheduler_port = 0
-        self._scheduler_known = asyncio.Event()
+        self._scheduler_port = scheduler_port
+        self._tasks = Background(self._failed)
+        self._life = self._tasks.keep(self._live, f"host {self.name}")
 
     @property
     def name(self) -> str:
@@ -127,22 +129,13 @@ class FleetHost:
     @property
     def scheduler_address(self) -> str:
         """`tls://host:port` of the scheduler, as this host reaches it; "" before it is known."""
-        if not self._scheduler_port:
+        if not self._scheduler_port.done():
             return ""
-        return f"tls://{bracketed(self._scheduler_host)}:{self._scheduler_port}"
+        return f"tls://{bracketed(self._scheduler_host)}:{self._scheduler_port.result()}"
 
     @property
     def _scheduler_host(self) -> str:
         return self._settings.scheduler_host or self.local_address
-
-    def start(self) -> None:
-        """Begin to reach the host."""
-        self._life = self._tasks.keep(self._live, f"host {self.name}")
-
-    def scheduler_listens(self, port: int) -> None:
-        """Set the scheduler's port; a host waits for that in `checking`."""
-        self._scheduler_port = port
-        self._scheduler_known.set()
 
     def send(self, message: ToAgent) -> bool:
         """Send to the agent; return False if none is connected (its next `Facts` tell the
@@ -174,8 +167,6 @@ class FleetHost:
         False where it was out of reach, or did not say so in time: its lease ends it then.
         """
         self._stopping = True
-        if self._life is None:
-            return True
         sent, was_ready = self.send(Shutdown(grace_s)), self.was_ready
         done, _ = await asyncio.wait({self._life}, timeout=grace_s + END_S if sent else 0)
         await self._tasks.close()
@@ -242,18 +233,17 @@ class FleetHost:
         self._status = replace(self._status, warnings=warnings)
         self._forget_lease()
         self.lease_over = False
-        if not self._scheduler_known.is_set():
+        if not self._scheduler_port.done():
             self._entered(HostState.CHECKING, "waiting for the scheduler")
-            await self._scheduler_known.wait()
-        there = f"{bracketed(self._scheduler_host)}:{self._scheduler_port}"
+        port = await asyncio.shield(self._scheduler_port)
+        there = f"{bracketed(self._scheduler_host)}:{port}"
         why = f"{self.far_address or self.name} cannot reach the scheduler at {there}"
-        way = (self._scheduler_host, self._scheduler_port, why, checks.PORT_HINT)
-        reached = await session.reach(*way)
+        reached = await session.reach(self._scheduler_host, port, why, checks.PORT_HINT)
         if reached.error:
             raise stages.error(f"{why}: {reached.error}", checks.PORT_HINT)
         if not self.listen_address:
-            end = reached.local_address
-            self.listen_address = await self._listen_at(self, session, self._scheduler_port, end)
+            own_end = reached.local_address
+            self.listen_address = await self._listen_at(self, session, port, own_end)
         session.ready = True
         self._become(HostState.READY)
 
@@ -322,10 +312,11 @@ class FleetHost:
             return
         if state in (HostState.READY, HostState.FAILED):
             self.was_ready = state is HostState.READY
-        since = self._status.state_since if state is self.state else time.time()
+        another = state is not self.state
+        since = time.time() if another else self._status.state_since
         said = {"reason": reason, "hint": hint, "stderr_tail": (), "failed_stage": "", **how}
         self._status = replace(self._status, state=state, state_since=since, **said)
-        self._changed(self)
+        self._changed(self, another)
 
     def _lose(self, lease_left_s: float) -> None:
         """Note that nothing reaches the agent, which ends its workers when its lease is over."""
@@ -340,4 +331,4 @@ class FleetHost:
 
     def _end_lease(self) -> None:
         self.lease_over = True
-        self._changed(self)
+        self._changed(self, False)

@@ -34,7 +34,7 @@ class Listener:
     answers: list[str | None] = field(default_factory=list)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def changed_to(self, host: FleetHost) -> None:
+    def changed_to(self, host: FleetHost, _another_state: bool) -> None:
         if not self.states or self.states[-1] is not host.state:
             self.states.append(host.state)
         self.changed.set()
@@ -66,6 +66,7 @@ class Reaching:
     """The scheduler's."""
     hosts: list[FleetHost] = field(default_factory=list)
     listeners: dict[str, Listener] = field(default_factory=dict)
+    scheduler_ports: dict[str, asyncio.Future[int]] = field(default_factory=dict)
     shared: AgentOpener | None = None
 
     def configure(self, **changes: object) -> None:
@@ -89,19 +90,21 @@ class Reaching:
         self.shared = self.shared or AgentOpener(self.settings, lambda: self.shared_pack)
         env = (("STANDIN", json.dumps(wishes)),)
         listener = Listener()
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.scheduler_ports[host.name] = port
+        if scheduler:
+            port.set_result(self.port)
         fleet_host = FleetHost(
             replace(host, env=env),
             self.settings,
             self.shared,
             {},
+            port,
             changed=listener.changed_to,
             received=listener.received,
             listen_at=Ways({}, ListenAddresses("", lambda: None)).listen_at,
             ask=lambda host, question: listener.ask(host, question),
         )
-        if scheduler:
-            fleet_host.scheduler_listens(self.port)
-        fleet_host.start()
         self.hosts.append(fleet_host)
         self.listeners[host.name] = listener
         return fleet_host

@@ -35,7 +35,7 @@ async def test_a_host_waits_in_reaching_until_the_scheduler_is_known(reaching: R
     host = reaching.begin_local(scheduler=False)
     await reaching.listeners["localhost"].until(lambda: host.state is S.CHECKING)
     assert host.status.reason == "waiting for the scheduler"
-    host.scheduler_listens(4711)
+    reaching.scheduler_ports["localhost"].set_result(4711)
     assert (await reaching.end(host)).state is S.READY
 
 
