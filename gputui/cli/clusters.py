@@ -249,17 +249,16 @@ def remote_head(given: str | None) -> "RemoteHead | None":
     """
     if given is None or not re.search("[@:]", given) or find_cluster(given):
         return None
-    from gputui.client.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead
 
-    name = RemoteName.parse(given)
-    return RemoteHead(name, ask_here) if name else None
+    return RemoteHead.named(given, ask_here)
 
 
 def remote_machine(given: str) -> "RemoteHead":
     """Return a machine with heads, `login`, `user@login` or with the name of one."""
-    from gputui.client.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead
 
-    return RemoteHead(RemoteName.parse(given) or RemoteName(given, ""), ask_here)
+    return RemoteHead.named(given, ask_here) or RemoteHead(given, "", ask_here)
 
 
 async def start_there(
@@ -269,9 +268,9 @@ async def start_there(
 
     Raises HeadError where that machine has none.
     """
-    from gputui.client.remote_head import RemoteHead, RemoteName
+    from gputui.client.remote_head import RemoteHead
 
-    head = RemoteHead(RemoteName(login, ""), ask_here)
+    head = RemoteHead(login, "", ask_here)
     words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]
     try:
         answer = await head.start(words, hosts_text, gputui)

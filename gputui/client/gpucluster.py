@@ -150,11 +150,9 @@ def connect(
     question. Raises HeadError when no cluster has that name.
     """
     if name is not None and re.search("[@:]", name) and not find_cluster(name):
-        from gputui.client.remote_head import RemoteHead, RemoteName, nobody
+        from gputui.client.remote_head import RemoteHead, nobody
 
-        remote = RemoteName.parse(name)
-        if remote is not None:
-            head = RemoteHead(remote, nobody)
+        if (head := RemoteHead.named(name, nobody)) is not None:
             return RunningCluster(head.open, asynchronous=asynchronous, loop=loop)
     if name is None:
         names = [connection_file.name for connection_file in running_clusters()]

@@ -262,10 +262,6 @@ def _environ(into: Translated, value: Any) -> None:
     into.dask["distributed.nanny.environ"] = into.dask.get("distributed.nanny.environ", {}) | value
 
 
-def _cudf_spill(into: Translated, value: Any) -> None:
-    _environ(into, {"CUDF_SPILL": "on" if value else "off"})
-
-
 _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "threads_per_worker": _option("nthreads"),
     "nthreads": _option("nthreads"),
@@ -273,7 +269,9 @@ _TAKEN: Mapping[str, Callable[[Translated, Any], None]] = {
     "device_memory_limit": _setting("device-memory-limit", unlimited=1.0),
     "rmm_pool_size": _setting("rmm-pool-size"),
     "rmm_async": _setting("rmm-async"),
-    "enable_cudf_spill": _cudf_spill,
+    "enable_cudf_spill": lambda into, value: _environ(
+        into, {"CUDF_SPILL": "on" if value else "off"}
+    ),
     "cudf_spill_stats": lambda into, value: _environ(into, {"CUDF_SPILL_STATS": str(value)}),
     "CUDA_VISIBLE_DEVICES": _devices,
     "dashboard_address": _dashboard,

@@ -13,7 +13,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -24,7 +24,7 @@ from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.start_agent import interpreters_for
 from gputui.fleet.stages import Ask, Question, Stages
 from gputui.folders import runtime_folder
-from gputui.model.hosts import Host, parse_hosts
+from gputui.model.hosts import parse_hosts
 from gputui.model.plain_text import safe
 from gputui.process.procfs import process_stat
 from gputui.protocol.codec import shown
@@ -56,50 +56,22 @@ ANSWERS: Mapping[str, tuple[Mapping[str, type], ...]] = {
 """What `there.py` answers to each order; another machine may say anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteName:
-    """A cluster on another machine, as it is written: `user@login:NAME`."""
-
-    login: str
-    name: str
-    """"" is the only one there."""
-
-    @classmethod
-    def parse(cls, given: str) -> "RemoteName | None":
-        """Parse `LOGIN:NAME`; return None for the name of a cluster on this machine.
-
-        >>> RemoteName.parse("me@login:lab"), RemoteName.parse("me@[::1]").login
-        (RemoteName(login='me@login', name='lab'), 'me@[::1]')
-        >>> RemoteName.parse("login:").login, RemoteName.parse("lab")
-        ('login', None)
-        """
-        found = re.fullmatch(r"((?:[^@:/\s]+@)?(?:\[[^]\s]+\]|[^@:/\s]+))(:.*)?", given)
-        if found is None or not ("@" in found[1] or found[2]):
-            return None
-        return cls(found[1], (found[2] or ":")[1:])
-
-    @property
-    def host(self) -> Host:
-        """The machine; raises UsageError where it cannot be one."""
-        (host, *more) = parse_hosts(self.login, self.login)
-        if more or host.is_local:
-            raise UsageError(f"{self.login}: name one machine to log in to, such as user@login")
-        return host
-
-
 class RemoteHead:
     """A cluster's head on another machine, for one event loop; opened again and again.
 
     `ask` answers SSH's questions, until a screen does.
     """
 
-    def __init__(self, remote: RemoteName, ask: Ask) -> None:
-        self.name = remote.name
+    def __init__(self, login: str, name: str, ask: Ask) -> None:
+        """Raises UsageError where `login` cannot be a machine."""
+        self.name = name
         """The cluster's; "" is the only one there."""
-        self.login = remote.login
+        self.login = login
         """The machine, as it was named."""
         self._screen = False
-        self._host = remote.host
+        self._host, *more = parse_hosts(login, login)
+        if more or self._host.is_local:
+            raise UsageError(f"{login}: name one machine to log in to, such as user@login")
         self._settings = load_settings()
         self._ask = ask
         self._connector: Connector | None = None
@@ -108,6 +80,19 @@ class RemoteHead:
         self._sockets: dict[str, str] = {}
         self._addresses: dict[str, str] = {}
         self._met = False
+
+    @classmethod
+    def named(cls, given: str, ask: Ask) -> "RemoteHead | None":
+        """Return the head that `user@login:NAME` means; None for a cluster on this machine.
+
+        >>> found = [RemoteHead.named(each, nobody) for each in ("me@login:lab", "me@[::1]", "lab")]
+        >>> [each and (each.login, each.name) for each in found]
+        [('me@login', 'lab'), ('me@[::1]', ''), None]
+        """
+        found = re.fullmatch(r"((?:[^@:/\s]+@)?(?:\[[^]\s]+\]|[^@:/\s]+))(:.*)?", given)
+        if found is None or not ("@" in found[1] or found[2]):
+            return None
+        return cls(found[1], (found[2] or ":")[1:], ask)
 
     async def open(self, *, frontend: str, snapshots: bool = False) -> HeadConnection:
         """Attach to the head; closing the connection closes SSH's, too.

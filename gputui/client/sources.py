@@ -3,6 +3,7 @@
 The one place that decides between a file and a text, for the command line and for Python.
 """
 
+import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def _text_of(hosts: str | Path | Iterable[str] | None) -> tuple[str, str]:
         return _text(sys.stdin.buffer.read(MAX_BYTES + 1), "standard input"), ""
     _refuse_code(hosts)
     is_path = any("/" in word for word in hosts.split() if "=" not in word)
-    if is_path or hosts.endswith(".txt") or _exists(hosts):
+    if is_path or hosts.endswith(".txt") or os.path.exists(hosts):  # noqa: PTH110
         return _read(Path(hosts))
     if "." in hosts and (near := _near(Path(hosts))):
         raise UsageError(f"{hosts}: no such file{near}; a host of that name goes into a file")
@@ -111,10 +112,3 @@ def _refuse_code(hosts: str) -> None:
     if hosts.endswith(".ipynb"):
         hint = "open it in Jupyter, where GPUCluster(…) starts a cluster and connect(…) uses one"
         raise UsageError(f"{hosts}: is a notebook; {hint}")
-
-
-def _exists(path: str) -> bool:
-    try:
-        return bool(path) and Path(path).exists()
-    except (OSError, ValueError):
-        return False

@@ -37,33 +37,26 @@ LAST_LINES = 5
 """Last log lines shown of a failed host."""
 
 
-class HeadProcess:
+class HeadProcess(subprocess.Popen[bytes]):
     """A head that was started here; it ends with this process, unless it is kept."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-        self.kept = False
-        """Whether it outlives this process."""
-
-    @property
-    def pid(self) -> int:
-        """The head's process."""
-        return self._process.pid
+    kept = False
+    """Whether it outlives this process."""
 
     def opened(self) -> str:
         """Return the socket of its server, as soon as it is open; raises HeadError when it refuses.
 
         Blocks, about a tenth of a second.
         """
-        assert self._process.stdout and self._process.stderr
-        line = self._process.stdout.readline()
+        assert self.stdout and self.stderr
+        line = self.stdout.readline()
         if not line:
-            last_log_lines = self._process.stderr.read().decode("utf-8", "replace").strip()
-            status = self._process.wait()
+            last_log_lines = self.stderr.read().decode("utf-8", "replace").strip()
+            status = self.wait()
             how = signal_name(-status) if status < 0 else f"exit status {status}"
             raise HeadError(f"the head ended as it started ({how}) {last_log_lines}".rstrip())
-        self._process.stdout.close()
-        self._process.stderr.close()
+        self.stdout.close()
+        self.stderr.close()
         try:
             message: ToStarter = decode(line, ToStarter)
         except ProtocolError as error:
@@ -81,39 +74,37 @@ class HeadProcess:
     def end(self) -> None:
         """Have the head stop its cluster, and wait until it has; kill it if it does not."""
         if self.kept:
-            self._process.terminate()
+            self.terminate()
         self._hang_up()
         try:
-            self._process.wait(END_S)
+            self.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+            self.wait()
 
     def _say(self, line: bytes) -> None:
         """Send a line; one that ended says so on its stdout."""
-        assert self._process.stdin
+        assert self.stdin
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
+            self.stdin.write(line)
+            self.stdin.flush()
 
     def _hang_up(self) -> None:
-        assert self._process.stdin
+        assert self.stdin
         with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
+            self.stdin.close()
 
 
 def spawn_head(config: ConfigureHead) -> HeadProcess:
     """Start a head in a session of its own; it begins to reach its hosts at once."""
     config = replace(config, cluster_id=secrets.token_hex(8), starter_pid=os.getpid())
     head = HeadProcess(
-        subprocess.Popen(
-            own_python("gputui.head"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
-            start_new_session=True,
-        )
+        own_python("gputui.head"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **own_environment(), "GPUTUI_CLUSTER": config.cluster_id},
+        start_new_session=True,
     )
     head._say(encode(config))
     return head

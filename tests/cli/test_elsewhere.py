@@ -10,7 +10,7 @@ from gputui.cli import run_command
 from gputui.cli.clusters import remote_head
 from gputui.client import there
 from gputui.client.head_connection import HeadConnection
-from gputui.client.remote_head import RemoteName
+from gputui.client.remote_head import RemoteHead, nobody
 from gputui.errors import HeadError, UsageError
 from gputui.protocol.codec import encode
 from gputui.protocol.connection_file import ConnectionFile, NameLock
@@ -27,7 +27,7 @@ def test_a_login_with_or_without_a_name_is_another_machine(
 
 @pytest.mark.parametrize("name", ["lab", "", "gpu hosts", "a/b@c", "::"])
 def test_any_other_word_is_a_cluster_here(name: str) -> None:
-    assert RemoteName.parse(name) is None
+    assert RemoteHead.named(name, nobody) is None
 
 
 def test_a_cluster_that_runs_here_is_meant_first(

@@ -9,7 +9,7 @@ import dask
 import pytest
 
 from gputui.cli import run_command
-from gputui.client.remote_head import GREETING, RemoteHead, RemoteName, nobody
+from gputui.client.remote_head import GREETING, RemoteHead, nobody
 from gputui.errors import HeadError
 from tests.sshd import AsyncsshServer, SshHosts
 from tests.test_borders import POISON, harmless
@@ -109,7 +109,7 @@ def test_whatever_a_login_machine_answers_is_an_error_in_words_or_a_safe_list(
 
 @pytest.mark.parametrize("address", ["x", "tls://[", "tls://a:99999999", "tls://:1", POISON])
 async def test_an_address_that_is_none_is_an_error_in_words(address: str) -> None:
-    head = RemoteHead(RemoteName("me@login", "lab"), nobody)
+    head = RemoteHead("me@login", "lab", nobody)
     with pytest.raises(HeadError, match="its head names no address") as refused:
         await head.forwarded(address)
     assert harmless(str(refused.value))

@@ -17,7 +17,7 @@ import dask
 import pytest
 
 import gputui as gputui_package
-from gputui.client.remote_head import RemoteHead, RemoteName
+from gputui.client.remote_head import RemoteHead
 from gputui.errors import UsageError
 from gputui.fleet.stages import Question
 from tests.processes import processes_of
@@ -346,7 +346,7 @@ async def test_a_passphrase_is_asked_for_once_however_often_the_connection_is_lo
         return "open"
 
     with dask.config.set({"gputui.ssh.config": str(asyncssh_hosts.config)}):
-        head = RemoteHead(RemoteName("ssh1", "no-such-cluster"), ask)
+        head = RemoteHead("ssh1", "no-such-cluster", ask)
     for _ in range(2):
         with pytest.raises(UsageError, match="cluster"):
             await head.reach()
