@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from gputui.errors import HeadError, OtherVersionError, ProtocolError
+from gputui.model.snapshot import Session
 from gputui.process.background import Background, words
 from gputui.protocol import hello
 from gputui.protocol.channel import TRUSTED_LINE_BYTES
@@ -101,7 +102,7 @@ class HeadConnection:
         """Attach to the head at the other end of a stream; raises HeadError."""
         channel = HeadChannel(stream, ToFrontend, line_bytes=TRUSTED_LINE_BYTES)
         try:
-            attach = _attach(frontend, snapshots=snapshots, compressed=compressed)
+            attach = Attach(_session(frontend), snapshots, compressed)
             # In one: a head of another version reads the first line only, and closes.
             stream.write(hello.HELLO + encode(attach))
             answer = await channel.read_line()
@@ -229,8 +230,8 @@ class HeadConnection:
         self._arrived.set()
 
 
-def _attach(frontend: str, *, snapshots: bool, compressed: bool) -> Attach:
-    """Return the first message: who this is, and where."""
+def _session(frontend: str) -> Session:
+    """Describe this process as a session: its user, and where that is."""
     terminal = ""
     for descriptor in (0, 1, 2):
         with contextlib.suppress(OSError):
@@ -239,7 +240,7 @@ def _attach(frontend: str, *, snapshots: bool, compressed: bool) -> Attach:
     with contextlib.suppress(KeyError):
         user = pwd.getpwuid(os.getuid()).pw_name
     client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    return Attach(frontend, snapshots, os.getpid(), user, terminal, client, compressed)
+    return Session(frontend, os.getpid(), user, terminal, client)
 
 
 def _check_python(attached: Attached) -> None:

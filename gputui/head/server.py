@@ -12,12 +12,12 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gputui.errors import ProtocolError
-from gputui.model.snapshot import Session
 from gputui.process.background import Background
 from gputui.protocol import hello
 from gputui.protocol.frontend import Attach, Attached, FromFrontend, ToFrontend
@@ -41,12 +41,10 @@ class FrontendConnection:
     """One attached frontend."""
 
     def __init__(self, attach: Attach, channel: FrontendChannel, pid: int | None) -> None:
-        self.kind = attach.frontend
+        self.kind = attach.session.frontend
         self.pid = pid
         """Of the process at the other end, by the kernel; None where that is no socket."""
-        self.session = Session(
-            attach.frontend, attach.pid, attach.user, attach.terminal, attach.client, time.time()
-        )
+        self.session = replace(attach.session, attached_at=time.time())
         self.snapshots = attach.snapshots
         self.logs = False
         self.channel = channel

@@ -25,7 +25,7 @@ from gputui.model.bounds import (
     SmallNumber,
 )
 from gputui.model.series import Past
-from gputui.model.snapshot import Event, HostStatus, RunStatus, Snapshot, WorkerStatus
+from gputui.model.snapshot import Event, HostStatus, RunStatus, Session, Snapshot, WorkerStatus
 from gputui.protocol.shared import Delivery, LogLines, Refused
 
 
@@ -33,16 +33,10 @@ from gputui.protocol.shared import Delivery, LogLines, Refused
 class Attach:
     """A frontend's first message; answered by `Attached`."""
 
-    frontend: Name
-    """screen, run, python or command."""
+    session: Session
+    """Who this is, and where; the head says when it came."""
     snapshots: bool = False
     """Whether to send `SnapshotTaken`; commands get neither `EventHappened` nor `Asked` then."""
-    pid: Pid = 0
-    user: Name = ""
-    terminal: Line = ""
-    """`pts/3`; "" without one."""
-    client: Line = ""
-    """The address its SSH connection comes from, or ""."""
     compressed: bool = False
     """Whether to compress what follows `Attached`."""
 

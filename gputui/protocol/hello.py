@@ -1,6 +1,6 @@
 """A frontend's first line and a head's refusal of it, which are alike in every version.
 
-The frontend names its version, `["Attach", 5]`. A head of another one answers `["Refused", 0, why]`
+The frontend names its version, `["Attach", 7]`. A head of another one answers `["Refused", 0, why]`
 and ends the connection; only then do the two speak as their common version does.
 """
 

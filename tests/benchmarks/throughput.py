@@ -25,6 +25,7 @@ from pathlib import Path
 from distributed import Client, wait
 
 from gputui import GPUCluster
+from gputui.model.snapshot import Session
 from gputui.process.procfs import TICKS_PER_S, process_stat
 from gputui.protocol.connection_file import find_cluster
 from gputui.protocol.frontend import Attach
@@ -214,7 +215,7 @@ def _frontend(path: str) -> Iterator[FrontendConnection]:
     frontend = FrontendConnection()
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(path)
-        link.sendall(HELLO + encode(Attach("screen", True)))
+        link.sendall(HELLO + encode(Attach(Session("screen"), True)))
         thread = threading.Thread(target=_count, args=(link, frontend), daemon=True)
         thread.start()
         yield frontend

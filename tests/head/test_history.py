@@ -15,7 +15,14 @@ from gputui.head.cluster_view import RecentHistory
 from gputui.head.server import FrontendConnection
 from gputui.model.readings import DeviceReading, HostReading
 from gputui.model.series import Metric
-from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerState, WorkerStatus
+from gputui.model.snapshot import (
+    HostState,
+    HostStatus,
+    Session,
+    Severity,
+    WorkerState,
+    WorkerStatus,
+)
 from gputui.protocol.channel import QUEUE_BYTES
 from gputui.protocol.frontend import Attach, EventHappened, FromFrontend, HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode, memory_pair
@@ -170,7 +177,7 @@ async def test_nothing_is_packed_for_a_frontend_that_has_left(
         SimpleNamespace(taken=taken),
     )
     one, other = memory_pair(FromFrontend, ToFrontend)
-    frontend = FrontendConnection(Attach("screen", True), one, None)
+    frontend = FrontendConnection(Attach(Session("screen"), True), one, None)
     sending = asyncio.create_task(serving._send_history(frontend))
     async for _ in other:
         await other.close()

@@ -9,7 +9,7 @@ import pytest
 
 from gputui.client.head_connection import HeadConnection
 from gputui.head.server import FrontendConnection, FrontendServer
-from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Snapshot
+from gputui.model.snapshot import ClusterState, SchedulerState, SchedulerStatus, Session, Snapshot
 from gputui.protocol.channel import MAX_FLOODS, QUEUE_BYTES
 from gputui.protocol.frontend import (
     Attach,
@@ -57,7 +57,7 @@ def stalled_frontend(server: FrontendServer) -> socket.socket:
     """Return a frontend that says who it is, and then reads nothing."""
     stalled = socket.socket(socket.AF_UNIX)
     stalled.connect(str(server.path))
-    stalled.sendall(HELLO + encode(Attach("screen", True)))
+    stalled.sendall(HELLO + encode(Attach(Session("screen"), True)))
     return stalled
 
 
@@ -165,7 +165,7 @@ async def test_a_frontend_that_writes_as_the_head_ends_still_reads_why(
     server: tuple[FrontendServer, Listener],
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(server[0].path)
-    writer.write(HELLO + encode(Attach("run", False)))
+    writer.write(HELLO + encode(Attach(Session("run"))))
     await until(lambda: server[1].frontends)
     reader._transport.pause_reading()  # it is busy, and its loop reads nothing
     closing = asyncio.create_task(server[0].close(Stopped("the disk is full", True), bound_s=5.0))
