@@ -153,7 +153,7 @@ def columns(app: "ScreenApp", _words: list[str]) -> Iterable[str]:
 
 def gpu_columns(_app: "ScreenApp", _words: list[str]) -> Iterable[str]:
     """Suggest all columns that rows of GPUs can have."""
-    from gputui.tui.views.fleet.rows import BY_KEY
+    from gputui.tui.rendering.fleet import BY_KEY
 
     return ["all", *BY_KEY]
 

@@ -14,8 +14,8 @@ from gputui.protocol.frontend import SnapshotTaken
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.modal import Picker
 from gputui.tui.preferences import Preferences, Remembered, load, save
-from gputui.tui.views.fleet.rows import Look
-from gputui.tui.views.fleet.selection import Outliers, Selection
+from gputui.tui.rendering.fleet import Look
+from gputui.tui.rendering.selection import Outliers, Selection
 from gputui.tui.watched import Watched
 from gputui.tui.widgets import bars
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker

@@ -9,12 +9,12 @@ from gputui.model.series import MEAN_OF, Metric
 from gputui.model.slots import slots_of
 from gputui.model.snapshot import RunState, RunStatus, TaskGroupStatus
 from gputui.tui.rendering import metrics
+from gputui.tui.rendering.fleet import HEAT, HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.results import RunRow
 from gputui.tui.rendering.run_graphs import fleet_lines
 from gputui.tui.totals import Throughput
-from gputui.tui.views.fleet.rows import HEAT, HOST_COLUMNS, Look, Row
 from gputui.tui.views.tasks_view import legend, progress_lines
 from gputui.tui.watched import FINE_KEPT
 from gputui.tui.widgets.pane import MOST_DRAWN, Brush

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from gputui.errors import HeadError
 from gputui.tui.filter import no_such
-from gputui.tui.rendering.lines import Line, fitted
+from gputui.tui.rendering.lines import Line, Part, fitted
 
 MARK = "▌"
 """Stands before a row that is marked."""
@@ -47,6 +47,8 @@ class Column(Generic[Value]):
     """The widest it grows to."""
     rest: int = 0
     """Of the one that takes what others leave: its width before higher ranks come in."""
+    saved: bool = True
+    """Whether files have it."""
 
 
 def text_column(
@@ -119,7 +121,7 @@ def _grow(columns: dict[int, Column[Value]], widths: dict[int, int], room: int) 
         widths[rest] += room + left
 
 
-def row(columns: Iterable[Fitted[Value]], value: Value) -> Line:
+def row(columns: Iterable[Fitted[Value]], value: Value) -> list[Part]:
     """Return a value's cells, a space before each."""
     return [part for each in columns for part in ((" ", ""), *each.column.cell(value, each.width))]
 
@@ -138,19 +140,17 @@ def column_at(widths: Iterable[int], x: int) -> int | None:
     return None
 
 
-def titles(columns: Iterable[Column[Value]]) -> list[str]:
-    """Return the names of columns, as a file's first line."""
-    return [column.key or "level" for column in columns]
+def saved(columns: Iterable[Column[Value]], values: Iterable[Value]) -> list[list[str]]:
+    """Return values as a file has them, titles first: numbers whole, all else as it is shown."""
+    columns = [column for column in columns if column.saved]
 
-
-def texts(columns: Iterable[Column[Value]], value: Value) -> list[str]:
-    """Return a value's cells as a file has them: numbers whole, all else as it is shown."""
-    found: list[str] = []
-    for column in columns:
+    def text(column: Column[Value], value: Value) -> str:
         number = column.sort(value) if column.sort is not None and column.right else None
         whole = "".join(text for text, _ in column.cell(value, UNCUT)).strip()
-        found.append(whole if number is None else str(number))
-    return found
+        return whole if number is None else str(number)
+
+    titles = [column.key or "level" for column in columns]
+    return [titles, *([text(column, value) for column in columns] for value in values)]
 
 
 class Order(Generic[Value]):
@@ -222,9 +222,9 @@ class Order(Generic[Value]):
         known.sort(key=lambda pair: pair[0], reverse=column.falling != self._backwards)
         return [value for _, value in known] + [value for key, value in keys if key is None]
 
-    def heading(self, columns: Iterable[Fitted[Value]], first: str = "") -> Line:
-        """Return the titles behind what stands first, that of this order with an arrow."""
-        titles = [first]
+    def heading(self, columns: Iterable[Fitted[Value]]) -> Line:
+        """Return the titles, that of this order with an arrow."""
+        titles = [""]
         for each in columns:
             column, arrow = each.column, ""
             if self._by is not None and self._by.key == column.key:

@@ -9,14 +9,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from gputui.model import series
 from gputui.model.slots import Slot
+from gputui.model.snapshot import HostStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import gauge
 from gputui.tui.rendering.lines import Line
 
 Number = float | None
+Read = Slot | HostStatus
 HOT_C, HOTTEST_C = 85.0, 100.0
 MEMORY_ALARM = 0.95
 
@@ -42,17 +45,9 @@ def _power(drawn: Number, limit: Number, width: int) -> str:
     return fmt.MISSING if drawn is None and not of else f"{fmt.number(drawn)}{of}W"
 
 
-def _no_number(_slot: Slot) -> Number:
-    return None
-
-
-def _no_mark(_slot: Slot) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One reading of a slot; of several slots, their sum unless `over` says another."""
+    """One reading of a slot or host; of several slots, their sum unless `over` says another."""
 
     key: str
     """What it is called in columns, orders and the filter."""
@@ -65,7 +60,9 @@ class Metric:
     """The field of a device's reading; "" of what only workers have."""
     worker: str = ""
     """The field of a worker, for slots whose device does not have it."""
-    whole: Callable[[Slot], Number] = _no_number
+    host: str = ""
+    """The field of a host's reading; "" of what is read of slots."""
+    whole: Callable[[Any], Number] = lambda _: None
     """What it is a share of, or its limit."""
     say: Callable[[Number], str] = fmt.number
     """Writes it with its unit."""
@@ -80,8 +77,8 @@ class Metric:
     warns_from: float = math.inf
     """The share, or the value without a bar, from which on it is amber."""
     odd: str = ""
-    """The role of a number other than 0."""
-    mark: Callable[[Slot], str] = _no_mark
+    """The role of a number other than 0; `plain` is none, not even of 0."""
+    mark: Callable[[Any], str] = lambda _: ""
     """A character behind the number, which makes it amber."""
     asked_as: str = ""
     """What the filter calls it, where that is not its key."""
@@ -96,18 +93,22 @@ class Metric:
     spread: float = 0.0
     """The least distance from others that means anything; 0 is not compared."""
 
-    def of(self, slot: Slot) -> Number:
-        """Return the reading of one slot, None where it is missing."""
-        if slot.device is not None and self.device:
-            value: Number = getattr(slot.device, self.device)
-            return value
-        return slot.total(self.worker) if self.worker else None
+    def of(self, read: Read) -> Number:
+        """Return the reading of one slot or host, None where it is missing."""
+        value: Number = None
+        if isinstance(read, HostStatus):
+            value = getattr(read.reading, self.host)
+        elif read.device is not None and self.device:
+            value = getattr(read.device, self.device)
+        elif self.worker:
+            value = read.total(self.worker)
+        return value
 
-    def value(self, slots: Sequence[Slot]) -> Number:
+    def value(self, slots: Sequence[Read]) -> Number:
         """Return the reading of these slots together."""
         return self._together(slots, self.of)
 
-    def share(self, slots: Sequence[Slot]) -> Number:
+    def share(self, slots: Sequence[Read]) -> Number:
         """Return the reading as a share of what it can be."""
         if len(slots) == 1:  # of each of thousands of cells
             value, whole = self.of(slots[0]), self.whole(slots[0])
@@ -115,25 +116,25 @@ class Metric:
             value, whole = self.value(slots), self._together(slots, self.whole)
         return None if value is None or not whole else value / whole
 
-    def amount(self, slots: Sequence[Slot]) -> Number:
+    def amount(self, slots: Sequence[Read]) -> Number:
         """Return the number that it is sorted and filtered by."""
         share = self.share(slots) if self.by_share else None
         return self.value(slots) if not self.by_share else None if share is None else share * 100
 
-    def fraction(self, slots: Sequence[Slot]) -> Number:
+    def fraction(self, slots: Sequence[Read]) -> Number:
         """Return where on the heat map's ramp slots are."""
         if self.ramp is None:
             return self.share(slots)
         (low, high), value = self.ramp, self.value(slots)
         return None if value is None else (value - low) / (high - low)
 
-    def _together(self, slots: Sequence[Slot], read: Callable[[Slot], Number]) -> Number:
+    def _together(self, slots: Sequence[Read], read: Callable[[Any], Number]) -> Number:
         if len(slots) == 1:
             return read(slots[0])
         known = [value for slot in slots if (value := read(slot)) is not None]
         return self.over(known) if known else None
 
-    def cell(self, slots: Sequence[Slot], width: int) -> Line:
+    def cell(self, slots: Sequence[Read], width: int) -> Line:
         """Return the reading in so many cells."""
         value, whole = self.value(slots), self._together(slots, self.whole)
         text = self.write(value, whole, width) if self.write else self.say(value)
@@ -162,6 +163,10 @@ def _can_compute(slot: Slot) -> Number:
 
 def _has_memory(slot: Slot) -> Number:
     return slot.device.memory_total_bytes if slot.device else slot.total("memory_limit_bytes")
+
+
+def _host_has(host: HostStatus) -> Number:
+    return host.reading.memory_total_bytes
 
 
 def _may_draw(slot: Slot) -> Number:
@@ -218,3 +223,27 @@ METRICS: tuple[Metric, ...] = (
 )  # fmt: skip
 GRAPHED = (UTIL, MEM, POWER, TEMP)
 """The metrics with a history and a heat map."""
+OF_HOSTS = (
+    Metric("cpu", "CPU", "CPU of the host in percent", 4, 2, host="cpu_percent", odd="dim"),
+    Metric(
+        "memory", "HOST MEM", "memory of the host", 11, 3, host="memory_used_bytes",
+        whole=_host_has, write=_memory, by_share=True, odd="dim",
+    ),
+    Metric("load", "LOAD", "load of a minute", 5, 4, host="load_1m", odd="dim",
+           say=lambda value: fmt.number(value, 1)),
+    Metric("receive", "RECV/s", "received", 7, 5, host="network_receive_bytes_per_s", odd="dim",
+           say=fmt.size),
+    Metric("send", "SEND/s", "sent", 7, 6, host="network_send_bytes_per_s", odd="dim",
+           say=fmt.size),
+)  # fmt: skip
+OF_CPU_HOSTS = (
+    Metric(
+        "util", "CPU", "CPU of the host", 10, host="cpu_percent", whole=lambda _: 100.0,
+        say=percent, least=6, most=22, by_share=True,
+    ),
+    Metric(
+        "mem", "MEM", "memory of the host", 12, host="memory_used_bytes", whole=_host_has,
+        write=_memory, least=6, most=22, by_share=True,
+    ),
+)  # fmt: skip
+"""What hosts of CPU workers show in place of their GPUs."""

@@ -34,7 +34,7 @@ class ViewKind:
 
 VIEWS = (
     ViewKind("hosts", "0", "start_view:StartView"),
-    ViewKind("fleet", "1", "fleet.fleet_view:FleetView"),
+    ViewKind("fleet", "1", "fleet_view:FleetView"),
     ViewKind("workers", "2", "workers_view:WorkersView"),
     ViewKind("tasks", "3", "tasks_view:TasksView"),
     ViewKind("logs", "4", "logs_view:LogsView"),

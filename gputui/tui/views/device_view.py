@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.series import Span
 from gputui.model.slots import Slot
-from gputui.tui.commands.fleet_commands import DEVICE_COMMANDS
+from gputui.tui.commands.command_registry import Command
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order, fitting, row, text_column
 from gputui.tui.rendering.detail import (
@@ -33,6 +33,7 @@ from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 
 LOG_LINES = 40
+SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 
 
 class DetailPane(Pane):
@@ -185,7 +186,6 @@ class DeviceView(View):
     """A GPU, its processes, its worker, and the end of its log."""
 
     NAME = "device"
-    COMMANDS = DEVICE_COMMANDS
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,3 +250,10 @@ class DeviceView(View):
     def focus_body(self) -> None:
         """Put the focus on the processes."""
         self.take_focus(self._panel.processes)
+
+    def next_span(self) -> None:
+        """Show the graphs over the next span."""
+        self.span = self.span.next
+        self.screen_app.draw()
+
+    COMMANDS = (Command("device-span", SPAN, next_span, "t", hint="time"),)

@@ -21,8 +21,7 @@ from gputui.tui.rendering.columns import (
     column_at,
     fitting,
     row,
-    texts,
-    titles,
+    saved,
 )
 from gputui.tui.rendering.lines import Line, Part, faded
 from gputui.tui.views.view import View
@@ -66,6 +65,16 @@ class Listing(View, Generic[T]):
         self._order: Order[T] = Order(self.COLUMNS)
         self._shown: Sequence[Fitted[T]] = ()
 
+    @property
+    def columns(self) -> Sequence[Column[T]]:
+        """The columns that there are now."""
+        return self.COLUMNS
+
+    @property
+    def order(self) -> Order[T]:
+        """The order of the rows."""
+        return self._order
+
     @abstractmethod
     def values(self, watched: Watched) -> Iterable[T]:
         """Return all values, in the order in which they are shown unsorted."""
@@ -82,6 +91,10 @@ class Listing(View, Generic[T]):
         """Return whether a value's readings are out of date."""
         return False
 
+    def sign(self, value: T) -> Part:
+        """Return the character before a row that is not marked."""
+        return (" ", "")
+
     def compose(self) -> ComposeResult:
         """Lay out the table, and the details of the value under the cursor."""
         yield self.table
@@ -94,22 +107,24 @@ class Listing(View, Generic[T]):
         self._total = len(values)
         if self._matches is not None:
             values = [value for value in values if self._matches(value)]
-        self._values = {self.key(value): value for value in self._order.sorted(values)}
-        width = self.table.scrollable_content_region.width
-        self._shown = fitting(self.COLUMNS, width)
-        self.table.show(
-            self._order.heading(self._shown),
-            list(self._values),
-            self._row,
-        )
+        self.show_rows(self.order.sorted(values))
         self._leave_room()  # for what is known of the row that has the cursor now
         self._show_about()
 
-    def _row(self, key: str) -> Line:
+    def show_rows(self, values: Iterable[T]) -> None:
+        """Draw these values in the table."""
+        self._values = {self.key(value): value for value in values}
+        self._shown = fitting(self.columns, self.table.scrollable_content_region.width)
+        self.table.show(self.order.heading(self._shown), list(self._values), self.line)
+
+    def line(self, key: str) -> Line:
+        """Return the row of a value."""
         value = self._values[key]
-        first, *rest = row(self._shown, value)
-        line: Line = [(MARK, "accent") if key in self.marked else first, *rest]
+        line = [self._before(value), *row(self._shown, value)[1:]]
         return faded(line) if self.is_old(value) else line
+
+    def _before(self, value: T) -> Part:
+        return (MARK, "accent") if self.key(value) in self.marked else self.sign(value)
 
     def _leave_room(self) -> None:
         """Limit the table to its lines, so that the rest can be used."""
@@ -140,6 +155,10 @@ class Listing(View, Generic[T]):
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the details of the value under the cursor."""
         event.stop()
+        self.moved()
+
+    def moved(self) -> None:
+        """Show the details of the value that the cursor came to."""
         self._leave_room()
         self._show_about()
 
@@ -156,22 +175,43 @@ class Listing(View, Generic[T]):
         return [(f"{count} {noun}" if self._total else self.NOTHING, "dim"), *self.narrowed()]
 
     def narrowed(self) -> list[Part]:
-        """Return the filter and the order, where there is one."""
+        """Return the filter, the order and the marks, where there are any."""
         parts: list[Part] = []
         if self.filter_text:
             parts.append((f"  /{self.filter_text}", "accent"))
-        if self._order.chosen:
-            parts.append((f"  by {self._order.key}", "dim"))
+        if self.order.chosen:
+            parts.append((f"  by {self.order.key}", "dim"))
+        if self.marked:
+            parts.append((f"  {len(self.marked)} marked", "accent"))
         return parts
 
     def cells(self) -> list[list[str]]:
         """Return the columns' titles, then a row for each value."""
-        values = self._values.values()
-        return [titles(self.COLUMNS), *(texts(self.COLUMNS, value) for value in values)]
+        return saved(self.columns, self._values.values())
+
+    @property
+    def cursor(self) -> str | None:
+        """The key of the value under the cursor."""
+        return self.table.cursor
 
     def targets(self) -> tuple[str, ...]:
-        """Return the value under the cursor."""
-        return (self.table.cursor,) if self.table.cursor else ()
+        """Return the marked values, else the one under the cursor."""
+        return tuple(sorted(self.marked)) or ((self.cursor,) if self.cursor else ())
+
+    def mark(self) -> None:
+        """Mark the value under the cursor, or unmark it, and go on to the next."""
+        if self.cursor is not None:
+            self.marked ^= {self.cursor}
+            self.table.action_move(1)
+            self.screen_app.draw()
+
+    def back(self) -> bool:
+        """Clear the marks, then the filter."""
+        if not self.marked:
+            return super().back()
+        self.marked.clear()
+        self.screen_app.draw()
+        return True
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the value of this key."""
@@ -187,15 +227,19 @@ class Listing(View, Generic[T]):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The columns that it can be sorted by."""
-        return self._order.names
+        """The columns that it can be sorted by, as far as they are shown."""
+        shown = {each.column.key for each in self._shown}
+        return tuple(name for name in self.order.names if name in shown) or self.order.names
 
     def sort(self, name: str) -> None:
         """Sort by the column of this name, and go to the first row.
 
         Without a name it is the next column, and none after the last.
         """
-        self._order.sort(name, self._order.names)
+        self.order.sort(name, self.column_names)
+        self._sorted()
+
+    def _sorted(self) -> None:
         self.screen_app.draw()
         self.table.action_end(False)
 
@@ -204,13 +248,12 @@ class Listing(View, Generic[T]):
         event.stop()
         index = column_at((each.width for each in self._shown), event.x)
         if index is not None:
-            self._order.click(self._shown[index].column.key)
-            self.screen_app.draw()
-            self.table.action_end(False)
+            self.order.click(self._shown[index].column.key)
+            self._sorted()
 
     def sort_backwards(self) -> None:
         """Turn the order around."""
-        self._order.reverse()
+        self.order.reverse()
         self.screen_app.redraw()
 
 

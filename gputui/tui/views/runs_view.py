@@ -172,13 +172,6 @@ class RunsView(Listing[RunRow]):
             lines += [(), *figure_lines(figure, width, room, self._text.palette.flat)]
         return [*lines, (), *gpus] if gpus else lines
 
-    def mark(self) -> None:
-        """Mark the run under the cursor, or unmark it, and go on to the next."""
-        if self.table.cursor is not None:
-            self.marked ^= {self.table.cursor}
-            self.table.action_move(1)
-            self.screen_app.draw()
-
     def compare(self) -> None:
         """Show the two runs that are marked side by side, or no longer."""
         self._comparing = not self._comparing
@@ -191,12 +184,8 @@ class RunsView(Listing[RunRow]):
 
     def back(self) -> bool:
         """End the comparison, then clear the filter."""
-        if not self.marked:
-            return super().back()
-        self.marked.clear()
         self._comparing = False
-        self.screen_app.draw()
-        return True
+        return super().back()
 
     def _defaults(self, run: RunStatus) -> str:
         """Return the parameters that a run was not given, as its preset has them."""
@@ -316,7 +305,7 @@ class RunsView(Listing[RunRow]):
             "cancel", "Cancel the selected run", cancel, "x", hint="cancel",
             changes=True, unavailable=cannot_cancel,
         ),
-        Command("mark-run", "Mark or unmark a run", mark, "space", hint="mark"),
+        Command("mark-run", "Mark or unmark a run", Listing.mark, "space", hint="mark"),
         Command(
             "compare", "Compare two marked runs", compare, "equals_sign", hint="compare",
             unavailable=cannot_compare,

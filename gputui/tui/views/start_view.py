@@ -161,10 +161,10 @@ class StartView(Listing[StartRow]):
         shown = [chosen, *(host for host in others if not urgency(host))]
         return [line for host in shown for line in (*evidence(host, width), ())][:-1]
 
-    def on_table_moved(self, event: Table.Moved) -> None:
+    def moved(self) -> None:
         """Show the details of the host under the cursor, which stays there."""
-        super().on_table_moved(event)
-        self._moved = event.key != next(iter(self._values), None)
+        super().moved()
+        self._moved = self.cursor != next(iter(self._values), None)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the host's GPUs."""

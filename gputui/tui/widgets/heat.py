@@ -16,20 +16,15 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.widgets.pane import Pane
 
-
-@dataclass(frozen=True, slots=True)
-class HostCells:
-    """A host's cells."""
-
-    host: str
-    keys: tuple[str, ...]
+Block = tuple[str, Sequence[str]]
+"""A host's name, and the keys of its cells."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
     """The places of the cells: lines of blocks, each after its label, or the line after a range."""
 
-    lines: tuple[tuple[HostCells, ...], ...]
+    lines: tuple[tuple[Block, ...], ...]
     cell: int
     """Columns that a cell is wide."""
     gap: int
@@ -51,10 +46,10 @@ ROOMY = ((3, 1, True), (2, 1, True), (1, 1, True), (2, 1, False), (1, 1, False),
 """Cell, gap, and whether each host has a label: from the roomiest arrangement to the tightest."""
 
 
-def arrange(blocks: Sequence[HostCells], width: int, height: int) -> Arrangement:
+def arrange(blocks: Sequence[Block], width: int, height: int) -> Arrangement:
     """Return the roomiest arrangement of blocks that fits; the last resort may not fit.
 
-    >>> blocks = [HostCells(f"n{i}", tuple("ab")) for i in range(6)]
+    >>> blocks = [(f"n{i}", "ab") for i in range(6)]
     >>> roomy = arrange(blocks, 24, 2)
     >>> len(roomy.lines), roomy.cell, roomy.gap, roomy.label
     (2, 1, 1, 2)
@@ -62,8 +57,8 @@ def arrange(blocks: Sequence[HostCells], width: int, height: int) -> Arrangement
     >>> len(tight.lines), tight.by_host
     (1, True)
     """
-    label = min(20, max((len(block.host) for block in blocks), default=0))
-    hosts = [HostCells(block.host, (block.host,)) for block in blocks]
+    label = min(20, max((len(name) for name, _ in blocks), default=0))
+    hosts = [(name, [name]) for name, _ in blocks]
     ranges = label + 5
     for arrangement in (
         *(
@@ -80,22 +75,22 @@ def arrange(blocks: Sequence[HostCells], width: int, height: int) -> Arrangement
     return _in_lines(Arrangement((), 1, 0, by_host=True), hosts, max(1, width))
 
 
-def _in_lines(arrangement: Arrangement, blocks: Sequence[HostCells], width: int) -> Arrangement:
+def _in_lines(arrangement: Arrangement, blocks: Sequence[Block], width: int) -> Arrangement:
     """Return an arrangement with its lines; without any where not one block fits into the width."""
-    cells = max((len(block.keys) for block in blocks), default=1) or 1
+    cells = max((len(keys) for _, keys in blocks), default=1) or 1
     room = width - (arrangement.range + 1 if arrangement.range else 0)
     per_line = (room + 1) // arrangement.block_width(cells)
     begins = range(0, len(blocks), per_line) if per_line > 0 else ()
     return replace(arrangement, lines=tuple(tuple(blocks[b : b + per_line]) for b in begins))
 
 
-def range_label(blocks: Sequence[HostCells], width: int) -> str:
+def range_label(blocks: Sequence[Block], width: int) -> str:
     """Return the label before a line of several hosts.
 
-    >>> range_label([HostCells(f"node-{number:03}", ()) for number in (1, 2, 14)], 14)
+    >>> range_label([(f"node-{number:03}", ()) for number in (1, 2, 14)], 14)
     'node-001–014  '
     """
-    first, last = blocks[0].host, blocks[-1].host
+    first, last = blocks[0][0], blocks[-1][0]
     if first == last:
         return fitted(fmt.safe(first), width)
     common = next((at for at in range(len(last)) if first[: at + 1] != last[: at + 1]), 0)
@@ -103,7 +98,7 @@ def range_label(blocks: Sequence[HostCells], width: int) -> str:
     return fitted(fmt.safe(f"{first}–{last[common:]}"), width)
 
 
-Drawn = tuple[Sequence[HostCells], Callable[[str], Part], Line]
+Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
 """The drawn blocks, the cell of each key, and the legend."""
 
 
@@ -137,12 +132,12 @@ class HeatPane(Pane):
         self._rows: list[Line] = []
         self.cursor: str | None = None
 
-    def draw(self, blocks: Sequence[HostCells], cell: Callable[[str], Part], legend: Line) -> None:
+    def draw(self, blocks: Sequence[Block], cell: Callable[[str], Part], legend: Line) -> None:
         """Show a cell for each key of the blocks."""
         self._shown = (blocks, cell, legend)
         width, height = self.size
         self._arranged = arrange(blocks, width, height - 1)
-        self._order = [key for line in self._arranged.lines for block in line for key in block.keys]
+        self._order = [key for line in self._arranged.lines for _, keys in line for key in keys]
         if self.cursor not in self._order:
             self.cursor = self._order[0] if self._order else None
         self._places.clear()
@@ -153,7 +148,7 @@ class HeatPane(Pane):
         ]
         self.put(self._rows)
 
-    def lines_wanted(self, blocks: Sequence[HostCells], width: int, height: int) -> int:
+    def lines_wanted(self, blocks: Sequence[Block], width: int, height: int) -> int:
         """Return how many lines the cells and the legend take."""
         return min(height, len(arrange(blocks, width, height - 1).lines) + 1)
 
@@ -172,14 +167,14 @@ class HeatPane(Pane):
             x += arranged.range + 1
         elif arranged.gap and not arranged.label:
             parts, x = [(" ", "")], 1
-        most = max((len(b.keys) for blocks in arranged.lines[:1] for b in blocks), default=1)
-        for block in line:
+        most = max((len(keys) for blocks in arranged.lines[:1] for _, keys in blocks), default=1)
+        for name, keys in line:
             begin = x
             if arranged.label:
-                label = fitted(fmt.safe(block.host), arranged.label) + " "
+                label = fitted(fmt.safe(name), arranged.label) + " "
                 parts.append((label, "dim"))
                 x += len(label)
-            for key in block.keys:
+            for key in keys:
                 self._places[key] = (x, y)
                 framed = key == self.cursor and arranged.gap > 0
                 if framed:

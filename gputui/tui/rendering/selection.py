@@ -8,30 +8,25 @@ still when nothing changes.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from gputui.model.alarms import AlarmKind
 from gputui.model.slots import Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
-from gputui.tui.filter import Fields, Matches, parse
+from gputui.tui.filter import Fields, Matches
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Order
 from gputui.tui.rendering.detail import LEAST_LINES
+from gputui.tui.rendering.fleet import Look, Row, Zoom, alarm_role
 from gputui.tui.rendering.lines import Line, Part
 from gputui.tui.rendering.marks import MARKS, host_state
 from gputui.tui.rendering.metrics import GRAPHED, MEM, METRICS, UTIL, Metric
-from gputui.tui.views.fleet.rows import COLUMNS, Look, Row, Zoom, alarm_role
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.heat import HostCells
-
-if TYPE_CHECKING:
-    from gputui.model.history import History
 
 
 def _everything(row: Row) -> str:
@@ -78,7 +73,7 @@ PAGES = 2
 
 
 class Selection:
-    """The slots that are shown now, and what a person chose of them."""
+    """The slots that are shown now."""
 
     def __init__(self) -> None:
         self.slots: dict[str, Slot] = {}
@@ -89,41 +84,26 @@ class Selection:
         """All slots, also those that the filter hides."""
         self.on_gpus = True
         """Whether any of all slots is a GPU; else they are CPU workers."""
-        self.order = Order(COLUMNS, unsorted="host")
-        self.marked: set[str] = set()
         self.folded: set[str] = set()
-        self.filter_text = ""
-        self._matches: Matches[Row] | None = None
 
-    def take(self, watched: Watched, look: Look) -> None:
-        """Take in the newest snapshot."""
+    def take(self, watched: Watched, look: Look, matches: Matches[Row] | None = None) -> None:
+        """Take in what matches of the newest snapshot."""
         assert watched.snapshot is not None
         self.look = look
         self.hosts = {host.name: host for host in watched.snapshot.hosts}
         self.total, self.on_gpus = len(watched.slots), watched.on_gpus
-        self._choose(watched.slots)
-        self.marked &= self.slots.keys() | self.hosts.keys()
-
-    def _choose(self, slots: Sequence[Slot]) -> None:
-        matches = self._matches
-        with_slots = {slot.host.name for slot in slots} if matches else set()
+        slots: Sequence[Slot] = watched.slots
         if matches is not None:
-            slots = [slot for slot in slots if matches(Row(slot.host, (slot,), self.look, slot))]
+            slots = [slot for slot in slots if matches(Row(slot.host, (slot,), look, slot))]
         self.slots = {slot.key: slot for slot in slots}
         self.by_host = {name: [] for name in self.hosts}
         for name, of_host in groupby(slots, key=attrgetter("host.name")):
             self.by_host[name].extend(of_host)
         if matches is not None:
-            self.by_host = {
-                name: shown
-                for name, shown in self.by_host.items()
-                if shown or (name not in with_slots and matches(self.row(name)))
-            }
-
-    def filter(self, text: str) -> None:
-        """Show only what matches from the next look on; raises FilterError."""
-        self._matches = parse(text, FLEET_FIELDS) if text else None
-        self.filter_text = text
+            with_slots = {slot.host.name for slot in watched.slots}
+            for name, shown in list(self.by_host.items()):
+                if not shown and (name in with_slots or not matches(self.row(name))):
+                    del self.by_host[name]
 
     def row(self, key: str) -> Row:
         """Return a slot, or a host with its slots."""
@@ -132,27 +112,26 @@ class Selection:
             return Row(slot.host, (slot,), self.look, slot)
         return Row(self.hosts[key], self.by_host.get(key, ()), self.look)
 
+    def rows(self, zoom: Zoom, order: Order[Row]) -> Iterator[Row]:
+        """Yield hosts, or slots in an order, or hosts and the slots of each that is not folded."""
+        if zoom is Zoom.HOST or order.chosen:
+            keys = self.by_host if zoom is Zoom.HOST else self.slots
+            yield from order.sorted(map(self.row, keys))
+            return
+        for name, slots in self.by_host.items():
+            yield self.row(name)
+            yield from (self.row(slot.key) for slot in slots if name not in self.folded)
+
     def fitting(self, room: int) -> Zoom:
         """Return the closest zoom: rows of GPUs for two pages of so many lines, else what fits."""
         if len(self.by_host) == 1 or len(self.slots) + len(self.by_host) <= PAGES * room:
             return Zoom.GPU
         return Zoom.HOST if len(self.by_host) <= room else Zoom.HEAT
 
-    def keys(self) -> list[str]:
-        """Return the rows of the GPU zoom: hosts over their slots, or slots in another order."""
-        if self.order.chosen:
-            return [row.key for row in self.order.sorted(map(self.row, self.slots))]
-        keys: list[str] = []
-        for name, slots in self.by_host.items():
-            keys.append(name)
-            keys += [slot.key for slot in slots if name not in self.folded]
-        return keys
-
-    def blocks(self) -> list[HostCells]:
+    def blocks(self) -> list[tuple[str, list[str]]]:
         """Return the cells of the heat zoom: a host's slots, or one for a host without any."""
         return [
-            HostCells(name, tuple(slot.key for slot in slots) or (name,))
-            for name, slots in self.by_host.items()
+            (name, [slot.key for slot in slots] or [name]) for name, slots in self.by_host.items()
         ]
 
     def cell(self, key: str) -> Part:
@@ -160,12 +139,6 @@ class Selection:
         slot = self.slots.get(key)
         look = self.look
         return look.cell(slot) if slot else look.host_cell(self.hosts[key], self.by_host[key])
-
-    def fold(self, key: str) -> str:
-        """Fold the host that a row is of, or unfold it; return the host's name."""
-        name = self.slots[key].host.name if key in self.slots else key
-        self.folded ^= {name}
-        return name
 
     def described(self, key: str | None) -> Line:
         """Describe the slot or host under the cursor."""
@@ -192,15 +165,6 @@ class Selection:
         slots = of + fmt.many(self.total, "GPU" if self.on_gpus else "worker")
         return (f"  {slots} on {fmt.many(len(self.by_host), 'host')}", "dim")
 
-    def crumbs(self) -> Line:
-        """Say what is filtered, and what is marked."""
-        parts: list[Part] = []
-        if self.filter_text:
-            parts.append((f"  /{self.filter_text}", "accent"))
-        if self.marked:
-            parts.append((f"  {len(self.marked)} marked", "accent"))
-        return parts
-
 
 MOST = 12
 """Lines of the list of outliers; all others are counted."""
@@ -214,8 +178,7 @@ TO_Z = 0.6745
 """Makes a median distance comparable to a standard deviation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outlier:
+class Outlier(NamedTuple):
     """A slot that stands out, and in what."""
 
     key: str
@@ -224,46 +187,8 @@ class Outlier:
     score: float = 0.0
 
 
-def outliers(
-    selection: Selection, history: "History | None", before: Collection[str] = ()
-) -> list[Outlier]:
-    """Return the slots with an alarm, then those that stray; `before` strayed already."""
-    alarms = selection.look.alarms
-    found = [Outlier(key, ", ".join(kinds), alarm_role(kinds)) for key, kinds in alarms.items()]
-    alike: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
-    for slot in selection.slots.values():
-        if slot.device and slot.state is SlotState.BUSY and slot.key not in alarms:
-            alike[slot.device.name, slot.device.power_limit_w].append(slot)
-    farthest: dict[str, Outlier] = {}
-    for metric in GRAPHED:
-        means: Mapping[str, float] = {}
-        if history is not None and metric.spread and metric.kept is not None:
-            means = history.minute(metric.kept)
-        for slots in alike.values():
-            for each in _scores(slots, means, metric):
-                if each.key not in farthest or each.score > farthest[each.key].score:
-                    farthest[each.key] = each
-    strayed = [
-        each
-        for each in farthest.values()
-        if each.score > (RETURNED if each.key in before else STRAYED)
-    ]
-    return [*found, *sorted(strayed, key=lambda each: (-round(each.score), each.key))]
-
-
-def _scores(slots: Iterable[Slot], means: Mapping[str, float], metric: Metric) -> Iterable[Outlier]:
-    values = [(s.key, means[s.device.uuid]) for s in slots if s.device and s.device.uuid in means]
-    if len(values) < FEWEST:
-        return
-    middle = median(value for _, value in values)
-    spread = max(metric.spread, median(abs(value - middle) for _, value in values))
-    for key, value in values:
-        why = f"{metric.name.lower()} {metric.say(value)}, others {fmt.number(middle)}"
-        yield Outlier(key, why, score=TO_Z * abs(value - middle) / spread)
-
-
 class Outliers:
-    """The list of outliers, looked at again now and then."""
+    """The slots with an alarm, then those that stray; looked at again now and then."""
 
     def __init__(self) -> None:
         self.found: list[Outlier] = []
@@ -276,15 +201,31 @@ class Outliers:
         due = not self._looked_at <= look.now < self._looked_at + HOLD_S
         if due or look.alarms != self._alarms:
             self._looked_at, self._alarms = look.now, look.alarms
-            before = {each.key for each in self.found}
-            self.found = outliers(selection, look.history, before)
+            self.found = [
+                *(Outlier(key, ", ".join(of), alarm_role(of)) for key, of in look.alarms.items()),
+                *self._strayed(selection),
+            ]
 
-    def lines(self, selection: Selection) -> list[Line]:
-        """Return the list, of what is shown only."""
+    def _strayed(self, selection: Selection) -> list[Outlier]:
+        """Return the farthest stray of each slot, those that strayed before until they are back."""
+        before = {each.key for each in self.found}
+        farthest: dict[str, Outlier] = {}
+        for each in scores(selection):
+            if each.key not in farthest or each.score > farthest[each.key].score:
+                farthest[each.key] = each
+        strayed = [
+            each
+            for each in farthest.values()
+            if each.score > (RETURNED if each.key in before else STRAYED)
+        ]
+        return sorted(strayed, key=lambda each: (-round(each.score), each.key))
+
+    def lines(self, selection: Selection, *, filtered: bool = False) -> list[Line]:
+        """Return the list, of what is shown only where some are `filtered` out."""
         lines: list[Line] = [
             ((f"{fmt.safe(each.key)} ", "" if each.role else "dim"), (each.why, each.role))
             for each in self.found
-            if not selection.filter_text or each.key in selection.slots
+            if not filtered or each.key in selection.slots
         ]
         if len(lines) > MOST:
             more = (f"+{len(lines) - MOST + 1} more", "dim")
@@ -298,6 +239,29 @@ class Outliers:
         if key not in keys:
             return keys[0] if keys else None
         return keys[(keys.index(key) + 1) % len(keys)]
+
+
+def scores(selection: Selection) -> Iterator[Outlier]:
+    """Yield how far each busy GPU is from its like, in each metric that is compared."""
+    alike: dict[tuple[str, float | None], list[Slot]] = defaultdict(list)
+    for slot in selection.slots.values():
+        if slot.device and slot.state is SlotState.BUSY and slot.key not in selection.look.alarms:
+            alike[slot.device.name, slot.device.power_limit_w].append(slot)
+    history = selection.look.history
+    for metric in GRAPHED:
+        if history is None or not metric.spread or metric.kept is None:
+            continue
+        means = history.minute(metric.kept)
+        for slots in alike.values():
+            found = ((s.key, means.get(s.device.uuid)) for s in slots if s.device)
+            values = [(key, value) for key, value in found if value is not None]
+            if len(values) < FEWEST:
+                continue
+            middle = median(value for _, value in values)
+            spread = max(metric.spread, median(abs(value - middle) for _, value in values))
+            for key, value in values:
+                why = f"{metric.name.lower()} {metric.say(value)}, others {fmt.number(middle)}"
+                yield Outlier(key, why, score=TO_Z * abs(value - middle) / spread)
 
 
 RAIL_FROM = 160

@@ -1,10 +1,10 @@
 """The fleet as rows and cells: a GPU, a host over its GPUs, a host in one line, a cell of the map.
 
-Pure but for the histories, which the watched cluster keeps.
+The readings are those of `metrics`. Pure but for the histories, which the watched cluster keeps.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -18,12 +18,12 @@ from gputui.model.readings import Owner
 from gputui.model.slots import PLACES, Slot, SlotState
 from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.columns import MARK, Column, Fitted, Order, fitting, row, texts, titles
+from gputui.tui.rendering.columns import Column
 from gputui.tui.rendering.format import HEATS
-from gputui.tui.rendering.gauges import gauge, spark
-from gputui.tui.rendering.lines import Line, Part, faded, fitted, merged, whole_fields
+from gputui.tui.rendering.gauges import spark
+from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.rendering.marks import MARKS, host_mark, host_state, slot_state, state_cell
-from gputui.tui.rendering.metrics import GRAPHED, METRICS, Metric, percent
+from gputui.tui.rendering.metrics import GRAPHED, METRICS, OF_CPU_HOSTS, OF_HOSTS, Metric
 
 if TYPE_CHECKING:
     from gputui.model.history import History
@@ -242,51 +242,26 @@ def _alarm_count(row: Row, width: int) -> Line:
     return [(str(_alarmed(row) or "").rjust(width), "warn")]
 
 
-def _load(value: float | None) -> str:
-    return fmt.number(value, 1)
-
-
-def _host_memory(row: Row) -> float | None:
-    read = row.host.reading
-    used, total = read.memory_used_bytes, read.memory_total_bytes
-    return None if used is None or not total else used / total
-
-
 def _column(metric: Metric) -> Column[Row]:
+    def read(row: Row) -> Sequence[Slot | HostStatus]:
+        return (row.host,) if metric.host else row.slots
+
     return Column(
         metric.key, metric.title, metric.width, metric.rank,
-        lambda row, width: metric.cell(row.slots, width), lambda row: metric.amount(row.slots),
+        lambda row, width: metric.cell(read(row), width), lambda row: metric.amount(read(row)),
         metric.does, least=metric.least, most=metric.most,
     )  # fmt: skip
 
 
-def _of_host(
-    key: str, title: str, width: int, rank: int, name: str,
-    show: Callable[[float | None], str], does: str,
-) -> Column[Row]:  # fmt: skip
-    def read(row: Row) -> float | None:
-        value: float | None = getattr(row.host.reading, name)
-        return value
+def name_column(names: Iterable[str], title: str, name: Callable[[Row], str]) -> Column[Row]:
+    """Return the first column, wide enough for these names; `name` is that of a row."""
+    width = min(NAME_MOST, max(4, len(title), *map(cell_len, set(names)), 0))
 
-    return Column(
-        key, title, width, rank, lambda row, cells: [(show(read(row)).rjust(cells), "dim")],
-        read, does,
-    )  # fmt: skip
+    def cell(row: Row, cells: int) -> Line:
+        role = row.role if row.slot else row.role or "title"
+        return [(" " + fitted(fmt.safe(name(row)), cells - 1), role)]
 
-
-def _cpu_bar(row: Row, width: int) -> Line:
-    value = row.host.reading.cpu_percent
-    return gauge(None if value is None else value / 100, percent(value), width)
-
-
-def _memory_bar(row: Row, width: int) -> Line:
-    return gauge(_host_memory(row), _memory_text(row, 0)[0][0], width)
-
-
-def _memory_text(row: Row, width: int) -> Line:
-    read = row.host.reading
-    text = fmt.memory(read.memory_used_bytes, read.memory_total_bytes)
-    return [(text.rjust(width), "dim")]
+    return Column("host", f" {title}", width + 1, 0, cell, right=False)
 
 
 STATE: Column[Row] = Column(
@@ -299,7 +274,7 @@ TASK: Column[Row] = Column(
 )  # fmt: skip
 HISTORY: Column[Row] = Column(
     "history", "UTIL, 2 MIN", 14, 6, _history, does="utilisation of the last minutes",
-    right=False, rest=GENEROUS_HISTORY,
+    right=False, rest=GENEROUS_HISTORY, saved=False,
 )  # fmt: skip
 _OF_SLOTS = [_column(metric) for metric in METRICS]
 COLUMNS: tuple[Column[Row], ...] = (STATE, *_OF_SLOTS[:8], TASK, HISTORY, *_OF_SLOTS[8:])
@@ -307,25 +282,19 @@ BY_KEY = {column.key: column for column in COLUMNS}
 GLYPHS: Column[Row] = Column(
     "gpus", "GPUS", 8, 0, _glyphs, lambda row: len(row.slots), "a cell per GPU", False, least=4
 )
+GLYPHS_LEAST = 8
 HOST_COLUMNS: tuple[Column[Row], ...] = (
     replace(STATE, width=16, least=9),
     GLYPHS,
-    *(_column(metric) for metric in GRAPHED),
+    *map(_column, GRAPHED),
     Column("alarms", "!", 2, 1, _alarm_count, _alarmed, "alarms"),
-    _of_host("cpu", "CPU", 4, 2, "cpu_percent", fmt.number, "CPU of the host in percent"),
-    Column("memory", "HOST MEM", 11, 3, _memory_text, _host_memory, "memory of the host"),
-    _of_host("load", "LOAD", 5, 4, "load_1m", _load, "load of a minute"),
-    _of_host("receive", "RECV/s", 7, 5, "network_receive_bytes_per_s", fmt.size, "received"),
-    _of_host("send", "SEND/s", 7, 6, "network_send_bytes_per_s", fmt.size, "sent"),
-)  # fmt: skip
+    *map(_column, OF_HOSTS),
+)
 CPU_HOST_COLUMNS: tuple[Column[Row], ...] = (
-    HOST_COLUMNS[0],
-    GLYPHS,
-    Column("util", "CPU", 10, 0, _cpu_bar, lambda row: row.host.reading.cpu_percent,
-           "CPU of the host", least=6, most=22),
-    Column("mem", "MEM", 12, 0, _memory_bar, _host_memory, "memory of the host", least=6, most=22),
+    *HOST_COLUMNS[:2],
+    *map(_column, OF_CPU_HOSTS),
     *(column for column in HOST_COLUMNS if column.key in ("alarms", "load", "receive", "send")),
-)  # fmt: skip
+)
 OF_GPUS = frozenset(metric.key for metric in METRICS if not metric.worker)
 """Columns that CPU workers do not have."""
 SAME = {"cpu": "util", "rss": "mem"}
@@ -336,6 +305,14 @@ ON_CPUS = {"UTIL": "CPU", "GPUS": "WORKERS"}
 def columns_named(names: Iterable[str]) -> tuple[Column[Row], ...]:
     """Return the columns of these names, or all columns if no name is known."""
     return tuple(BY_KEY[name] for name in dict.fromkeys(names) if name in BY_KEY) or COLUMNS
+
+
+def host_columns(most: int, *, on_gpus: bool) -> Sequence[Column[Row]]:
+    """Return the columns of hosts of at most so many slots."""
+    glyphs = replace(GLYPHS, width=max(4, min(GLYPHS_LEAST, most)), most=most)
+    columns = HOST_COLUMNS if on_gpus else CPU_HOST_COLUMNS
+    columns = tuple(glyphs if each is GLYPHS else each for each in columns)
+    return columns if on_gpus else on_cpus(columns)
 
 
 def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
@@ -350,97 +327,29 @@ def on_cpus(columns: Sequence[Column[Row]]) -> list[Column[Row]]:
     return found
 
 
-class Rows:
-    """The rows of one drawing."""
-
-    def __init__(
-        self,
-        row_of: Callable[[str], Row],
-        names: Iterable[str],
-        order: Order[Row],
-        columns: Sequence[Column[Row]],
-        width: int,
-        *,
-        on_gpus: bool = True,
-        zoom: Zoom = Zoom.GPU,
-        marked: Collection[str] = (),
-        folded: Collection[str] = (),
-    ) -> None:
-        """`names` are those of the lines."""
-        self._row_of, self._order, self._zoom, self._width = row_of, order, zoom, width
-        self._marked, self._folded = marked, folded
-        self._first = "HOST" if zoom is Zoom.HOST else "GPU" if on_gpus else "WORKER"
-        self._names = min(NAME_MOST, max(4, len(self._first), *map(cell_len, set(names)), 0))
-        self._columns = columns if on_gpus else on_cpus(columns)
-        self.columns: tuple[Fitted[Row], ...] = fitting(self._columns, width - self._names - 2)
-
-    def _is_line(self, each: Row) -> bool:
-        """Return whether a row is one of columns, not the heading over a host's slots."""
-        return (each.slot is None) == (self._zoom is Zoom.HOST)
-
-    def _name(self, each: Row) -> str:
-        """Return a row's name: without its host if that stands above it."""
-        return each.slot.label if each.slot and not self._order.chosen else each.key
-
-    @property
-    def heading(self) -> Line:
-        """The titles, with an arrow at the one that is sorted by."""
-        return self._order.heading(self.columns, "  " + fitted(self._first, self._names))
-
-    @property
-    def headings(self) -> tuple[tuple[str, int], ...]:
-        """The order that each title stands for, and its cells."""
-        columns = ((each.column.key, each.width) for each in self.columns)
-        return (("host", self._names + 1), *columns)
-
-    def cells(self, keys: Iterable[str]) -> list[list[str]]:
-        """Return these lines as a file has them, titles first."""
-        columns = [column for column in self._columns if column.key != HISTORY.key]
-        shown = self._order.sorted(map(self._row_of, keys))
-        return [["name", *titles(columns)], *([each.key, *texts(columns, each)] for each in shown)]
-
-    def line(self, key: str) -> Line:
-        """Return the row of a slot or of a host, or the heading over a host's slots."""
-        each = self._row_of(key)
-        if not self._is_line(each):
-            return self._group(each)
-        role = each.role
-        name = fitted(fmt.safe(self._name(each)), self._names)
-        title = role if each.slot else role or "title"
-        parts: list[Part] = [self._gutter(key, role), (" ", ""), (name, title)]
-        if each.host.reason and not each.slots:
-            text, state_role = each.state
-            return [*parts, (f" {text}  ", state_role), (fmt.safe(each.host.reason), "warn")]
-        parts += row(self.columns, each)
-        return faded(parts) if each.slot and each.slot.dead else parts
-
-    def _gutter(self, key: str, role: str) -> Part:
-        return (MARK, "accent") if key in self._marked else ("!", role) if role else (" ", "")
-
-    def _group(self, each: Row) -> Line:
-        """Return the line over a host's GPUs: its state, its name, its readings that fit."""
-        host, look = each.host, each.look
-        folded = host.name in self._folded
-        alarm = alarm_role(look.alarms.get(host.name, ()))
-        name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
-        text, role = host_state(host, look.now)
-        state = "" if host.state is HostState.READY else f"{text}  "
-        parts: list[Part] = [self._gutter(host.name, alarm), ("▸" if folded else "▾", alarm)]
-        parts += [(state, role), (name, alarm or "title")]
-        if host.reason:
-            return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
-        if folded:
-            parts += [("  ", ""), *merged(map(look.cell, each.slots))]
-        read = host.reading
-        fields = (
-            models(each.slots),
-            f"  cpu {fmt.percent(read.cpu_percent)}",
-            f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}",
-            f"  load {fmt.number(read.load_1m, 1)}",
-            f"  net {fmt.size(read.network_receive_bytes_per_s)}↓"
-            f" {fmt.size(read.network_send_bytes_per_s)}↑",
-        )
-        return whole_fields([*parts, *((text, "dim") for text in fields if text)], self._width)
+def group_line(row: Row, sign: Part, width: int, *, folded: bool) -> Line:
+    """Return the line over a host's GPUs: its state, its name, its readings that fit."""
+    host, look = row.host, row.look
+    alarm = alarm_role(look.alarms.get(host.name, ()))
+    name = fitted(fmt.safe(host.name), min(NAME_MOST, cell_len(host.name)))
+    text, role = row.state
+    state = "" if host.state is HostState.READY else f"{text}  "
+    parts: list[Part] = [sign, ("▸" if folded else "▾", alarm), (state, role)]
+    parts.append((name, alarm or "title"))
+    if host.reason:
+        return [*parts, (f"  {fmt.safe(host.reason)}", "warn")]
+    if folded:
+        parts += [("  ", ""), *merged(map(look.cell, row.slots))]
+    read = host.reading
+    fields = (
+        models(row.slots),
+        f"  cpu {fmt.percent(read.cpu_percent)}",
+        f"  mem {fmt.memory(read.memory_used_bytes, read.memory_total_bytes)}",
+        f"  load {fmt.number(read.load_1m, 1)}",
+        f"  net {fmt.size(read.network_receive_bytes_per_s)}↓"
+        f" {fmt.size(read.network_send_bytes_per_s)}↑",
+    )
+    return whole_fields([*parts, *((text, "dim") for text in fields if text)], width)
 
 
 def models(slots: Sequence[Slot]) -> str:

@@ -1,0 +1,404 @@
+"""The fleet at three zooms: a row per GPU under its host, a row per host, a cell per GPU.
+
+The zoom that fits is chosen by itself until a person chooses one. Order, filter, marks, folded
+hosts and columns hold for all that is shown. In `rendering`, `metrics` has the readings, `fleet`
+how GPUs and hosts are drawn, `selection` which of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from gputui.model.series import Span
+from gputui.model.slots import Slot
+from gputui.tui import completion
+from gputui.tui.commands.command_registry import Command
+from gputui.tui.dialogs.modal import Picker
+from gputui.tui.filter import no_such
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.columns import UNCUT, Column, Order, saved
+from gputui.tui.rendering.fleet import (
+    BY_KEY,
+    COLUMNS,
+    HEAT,
+    HOST_COLUMNS,
+    Look,
+    Row,
+    Zoom,
+    columns_named,
+    group_line,
+    host_columns,
+    name_column,
+    on_cpus,
+)
+from gputui.tui.rendering.lines import Line, Part
+from gputui.tui.rendering.metrics import UTIL, Metric
+from gputui.tui.rendering.selection import FLEET_FIELDS, Outliers, Selection, laid_out
+from gputui.tui.views.device_view import SPAN, DetailPane
+from gputui.tui.views.listing import Listing
+from gputui.tui.views.start_view import evidence
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.heat import HeatPane
+from gputui.tui.widgets.table import HEADING, Table
+
+LINES_AROUND = 4
+"""Lines of the terminal that are not the view's, as long as its size is not known."""
+
+
+class FleetView(Listing[Row]):
+    """Every GPU of the cluster."""
+
+    NAME = "fleet"
+    COLUMNS = COLUMNS
+    FILTER = FLEET_FIELDS
+    DEFAULT_CSS = """
+    FleetView { layout: horizontal; }
+    FleetView HeatPane { display: none; }
+    FleetView #main { width: 1fr; }
+    FleetView #below { display: none; }
+    FleetView #rail { display: none; border-left: solid $panel; padding-left: 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heat = HeatPane()
+        self.below, self.rail = DetailPane(id="below"), DetailPane(id="rail")
+        self.selection, self.outliers = Selection(), Outliers()
+        self._order, self._host_order = Order(COLUMNS, "host"), Order(HOST_COLUMNS, "host")
+        self.chosen_zoom: Zoom | None = None
+        self.chosen_columns: tuple[Column[Row], ...] = COLUMNS
+        self.metric: Metric | None = UTIL
+        self.span = Span.MINUTES_2
+        self._layout = (0, 0)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the table and the cells, one of them in sight; the pane below, and the rail."""
+        with Vertical(id="main"):
+            yield self.table
+            yield self.heat
+            yield self.below
+        yield self.rail
+
+    def on_mount(self) -> None:
+        """Begin with what was chosen in an earlier session."""
+        chosen = self.screen_app.remembered.now
+        if chosen.zoom in list(Zoom):
+            self.chosen_zoom = Zoom(chosen.zoom)
+        self.chosen_columns = columns_named(chosen.columns)
+
+    # What is drawn
+
+    def show(self, watched: Watched) -> None:
+        """Draw the newest snapshot at the present zoom."""
+        if watched.snapshot is None:
+            return
+        now, alarms, flat = watched.snapshot.taken_at, watched.by_subject, self.heat.palette.flat
+        look = Look(now, alarms, watched.last_task_at, watched.history, self.metric, flat)
+        self.selection.take(watched, look, self._matches)
+        self.marked &= self.selection.slots.keys() | self.selection.hosts.keys()
+        if not self.size.height:  # it is about to be laid out
+            self.call_after_refresh(self.screen_app.redraw)
+            return
+        zoom = self.zoom
+        moved = self.table.display == (zoom is Zoom.HEAT)
+        had_focus = self.table.has_focus or self.heat.has_focus
+        self.heat.display, self.table.display = zoom is Zoom.HEAT, zoom is not Zoom.HEAT
+        if zoom is not Zoom.HEAT:
+            self.show_rows(self.values(watched))
+        self._lay_out(laid_out(zoom, *self.size, self._lines(zoom)))
+        if zoom is Zoom.HEAT:
+            self.heat.draw(self.selection.blocks(), self.selection.cell, look.legend())
+        if moved and had_focus:
+            self.focus_body()
+        self._show_about()
+
+    def values(self, watched: Watched) -> Iterable[Row]:
+        """Return the rows of the present zoom that match, in their order."""
+        return self.selection.rows(self.zoom, self.order)
+
+    def key(self, value: Row) -> str:
+        """Return the name of a slot or host."""
+        return value.key
+
+    @property
+    def zoom(self) -> Zoom:
+        """The zoom that a person chose, else the closest one that fits."""
+        height = self.size.height or self.screen_app.size.height - LINES_AROUND
+        return self.chosen_zoom or self.selection.fitting(height - HEADING)
+
+    def _lines(self, zoom: Zoom) -> int:
+        """Return how many lines the rows or cells would take."""
+        if zoom is not Zoom.HEAT:
+            return len(self._values) + HEADING
+        width, height = self.size
+        rail, _ = laid_out(zoom, width, height, height)
+        return self.heat.lines_wanted(self.selection.blocks(), width - rail, height)
+
+    def _lay_out(self, layout: tuple[int, int]) -> None:
+        """Give rail and pane their room; they are drawn when they have it."""
+        if layout == self._layout:
+            return
+        rail, below = self._layout = layout
+        self.rail.display, self.below.display = bool(rail), bool(below)
+        self.rail.styles.width, self.below.styles.height = rail, below
+        self.call_after_refresh(self.screen_app.redraw)
+
+    @property
+    def columns(self) -> Sequence[Column[Row]]:
+        """The columns of the present zoom, after the name."""
+        selection, on_gpus = self.selection, self.selection.on_gpus
+        if self.zoom is Zoom.HOST:
+            most = max(map(len, selection.by_host.values()), default=1)
+            name = name_column(selection.by_host, "HOST", lambda row: row.key)
+            return [name, *host_columns(most, on_gpus=on_gpus)]
+        title, own = "GPU" if on_gpus else "WORKER", self.chosen_columns
+        name = name_column(selection.slots, title, lambda row: row.key)
+        if not self.order.chosen:
+            labels = (slot.label for slot in selection.slots.values())
+            name = name_column(labels, title, lambda row: row.slot.label if row.slot else row.key)
+        return [name, *(own if on_gpus else on_cpus(own))]
+
+    def line(self, key: str) -> Line:
+        """Return the row of a slot or of a host, or the heading over a host's slots."""
+        row = self._values[key]
+        if row.slot is None and self.zoom is not Zoom.HOST:
+            folded, width = key in self.selection.folded, self.table.scrollable_content_region.width
+            return group_line(row, self._before(row), width, folded=folded)
+        if row.host.reason and not row.slots:
+            name, (text, role) = self._shown[0], row.state
+            parts = [self._before(row), *name.column.cell(row, name.width)]
+            return [*parts, (f" {text}  ", role), (fmt.safe(row.host.reason), "warn")]
+        return super().line(key)
+
+    def sign(self, value: Row) -> Part:
+        """Return a mark before what is alarming."""
+        return ("!", value.role) if value.role else (" ", "")
+
+    def is_old(self, value: Row) -> bool:
+        """Return whether a slot's readings are out of date."""
+        return value.slot is not None and value.slot.dead
+
+    def _show_about(self) -> None:
+        """Show the GPU under the cursor in full where there is room, and the outliers."""
+        watched, slot, (rail, below) = self.screen_app.watched, self.selected, self._layout
+        if rail or below:
+            self.screen_app.head.follow_logs()
+        if below:
+            self.below.show(watched, slot, self.span, self._trouble(self.below))
+        if rail and self.zoom is Zoom.GPU:
+            self.rail.show(watched, slot, self.span, self._trouble(self.rail))
+        elif rail:
+            self.outliers.look(self.selection)
+            above = self.outliers.lines(self.selection, filtered=bool(self.filter_text))
+            self.rail.show(watched, None if below else slot, self.span, above)
+
+    def _trouble(self, pane: DetailPane) -> list[Line]:
+        """Return why the host under the cursor has nothing to show, whole."""
+        key, selection = self.cursor or "", self.selection
+        host = selection.hosts.get(key)
+        if host is None or selection.by_host.get(key):
+            return []
+        return evidence(host, pane.size.width)
+
+    @property
+    def selected(self) -> Slot | None:
+        """The slot under the cursor; of a host, its worst."""
+        key, selection = self.cursor or "", self.selection
+        slots = selection.by_host.get(key, ())
+        alarmed = next((slot for slot in slots if slot.key in selection.look.alarms), None)
+        return selection.slots.get(key) or alarmed or next(iter(slots), None)
+
+    def crumbs(self) -> Line:
+        """Say how close this is, what is shown, and what is marked."""
+        zoom, selection = self.zoom, self.selection
+        at = selection.described(self.cursor)
+        name = "worker" if zoom is Zoom.GPU and not selection.on_gpus else zoom.value
+        line = [(f"{name} zoom", "dim"), *at, selection.size, *self.narrowed()]
+        if sum(len(text) for text, _ in line) > self.screen_app.size.width:
+            line.remove(selection.size)
+        return line
+
+    # What is under the cursor
+
+    @property
+    def cursor(self) -> str | None:
+        """The key of the slot or host under the cursor."""
+        return self.heat.cursor if self.zoom is Zoom.HEAT else self.table.cursor
+
+    def cells(self) -> list[list[str]]:
+        """Return every slot, or every host in their zoom, with all columns."""
+        selection, hosts = self.selection, self.zoom is Zoom.HOST
+        rows = map(selection.row, selection.by_host if hosts else selection.slots)
+        first: Column[Row] = Column("name", "", UNCUT, 0, lambda row, _: [(row.key, "")])
+        return saved([first, *self.columns[1:]], self.order.sorted(rows))
+
+    def go_to(self, key: str) -> None:
+        """Put the cursor on a slot, or on a host."""
+        slot = self.selection.slots.get(key)
+        if slot is not None:
+            if self.zoom is not Zoom.GPU:
+                self.chosen_zoom = Zoom.GPU
+            self.selection.folded.discard(slot.host.name)
+            self.show(self.screen_app.watched)
+        self.table.select(key)
+
+    def focus_body(self) -> None:
+        """Put the focus on what is in sight."""
+        self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
+
+    def moved(self) -> None:
+        """Show and name the GPU that the cursor came to."""
+        self._show_about()
+        self.screen_app.draw_crumbs()
+
+    def on_heat_pane_moved(self, event: HeatPane.Moved) -> None:
+        """Show and name the GPU of another cell."""
+        event.stop()
+        self.moved()
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        """Look closer at a host; at a GPU, at what is on it."""
+        event.stop()
+        if event.key in self.selection.slots:
+            self.screen_app.go_to("device", event.key)
+        elif self.zoom is Zoom.HOST:
+            self.zoom_to(Zoom.GPU, event.key)
+        else:
+            self.fold()
+
+    def on_heat_pane_chosen(self, event: HeatPane.Chosen) -> None:
+        """Look closer at a cell."""
+        event.stop()
+        self.zoom_to(Zoom.GPU, event.key)
+
+    # What a person changes
+
+    def zoom_to(self, zoom: Zoom, key: str | None = None) -> None:
+        """Look from so far, with the cursor where it was."""
+        key = key or self.cursor
+        self.chosen_zoom = zoom
+        self.screen_app.draw()
+        self.focus_body()
+        if key is not None:
+            self.table.select(key)
+
+    def zoom_by(self, steps: int) -> None:
+        """Look from farther, or closer, also in later sessions."""
+        zooms = list(Zoom)
+        place = zooms.index(self.zoom) + steps
+        self.zoom_to(zooms[max(0, min(place, len(zooms) - 1))])
+        self.screen_app.prefer(zoom=self.zoom.value)
+
+    def back(self) -> bool:
+        """Let go of the marks, then of the filter, then of the zoom."""
+        if super().back():
+            return True
+        if self.chosen_zoom is None:
+            return False
+        self.chosen_zoom = None
+        self.screen_app.prefer(zoom="")
+        self.screen_app.draw()
+        self.focus_body()
+        return True
+
+    def fold(self) -> None:
+        """Fold the host under the cursor, or unfold it."""
+        if (key := self.cursor) is not None:
+            slot = self.selection.slots.get(key)
+            host = slot.host.name if slot else key
+            self.selection.folded ^= {host}
+            self.screen_app.draw()
+            self.table.select(host)
+
+    def fold_all(self) -> None:
+        """Fold all hosts, or unfold them."""
+        self.selection.folded = set() if self.selection.folded else set(self.selection.by_host)
+        self.screen_app.draw()
+
+    def cannot_fold(self) -> str:
+        """Return why there is nothing to fold."""
+        if self.zoom is not Zoom.GPU:
+            return f"nothing to fold in the {self.zoom.value} zoom"
+        return "rows are not grouped by host while sorted" if self.order.chosen else ""
+
+    @property
+    def order(self) -> Order[Row]:
+        """The order of the rows: hosts have their own."""
+        return self._host_order if self.zoom is Zoom.HOST else self._order
+
+    def sort(self, name: str) -> None:
+        """Sort hosts in their own zoom, else GPUs: by a column, by the next without a name."""
+        super().sort(name)
+        if self.zoom is Zoom.HEAT:
+            self.zoom_to(Zoom.GPU)
+
+    def next_metric(self) -> None:
+        """Show the next metric in the heat map."""
+        self.metric = HEAT[(HEAT.index(self.metric) + 1) % len(HEAT)]
+        if self.zoom is Zoom.GPU:
+            self.zoom_to(Zoom.HEAT)
+        self.screen_app.draw()
+
+    def next_outlier(self) -> None:
+        """Put the cursor on the next GPU that has an alarm or is an outlier."""
+        self.outliers.look(self.selection)
+        key = self.outliers.after(self.cursor)
+        if key is None:
+            self.screen_app.say("no alarms, no outliers")
+        elif self.zoom is Zoom.HEAT:
+            self.heat.select(key)
+        else:
+            self.go_to(key)
+
+    def next_span(self) -> None:
+        """Show the graphs over the next span."""
+        self.span = self.span.next
+        self.screen_app.draw()
+
+    async def choose_columns(self, names: str) -> None:
+        """Show these columns, all with `all`; without a name, let them be picked from a list."""
+        app, chosen = self.screen_app, names.split()
+        unknown = [name for name in chosen if name not in (*BY_KEY, "all")]
+        if unknown:
+            app.say(no_such("column", unknown[0], BY_KEY), bad=True)
+            return
+        if not chosen:
+            shown = [column.key for column in self.chosen_columns]
+            items = {column.key: column.does for column in COLUMNS}
+            picked = await app.ask(Picker("Columns", items, shown))
+            if picked is None:
+                return
+            chosen = sorted(picked, key=[*shown, *BY_KEY].index)
+        self.chosen_columns = columns_named(chosen)
+        keys = tuple(column.key for column in self.chosen_columns)
+        app.prefer(columns=() if self.chosen_columns == COLUMNS else keys)
+        app.draw()
+
+    COMMANDS: ClassVar[tuple[Command, ...]] = (
+        Command("zoom-in", "Zoom in", lambda view: view.zoom_by(-1), "z", hint="zoom"),
+        Command("zoom-out", "Zoom out", lambda view: view.zoom_by(1), "Z"),
+        Command("mark", "Mark or unmark", Listing.mark, "space", hint="mark"),
+        Command("fold", "Fold a host, or unfold it", fold, "u", unavailable=cannot_fold),
+        Command(
+            "fold-all", "Fold all hosts, or unfold them", fold_all, "U", unavailable=cannot_fold
+        ),
+        Command(
+            "sort", "Sort by a column", sort, "s", "[COLUMN]", "sort", suggest=completion.columns
+        ),
+        Command(
+            "reverse", "Reverse the order", Listing.sort_backwards, "v",
+            unavailable=lambda view: "" if view.order.chosen else "nothing is sorted yet",
+        ),
+        Command(
+            "metric", "Next heat map: utilisation, memory, power, temperature, last task",
+            next_metric, "m",
+        ),
+        Command("outlier", "Go to the next alarm or outlier", next_outlier, "o"),
+        Command("span", SPAN, next_span, "t"),
+        Command(
+            "columns", "Choose the columns", choose_columns, "C", "[COLUMN…|all]",
+            suggest=completion.gpu_columns,
+        ),
+    )  # fmt: skip
