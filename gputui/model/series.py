@@ -114,7 +114,7 @@ def of_device(device: DeviceReading) -> Row:
     """
     if device.lost or device.stale:
         return NOTHING
-    memory = _percent(device.memory_used_bytes, device.memory_total_bytes)
+    memory = percent(device.memory_used_bytes, device.memory_total_bytes)
     return device.utilization_percent, memory, device.power_w, device.temperature_c, None, None
 
 
@@ -124,16 +124,17 @@ def of_host(reading: HostReading) -> Row:
     >>> of_host(HostReading(12.5, network_receive_bytes_per_s=3e6, network_send_bytes_per_s=1e6))
     (12.5, None, None, None, 4.0, None)
     """
-    memory = _percent(reading.memory_used_bytes, reading.memory_total_bytes)
+    memory = percent(reading.memory_used_bytes, reading.memory_total_bytes)
     network = reading.network_bytes_per_s
     return reading.cpu_percent, memory, None, None, None if network is None else network / MB, None
 
 
 def of_worker(worker: WorkerStatus) -> Row:
     """Return the row of a CPU worker; its utilization is that of its threads."""
-    memory = _percent(worker.rss_bytes, worker.memory_limit_bytes)
+    memory = percent(worker.rss_bytes, worker.memory_limit_bytes)
     return worker.threads_percent, memory, None, None, None, worker.tasks
 
 
-def _percent(used: int | None, total: int | None) -> float | None:
+def percent(used: float | None, total: float | None) -> float | None:
+    """Return a share in percent, None where one of them is not known."""
     return 100.0 * used / total if used is not None and total else None

@@ -14,8 +14,7 @@ from gputui.model.series import of_device, of_host, of_worker
 from gputui.model.slots import Slot, on_gpus, slots_of
 from gputui.model.snapshot import Event, HostState, Snapshot, WorkerStatus
 from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.stream import TaskStream
-from gputui.tui.totals import Throughput, Totals, total_of, total_of_hosts
+from gputui.tui.totals import FLEET, TaskStream, Throughput, Total, total_of, total_of_hosts
 from gputui.tui.widgets.logbook import LogBook
 
 if TYPE_CHECKING:
@@ -37,8 +36,8 @@ class Watched:
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     questions: "dict[int, Asked]" = field(default_factory=dict)
     """Open questions to a person, by number."""
-    totals: Totals = field(default_factory=Totals)
-    """What all GPUs together did in the last minutes."""
+    total: Total = field(default_factory=Total)
+    """What all GPUs together do."""
     last_task_at: dict[str, float] = field(default_factory=dict)
     """When each worker was last seen to run a task."""
     logs: LogBook = field(default_factory=lambda: LogBook(safe))
@@ -97,17 +96,13 @@ class Watched:
             for worker in slot.workers
         ]
         hosts = [ready[name] for name in dict.fromkeys(worker.host for worker in on_cpus)]
-        keys = (
-            *(device.uuid for device in devices),
-            *(worker.name for worker in on_cpus),
-            *(host.name for host in hosts),
-        )
-        on_hosts = [of_host(host.reading) for host in hosts]
-        rows = [*map(of_device, devices), *map(of_worker, on_cpus), *on_hosts]
-        self.history.add(at, keys, rows, counted=len(devices) or len(on_cpus))
-        rates = (self.throughput.rate(group) for group in snapshot.groups)
-        total = total_of(devices) if devices else total_of_hosts(host.reading for host in hosts)
-        self.totals.add(total, rates)
+        on_hosts = [host.reading for host in hosts]
+        rates = [self.throughput.rate(group) for group in snapshot.groups]
+        self.total = total_of(devices, rates) if devices else total_of_hosts(on_hosts, rates)
+        read = {device.uuid: of_device(device) for device in devices}
+        read |= {worker.name: of_worker(worker) for worker in on_cpus}
+        read |= {host.name: of_host(host.reading) for host in hosts} | {FLEET: self.total.row}
+        self.history.add(at, tuple(read), [*read.values()], len(devices) or len(on_cpus))
 
     @property
     def name(self) -> str:
@@ -140,7 +135,7 @@ class Watched:
         self.events.clear()
         self.questions.clear()
         self._history = None
-        self.totals = Totals()
+        self.total = Total()
         self.last_task_at = {}
         self.slots = []
         self.alarms = Alarms()

@@ -1,7 +1,7 @@
 """The task stream draws each task where and as long as it ran, the present at the right."""
 
 from gputui.model.snapshot import TaskSpan
-from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT, TaskStream
+from gputui.tui.totals import ERRED, FIRST_PREFIX, IDLE, KEPT, TaskStream
 
 A, B = FIRST_PREFIX, FIRST_PREFIX + 1
 

@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable
 from rich.cells import cell_len
 
 from gputui.model.alarms import Alarm, AlarmKind, without_workers
+from gputui.model.series import Metric, Span
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import spark
-from gputui.tui.rendering.lines import Line, Part, fitted
+from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.marks import MARKS
-from gputui.tui.totals import KEPT, Total
+from gputui.tui.totals import FLEET, Total
 from gputui.tui.watched import Watched
 
 
@@ -42,8 +43,7 @@ TOTALS_FROM = 20
 """Lines of the terminal from which the fleet's totals have a line of their own."""
 SPARKS = (6, 24)
 """Cells of a short graph: the fewest, the most."""
-Field = tuple[str, str, list[float | None]]
-"""A short graph: its label, the present value, and earlier ones as shares."""
+IN_PERCENT = (Metric.UTILIZATION, Metric.MEMORY, Metric.POWER)
 
 
 def totals_line(watched: Watched, width: int) -> Line:
@@ -51,55 +51,35 @@ def totals_line(watched: Watched, width: int) -> Line:
 
     Without a GPU these are its hosts' CPUs and memory, and their network in place of power.
     """
-    now, past = watched.totals.now, watched.totals.past
-    fields: list[Field] = []
+    now, on_gpus = watched.total, watched.on_gpus
+    tasks = f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s"
+    fields = [("TASKS", tasks, Metric.TASKS)]
     if now.memory_total_bytes is not None:
         busy = f"{fmt.number(now.utilization_percent)}%"
         memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
-        fields = [
-            ("UTIL" if watched.on_gpus else "CPU", busy, [_share(total) for total in past]),
-            ("MEM", memory, [total.memory_share for total in past]),
-            _power(now, past) if watched.on_gpus else _network(now, past),
+        fields[:0] = [
+            ("UTIL" if on_gpus else "CPU", busy, Metric.UTILIZATION),
+            ("MEM", memory, Metric.MEMORY),
+            ("PWR", _kilowatts(now), Metric.POWER)
+            if on_gpus
+            else ("NET", f"{fmt.size(now.network_bytes_per_s)}/s", Metric.NETWORK),
         ]
-    tasks = f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s"
-    fields.append(("TASKS", tasks, _of_most([total.tasks_per_s for total in past])))
     words = sum(len(name) + len(text) + 3 for name, text, _ in fields)
     cells = min(SPARKS[1], (width - words) // len(fields) - 1)
     parts: list[Part] = []
-    for name, text, shares in fields:
+    for name, text, metric in fields:
         parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
         if cells >= SPARKS[0]:
-            parts += [(" ", ""), spark(_every_other(shares, cells), cells)]
+            past = watched.history.steps(FLEET, metric, Span.MINUTES_2, 2 * cells)
+            most = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
+            shares = [None if value is None else value / most for value in past]
+            parts += [(" ", ""), spark(shares, cells)]
     return parts
 
 
-def _power(now: Total, past: Iterable[Total]) -> Field:
-    kilowatts = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
-    of = f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW"
-    return "PWR", kilowatts + of, [total.power_share for total in past]
-
-
-def _network(now: Total, past: Iterable[Total]) -> Field:
-    rates = [total.network_bytes_per_s for total in past]
-    return "NET", f"{fmt.size(now.network_bytes_per_s)}/s", _of_most(rates)
-
-
-def _of_most(values: list[float | None]) -> list[float | None]:
-    """Return values as shares of the largest."""
-    most = max((value for value in values if value), default=1.0)
-    return [None if value is None else value / most for value in values]
-
-
-def _share(total: Total) -> float | None:
-    return None if total.utilization_percent is None else total.utilization_percent / 100
-
-
-def _every_other(values: list[float | None], cells: int) -> list[float | None]:
-    """Return values for a short graph that moves every few seconds, and begins at the left."""
-    step = max(1, KEPT // (2 * cells))
-    whole = len(values) - len(values) % step
-    found = values[step - 1 : whole : step][-2 * cells :]
-    return [*found, *[None] * (2 * cells - len(found))]
+def _kilowatts(now: Total) -> str:
+    drawn = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
+    return drawn + (f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW")
 
 
 def _calls(watched: Watched) -> list[Part]:
@@ -261,10 +241,7 @@ def summary(watched: Watched, width: int) -> list[Line]:
     for state, mark in MARKS.items():
         if states[state]:
             parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
-    now = watched.totals.now
-    busy = f"{'util' if watched.on_gpus else 'cpu'} {fmt.percent(now.utilization_percent)}"
-    memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
-    lines: list[Line] = [parts, [(f"{busy}  memory {memory}", "")]]
+    lines: list[Line] = [parts, whole_fields(totals_line(watched, width), width)]
     groups = watched.snapshot.groups
     if groups:
         done, all_of_them = sum(g.finished for g in groups), sum(g.total for g in groups)

@@ -27,6 +27,7 @@ from gputui.tui.rendering.fleet import (
     Look,
     Row,
     Zoom,
+    alarm_role,
     columns_named,
     group_line,
     host_columns,
@@ -173,8 +174,10 @@ class FleetView(Listing[Row]):
         return super().line(key)
 
     def sign(self, value: Row) -> Part:
-        """Return a mark before what is alarming."""
-        return ("!", value.role) if value.role else (" ", "")
+        """Return a mark before what is alarming, before a host over its GPUs for its own alarms."""
+        own = alarm_role(value.look.alarms.get(value.key, ()))
+        role = value.role if self.zoom is Zoom.HOST else own
+        return ("!", role) if role else (" ", "")
 
     def is_old(self, value: Row) -> bool:
         """Return whether a slot's readings are out of date."""

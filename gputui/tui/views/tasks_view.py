@@ -16,7 +16,7 @@ from gputui.tui.rendering.gauges import axis
 from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.progress import progress_lines, work_lines
-from gputui.tui.rendering.stream import ERRED, FIRST_PREFIX, IDLE, KEPT
+from gputui.tui.totals import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.views.view import View
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched

@@ -95,10 +95,9 @@ class TopBars(Vertical):
         width, height = self.app.size
         line = frame.status_line(watched, width, paused=paused, readonly=readonly)
         self._status.put([whole_fields(line, width)])
-        tall = height >= frame.TOTALS_FROM and watched.snapshot is not None
-        if self._totals.display != tall:
-            self._totals.display = tall
-        self._totals.put([whole_fields(frame.totals_line(watched, width), width)])
+        self._totals.display = tall = height >= frame.TOTALS_FROM and watched.snapshot is not None
+        if tall:
+            self._totals.put([whole_fields(frame.totals_line(watched, width), width)])
         most = max(1, min(MOST_TROUBLE, (height - frame.TOTALS_FROM) // LINES_FOR_TROUBLE))
         lines = frame.trouble_lines(watched, width, most) if tall else []
         self._trouble.display = bool(lines)
