@@ -90,8 +90,10 @@ async def test_one_moves_through_the_lanes() -> None:
         await sees(pilot, "lanes 1–13 of 60")
         await pilot.press("G")
         await sees(pilot, "lanes 48–60 of 60", "h:gpu59")
-        await pilot.press("g", "j", "j")
+        await pilot.press("g", *"jjjjjjjjjjjjjj")
         await sees(pilot, "lanes 3–15 of 60")
+        await pilot.press("enter")
+        await sees(pilot, "h › h:gpu14")
 
 
 async def test_a_filter_leaves_the_lanes_that_match() -> None:

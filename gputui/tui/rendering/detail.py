@@ -16,9 +16,11 @@ from gputui.model.snapshot import HostStatus, WorkerStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering import metrics
 from gputui.tui.rendering.gauges import axis, graph
-from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
+from gputui.tui.rendering.lines import Line, Part, filled, fitted, wrapped
 from gputui.tui.rendering.marks import slot_state, worker_state
 from gputui.tui.rendering.metrics import GRAPHED
+from gputui.tui.watched import Watched
+from gputui.tui.widgets.logbook import LogLine
 
 if TYPE_CHECKING:
     from gputui.model.history import History
@@ -52,6 +54,21 @@ class Graph:
     """Where the limit is drawn in, as a share of the top."""
     grows: bool = False
     """Whether there is no limit: the top is then the most that is shown, at least `top`."""
+
+    def lines(self, values: Sequence[float | None], width: int, rows: int = ROWS) -> list[Line]:
+        """Return it under its title, the present value and the limit at its ends."""
+        top, limit = self.top, self.limit
+        if self.grows:
+            top = max(top, *(value for value in values if value is not None), 0.0)
+            limit = limit.format(top)
+        now = fitted(self.now, min(len(self.now), width - len(self.title) - 1))
+        head: Line = [(f"{self.title} ", "dim"), (now, "title")]
+        room = width - sum(len(text) for text, _ in head)
+        shares = [None if value is None else value / top for value in values]
+        return [
+            [*head, (limit.rjust(room) if len(limit) < room else " " * room, "dim")],
+            *graph(shares, width, rows, None if self.grows else self.limit_at),
+        ]
 
 
 def graphs_of(slot: Slot) -> tuple[Graph, ...]:
@@ -148,7 +165,10 @@ def graph_lines(slot: Slot, history: "History", span: Span, width: int, height: 
     lines: list[Line] = []
     for first in range(0, len(graphs), abreast):
         shelf = graphs[first : first + abreast]
-        blocks = [_block(drawn, history, span, each, rows) for drawn in shelf]
+        blocks = [
+            drawn.lines(history.steps(drawn.key, drawn.metric, span, 2 * each), each, rows)
+            for drawn in shelf
+        ]
         lines += [side_by_side(parts) for parts in zip(*blocks, strict=True)]
     return [*lines, side_by_side([[(axis(span.seconds, each), "dim")]] * abreast)]
 
@@ -159,30 +179,22 @@ def side_by_side(lines: Sequence[Line]) -> Line:
     return [*first, *(part for line in rest for part in ((" " * GAP, ""), *line))]
 
 
-def _block(drawn: Graph, history: "History", span: Span, width: int, rows: int) -> list[Line]:
-    """Return one graph under its title, the present value and the limit at its ends."""
-    values = history.steps(drawn.key, drawn.metric, span, 2 * width)
-    top, limit = drawn.top, drawn.limit
-    if drawn.grows:
-        top = max(top, *(value for value in values if value is not None), 0.0)
-        limit = limit.format(top)
-    shares = [None if value is None else value / top for value in values]
-    now = fitted(drawn.now, min(len(drawn.now), width - len(drawn.title) - 1))
-    room = width - len(drawn.title) - 1 - len(now)
-    limit = limit.rjust(room) if len(limit) < room else " " * room
-    title: Line = [(f"{drawn.title} ", "dim"), (now, "title"), (limit, "dim")]
-    return [title, *graph(shares, width, rows, limit=None if drawn.grows else drawn.limit_at)]
-
-
-def trouble_line(slot: Slot, alarms: Sequence[str]) -> Line:
-    """Describe the trouble with a GPU in a line, empty without any."""
-    device = slot.device
-    found = list(alarms)
+def head_lines(watched: Watched, slot: Slot, span: Span, width: int) -> list[Line]:
+    """Return the title of a GPU in full, and the trouble with it."""
+    assert watched.snapshot is not None
+    now, device = watched.snapshot.taken_at, slot.device
+    lines = [title_line(slot, span, width, now)]
+    found: list[str] = [*watched.by_subject.get(slot.key, ())]
     if device is not None and device.throttle_reasons:
         found.append(f"{fmt.number(device.sm_clock_mhz)} MHz: {', '.join(device.throttle_reasons)}")
     if device is not None and device.ecc_errors:
         found.append(f"{device.ecc_errors} uncorrected ECC errors")
-    return [("! ", "warn"), (fmt.safe(" · ".join(found)), "warn")] if found else []
+    if found:
+        lines.append([("! ", "warn"), (fmt.safe(" · ".join(found)), "warn")])
+    if slot.dead and slot.host.read_at is not None:
+        age = fmt.age(now - slot.host.read_at)
+        lines.append([(f"last read {age} ago  {fmt.safe(slot.host.reason)}", "warn")])
+    return lines
 
 
 def worker_lines(worker: WorkerStatus, now: float) -> list[Line]:
@@ -258,50 +270,36 @@ def process_line(process: DeviceProcess) -> Line:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Detail:
-    """A slot, with everything that its page shows next to its readings."""
-
-    slot: Slot
-    history: "History"
-    span: Span
-    now: float
-    alarms: Sequence[str] = ()
-    log: Sequence[tuple[float, str]] = ()
-    """The end of its worker's log: when, and what."""
-
-
-def detail_lines(detail: Detail, width: int, height: int) -> list[Line]:
+def detail_lines(watched: Watched, slot: Slot, span: Span, width: int, height: int) -> list[Line]:
     """Return a slot in full in exactly so many lines or fewer."""
-    slot = detail.slot
-    title = title_line(slot, detail.span, width, detail.now)
-    below = facts(detail)
-    room = height - 1
+    assert watched.snapshot is not None
+    head = head_lines(watched, slot, span, width)
+    below, log = facts(slot, watched.snapshot.taken_at), log_of(watched, slot)
+    below += [process_line(process) for process in (slot.device.processes if slot.device else ())]
+    room = height - len(head)
     least = least_graph_lines(slot, width, room - min(len(below), room // 3))
-    most = max(least, room - len(below) - min(4, len(detail.log)))
-    graphs = graph_lines(slot, detail.history, detail.span, width, min(room, most))
-    room -= len(graphs)
-    return [title, *graphs, *beneath(below, detail.log, width, room)][:height]
+    most = max(least, room - len(below) - min(4, len(log)))
+    graphs = graph_lines(slot, watched.history, span, width, min(room, most))
+    return [*head, *graphs, *beneath(below, log, width, room - len(graphs))][:height]
 
 
-def facts(detail: Detail) -> list[Line]:
-    """Describe a slot in words."""
-    slot = detail.slot
-    trouble = trouble_line(slot, detail.alarms)
-    lines = [trouble] if trouble else []
-    for worker in slot.workers:
-        lines += worker_lines(worker, detail.now)
-    if not slot.workers:
-        lines.append([("no worker", "dim")])
-    if slot.device is not None:
-        lines += [line] if (line := interconnect_line(slot.device)) else []
-        lines += [process_line(process) for process in slot.device.processes]
-    return lines
+def facts(slot: Slot, now: float) -> list[Line]:
+    """Describe the workers on a slot, and its links."""
+    lines = [line for worker in slot.workers for line in worker_lines(worker, now)]
+    links = interconnect_line(slot.device) if slot.device else []
+    return [*(lines or [[("no worker", "dim")]]), *([links] if links else [])]
 
 
-def beneath(
-    below: Sequence[Line], log: Sequence[tuple[float, str]], width: int, height: int
-) -> list[Line]:
+LOG_LINES = 40
+
+
+def log_of(watched: Watched, slot: Slot, worker: str = "") -> list[LogLine]:
+    """Return the end of the log of this worker, or of the first on a slot."""
+    name = worker or next((each.name for each in slot.workers), "")
+    return watched.logs.last(name, LOG_LINES)
+
+
+def beneath(below: Sequence[Line], log: Sequence[LogLine], width: int, height: int) -> list[Line]:
     """Return facts and the end of the log: next to each other where there is room, else below."""
     if height <= 0:
         return []
@@ -312,30 +310,19 @@ def beneath(
     right = _log_lines(log, width - left - 2, height) or [[("no log lines yet", "dim")]]
     lines: list[Line] = []
     for y in range(min(height, max(len(below), len(right)))):
-        first = _cut(below[y], left) if y < len(below) else []
-        padding = left + 2 - sum(len(text) for text, _ in first)
-        lines.append([*first, (" " * padding, ""), *(right[y] if y < len(right) else ())])
+        first = filled(below[y] if y < len(below) else (), left)
+        lines.append([*first, ("  ", ""), *(right[y] if y < len(right) else ())])
     return lines
 
 
-def _cut(line: Line, width: int) -> Line:
-    """Return a line of at most so many cells."""
-    parts: list[Part] = []
-    for text, role in line:
-        if width > 0:
-            parts.append((text if len(text) <= width else fitted(text, width), role))
-        width -= len(text)
-    return parts
-
-
-def _log_lines(log: Sequence[tuple[float, str]], width: int, number: int) -> list[Line]:
+def _log_lines(log: Sequence[LogLine], width: int, number: int) -> list[Line]:
     """Return the last lines of a log, whole, in so many lines.
 
     Without what sets them in columns and draws rules between them, as Dask's worker does at its
     start: next to the worker there is no room for it.
     """
     lines: list[Line] = []
-    worded = [(at, " ".join(text.split())) for at, text in log if text.strip(" -=")]
+    worded = [(line.at, " ".join(line.text.split())) for line in log if line.text.strip(" -=")]
     for at, text in worded[-number:] if number else ():
         first, *rest = wrapped(text, width - TIME_CELLS) or [()]
         lines.append([(f"{datetime.fromtimestamp(at):%H:%M:%S} ", "dim"), *first])

@@ -73,6 +73,21 @@ def fitted(text: str, width: int, right: bool = False) -> str:
     return padding + text if right else text + padding
 
 
+def filled(line: Line, width: int) -> list[Part]:
+    """Return a line of exactly so many cells.
+
+    >>> filled([("node-01", ""), (":gpu3", "dim")], 9), filled([], 2)
+    ([('node-01', ''), (':…', 'dim')], [('  ', '')])
+    """
+    parts: list[Part] = []
+    for text, role in line:
+        if (size := cell_len(text)) > width:
+            text = fitted(text, width)
+        parts.append((text, role))
+        width = max(0, width - size)
+    return parts if not width else [*parts, (" " * width, "")]
+
+
 def wrapped(text: str, width: int, role: str = "", indent: str = "") -> list[Line]:
     """Return a text whole, in as many lines as it takes, its own indents kept.
 

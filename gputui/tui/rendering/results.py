@@ -1,15 +1,23 @@
 """Describe a run in lines: parameters, times, each number of its result. Pure."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
 
 from gputui.model.failure import Failure
+from gputui.model.series import Metric
 from gputui.model.snapshot import RunState, RunStatus
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.detail import GAP, ROWS, Graph, side_by_side
 from gputui.tui.rendering.lines import Line, Part, fitted, wrapped
 from gputui.tui.rendering.progress import compared, run_progress
 from gputui.tui.widgets.logbook import message_of
+
+if TYPE_CHECKING:
+    from gputui.model.history import History
 
 MARKS = {
     RunState.STARTING: ("◔", "accent"),
@@ -184,3 +192,41 @@ def result_lines(result_json: str, width: int) -> list[Line]:
         else:
             lines.append([(key + space, "dim"), (value, "")])
     return lines
+
+
+LEAST_READINGS = 3
+LINES = ROWS + 3
+"""Lines of the graphs of all GPUs, with their titles and the times below."""
+
+
+def fleet_lines(
+    row: RunRow, history: "History", now: float, width: int, *, on_gpus: bool
+) -> list[Line]:
+    """Return graphs of all GPUs, or CPU workers, during a run, next to each other.
+
+    They go from its start to its end; nothing where that was not read.
+    """
+    run, cells = row.run, (width - GAP) // 2
+    begun_s, ended_s = now - run.started_at, now - (run.ended_at or now)
+    blocks: list[list[Line]] = []
+    busy = "UTIL" if on_gpus else "CPU"
+    for title, metric in ((busy, Metric.UTILIZATION), ("MEM", Metric.MEMORY)):
+        values = history.together(metric, begun_s, ended_s)
+        known = [value for value in values if value is not None]
+        if len(known) < LEAST_READINGS:
+            return []
+        drawn = Graph(title, "", metric, f"{fmean(known):.0f} % on average", "")
+        blocks.append(drawn.lines(_stretched(values, 2 * cells), cells))
+    took = fmt.elapsed(row.took_s)
+    times: Line = [("0:00" + took.rjust(cells - 4), "dim")]
+    lines = [side_by_side(parts) for parts in zip(*blocks, strict=True)]
+    return [[("GPUS" if on_gpus else "WORKERS", "heading")], *lines, side_by_side([times, times])]
+
+
+def _stretched(values: Sequence[float | None], number: int) -> list[float | None]:
+    """Return `number` values, each the nearest one.
+
+    >>> _stretched([1, 2], 4), _stretched([1, 2, 3, 4], 2)
+    ([1, 1, 2, 2], [1, 3])
+    """
+    return [values[place * len(values) // number] for place in range(number)]

@@ -6,7 +6,6 @@ As large as the screen it has a cursor on its processes; enter opens the log of 
 from collections.abc import Sequence
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from gputui.model.readings import DeviceProcess, Owner
 from gputui.model.series import Span
@@ -16,14 +15,11 @@ from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, Order, fitting, row, text_column
 from gputui.tui.rendering.detail import (
     LEAST_LINES,
-    Detail,
     detail_lines,
+    facts,
     graph_lines,
-    interconnect_line,
+    head_lines,
     least_graph_lines,
-    title_line,
-    trouble_line,
-    worker_lines,
 )
 from gputui.tui.rendering.lines import Line
 from gputui.tui.views.view import View
@@ -32,7 +28,6 @@ from gputui.tui.widgets.log_pane import LogPane
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 
-LOG_LINES = 40
 SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 
 
@@ -49,18 +44,8 @@ class DetailPane(Pane):
         lines = [*above, ()] if above else []
         room = height - len(lines)
         if slot is not None and width and room >= LEAST_LINES:
-            lines += detail_lines(detail_of(watched, slot, span), width, room)
+            lines += detail_lines(watched, slot, span, width, room)
         self.put(lines)
-
-
-def detail_of(watched: Watched, slot: Slot, span: Span, worker: str = "") -> Detail:
-    """Gather all that the page of a slot shows, of this worker on it or the first."""
-    assert watched.snapshot is not None
-    now = watched.snapshot.taken_at
-    kinds: Sequence[str] = watched.by_subject.get(slot.key, ())
-    worker = worker or (slot.workers[0].name if slot.workers else "")
-    log = [(line.at, line.text) for line in watched.logs.last(worker, LOG_LINES)] if worker else []
-    return Detail(slot, watched.history, span, now, kinds, log)
 
 
 MOST_PROCESSES = 6
@@ -76,95 +61,6 @@ PROCESS_COLUMNS: tuple[Column[DeviceProcess], ...] = (
         "COMMAND", 20, 0, lambda p: fmt.safe(p.command) if p.command else fmt.MISSING, rest=20
     ),
 )
-
-
-class DevicePanel(Vertical):
-    """The parts, one below the other."""
-
-    DEFAULT_CSS = """
-    DevicePanel Pane { height: auto; }
-    DevicePanel Table { height: auto; }
-    DevicePanel .part { height: auto; border-top: solid $panel; }
-    DevicePanel .rest { height: 1fr; border-top: solid $panel; }
-    DevicePanel LogPane { height: 1fr; }
-    """
-
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.slot: Slot | None = None
-        self.processes = Table()
-        self._listed: dict[str, DeviceProcess] = {}
-        self._readings, self._worker, self._log = Pane(), Pane(), LogPane()
-        for pane in (self._readings, self._worker, self._log):
-            pane.can_focus = False
-
-    def compose(self) -> ComposeResult:
-        """Lay out the parts."""
-        yield self._readings
-        with Vertical(classes="part"):
-            yield self.processes
-        with Vertical(classes="part"):
-            yield self._worker
-        with Vertical(classes="rest"):
-            yield self._log
-
-    def show(self, watched: Watched, key: str, span: Span) -> None:
-        """Show the slot of this name, or the one that the worker of this name is on."""
-        slot = next((slot for slot in watched.slots if _is(slot, key)), None)
-        self.slot = slot
-        for part in self.query(".part, .rest"):
-            part.display = slot is not None
-        if slot is None or watched.snapshot is None:
-            self._readings.put_whole([[(f"{fmt.safe(key)} is gone", "dim")]])
-            self._listed = {}
-            return
-        self._readings.put_whole(
-            self._reading_lines(watched, slot, span, watched.snapshot.taken_at)
-        )
-        self._show_processes(slot)
-        lines = [
-            line
-            for worker in slot.workers
-            for line in worker_lines(worker, watched.snapshot.taken_at)
-        ]
-        links = interconnect_line(slot.device) if slot.device else []
-        self._worker.put_whole([*(lines or [[("no worker", "dim")]]), *([links] if links else [])])
-        self._show_log(watched, slot, key)
-
-    def _reading_lines(self, watched: Watched, slot: Slot, span: Span, now: float) -> list[Line]:
-        """Return the title, the alarms, and graphs that leave half of the lines."""
-        width, height = self.size
-        lines = [title_line(slot, span, width, now)]
-        if trouble := trouble_line(slot, watched.by_subject.get(slot.key, ())):
-            lines.append(trouble)
-        if slot.dead and slot.host.read_at is not None:
-            age, reason = fmt.age(now - slot.host.read_at), fmt.safe(slot.host.reason)
-            lines.append([(f"last read {age} ago  {reason}", "warn")])
-        room = max(least_graph_lines(slot, width, height // 2), height // 2)
-        return [*lines, *graph_lines(slot, watched.history, span, width, room)]
-
-    def _show_processes(self, slot: Slot) -> None:
-        self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
-        columns = fitting(PROCESS_COLUMNS, self.size.width - 1)
-        self.processes.styles.height = HEADING + min(MOST_PROCESSES, max(1, len(self._listed)))
-        self.processes.show(
-            Order(PROCESS_COLUMNS).heading(columns),
-            list(self._listed),
-            lambda key: row(columns, self._listed[key]),
-        )
-
-    @property
-    def process(self) -> DeviceProcess | None:
-        """The process under the cursor."""
-        return self._listed.get(self.processes.cursor or "")
-
-    def _show_log(self, watched: Watched, slot: Slot, key: str) -> None:
-        """Show the log of the worker that was asked for, else of the first on the slot."""
-        names = [worker.name for worker in slot.workers]
-        name = key if key in names or not names else names[0]
-        if self._log.worker != name:
-            self._log.choose(name, "")
-        self._log.read(watched.logs)
 
 
 def processes_of(slot: Slot) -> Sequence[DeviceProcess]:
@@ -186,17 +82,32 @@ class DeviceView(View):
     """A GPU, its processes, its worker, and the end of its log."""
 
     NAME = "device"
+    DEFAULT_CSS = """
+    DeviceView { layout: vertical; }
+    DeviceView Pane { height: auto; box-sizing: content-box; border-bottom: solid $panel; }
+    DeviceView Table { height: auto; }
+    DeviceView #worker { border-top: solid $panel; }
+    DeviceView LogPane { height: 1fr; border: none; }
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._key = ""
         self._origin = "fleet"
         self.span = Span.MINUTES_2
-        self._panel = DevicePanel()
+        self.slot: Slot | None = None
+        self.processes = Table()
+        self._listed: dict[str, DeviceProcess] = {}
+        self._readings, self._worker, self._log = Pane(), Pane(id="worker"), LogPane()
+        for pane in (self._readings, self._worker, self._log):
+            pane.can_focus = False
 
     def compose(self) -> ComposeResult:
-        """Create an empty panel."""
-        yield self._panel
+        """Lay out the parts, one below the other."""
+        yield self._readings
+        yield self.processes
+        yield self._worker
+        yield self._log
 
     def go_to(self, key: str) -> None:
         """Show the slot, or the worker, of this name."""
@@ -207,13 +118,40 @@ class DeviceView(View):
         self.screen_app.draw()
 
     def show(self, watched: Watched) -> None:
-        """Draw the newest readings."""
-        self._panel.show(watched, self._key, self.span)
+        """Draw the newest readings of the slot, or of the one that the worker is on."""
+        key, (width, height) = self._key, self.size
+        slot = self.slot = next((slot for slot in watched.slots if _is(slot, key)), None)
+        for part in (self.processes, self._worker, self._log):
+            part.display = slot is not None
+        if slot is None or watched.snapshot is None:
+            self._readings.put_whole([[(f"{fmt.safe(key)} is gone", "dim")]])
+            self._listed = {}
+            return
+        room = max(least_graph_lines(slot, width, height // 2), height // 2)
+        graphs = graph_lines(slot, watched.history, self.span, width, room)
+        self._readings.put_whole([*head_lines(watched, slot, self.span, width), *graphs])
+        self._worker.put_whole(facts(slot, watched.snapshot.taken_at))
+        self._show_processes(slot)
+        names = [worker.name for worker in slot.workers]
+        name = key if key in names or not names else names[0]
+        if self._log.worker != name:
+            self._log.choose(name, "")
+        self._log.read(watched.logs)
+
+    def _show_processes(self, slot: Slot) -> None:
+        self._listed = {str(number): each for number, each in enumerate(processes_of(slot))}
+        columns = fitting(PROCESS_COLUMNS, self.size.width - 1)
+        self.processes.styles.height = HEADING + min(MOST_PROCESSES, max(1, len(self._listed)))
+        self.processes.show(
+            Order(PROCESS_COLUMNS).heading(columns),
+            list(self._listed),
+            lambda key: row(columns, self._listed[key]),
+        )
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the log of a worker; another process has none."""
         event.stop()
-        slot, process = self._panel.slot, self._panel.process
+        slot, process = self.slot, self._listed.get(self.processes.cursor or "")
         if slot is None or process is None:
             return
         worker = next((w.name for w in slot.workers if w.pid == process.pid), None)
@@ -226,7 +164,7 @@ class DeviceView(View):
 
     def crumbs(self) -> Line:
         """Say where this is in the drill-down."""
-        slot = self._panel.slot
+        slot = self.slot
         return [
             (f"fleet › {fmt.safe(slot.host.name) if slot else ''} › ", "dim"),
             (fmt.safe(self._key), "title"),
@@ -235,11 +173,11 @@ class DeviceView(View):
 
     def targets(self) -> tuple[str, ...]:
         """Return the slot that is shown."""
-        return (self._panel.slot.key,) if self._panel.slot else ()
+        return (self.slot.key,) if self.slot else ()
 
     def copied(self) -> str:
         """Return the GPU's UUID; for a CPU worker, its name."""
-        slot = self._panel.slot
+        slot = self.slot
         return slot.device.uuid if slot and slot.device else super().copied()
 
     def back(self) -> bool:
@@ -249,7 +187,7 @@ class DeviceView(View):
 
     def focus_body(self) -> None:
         """Put the focus on the processes."""
-        self.take_focus(self._panel.processes)
+        self.take_focus(self.processes)
 
     def next_span(self) -> None:
         """Show the graphs over the next span."""

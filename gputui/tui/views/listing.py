@@ -103,13 +103,16 @@ class Listing(View, Generic[T]):
 
     def show(self, watched: Watched) -> None:
         """Draw the values that match, in their order."""
-        values = list(self.values(watched))
-        self._total = len(values)
-        if self._matches is not None:
-            values = [value for value in values if self._matches(value)]
-        self.show_rows(self.order.sorted(values))
+        self.show_rows(self.order.sorted(self.matching(watched)))
         self._leave_room()  # for what is known of the row that has the cursor now
         self._show_about()
+
+    def matching(self, watched: Watched) -> list[T]:
+        """Return the values that the filter lets through, in their order unsorted."""
+        values = list(self.values(watched))
+        self._total = len(values)
+        matches = self._matches
+        return values if matches is None else [value for value in values if matches(value)]
 
     def show_rows(self, values: Iterable[T]) -> None:
         """Draw these values in the table."""

@@ -25,8 +25,14 @@ from gputui.tui.rendering.progress import (
     queue_line,
     waiting_lines,
 )
-from gputui.tui.rendering.results import MARKS, RunRow, compare_lines, run_lines
-from gputui.tui.rendering.run_graphs import LINES, fleet_lines
+from gputui.tui.rendering.results import (
+    LINES,
+    MARKS,
+    RunRow,
+    compare_lines,
+    fleet_lines,
+    run_lines,
+)
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import Table

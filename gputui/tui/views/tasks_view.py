@@ -1,27 +1,25 @@
 """The tasks view: progress of every task group, and below it the task stream, a lane per worker."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from itertools import groupby
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.message import Message
 
 from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.filter import Matches, parse
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.gauges import axis
 from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
 from gputui.tui.rendering.progress import progress_lines, work_lines
 from gputui.tui.totals import ERRED, FIRST_PREFIX, IDLE, KEPT
-from gputui.tui.views.view import View
+from gputui.tui.views.listing import Listing
 from gputui.tui.views.workers_view import WORKER_FILTER
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.pane import MOVES, Moving, Pane
+from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.table import Table
 
+NAME_MOST = 24
 LEAST_LANES = 3
 """Rows that progress leaves to the task stream, with its heading."""
 
@@ -51,93 +49,66 @@ def lane_line(name: str, codes: bytes, palette: Palette) -> Line:
     return parts
 
 
-class TaskPane(Moving, Pane):
-    """Progress above, lanes below; `j` and `k` move through the lanes."""
+class TasksView(Listing[WorkerStatus]):
+    """Progress by group, and the task stream: a lane per worker."""
 
-    BINDINGS = MOVES
-
-    class Moved(Message):
-        """Other lanes are seen."""
+    NAME = "tasks"
+    COLUMNS = ()
+    FILTER = WORKER_FILTER
 
     def __init__(self) -> None:
         super().__init__()
-        self.matches: Matches[WorkerStatus] | None = None
-        self.lanes: list[str] = []
-        self.top = 0
-        self.room = 1
-        self._draw_again: Callable[[], None] = lambda: None
+        self._pane = Pane()
+        self._pane.can_focus = False
+        self._names = self._cells = 0
+        """Cells of a worker's name, and of its lane."""
 
-    def draw(self, watched: Watched) -> None:
+    def compose(self) -> ComposeResult:
+        """Lay out progress above the lanes."""
+        yield self._pane
+        yield self.table
+
+    def show(self, watched: Watched) -> None:
         """Draw the newest snapshot's groups and the lanes of its workers."""
-        self._draw_again = lambda: self.draw(watched)
         snapshot, (width, height) = watched.snapshot, self.size
         if snapshot is None or not height:
             return
         most = max(2, min(height // 2, height - LEAST_LANES))
         lines = work_lines(snapshot, watched.throughput, width)
         lines += progress_lines(snapshot.groups, watched.throughput, width, most - len(lines))
-        self.lanes = self._chosen(watched)
-        self.room = max(0, height - len(lines) - 2)
-        self.top = max(0, min(self.top, len(self.lanes) - self.room))
-        self.put([*lines, *self._lane_lines(watched, snapshot.taken_at)])
+        self.show_rows(self.matching(watched))
+        seen = {code for name in self.table.keys_seen for code in self._lane(name)}
+        self._pane.put_whole([*lines, legend(watched.stream.prefixes, seen, self._palette, width)])
 
-    def _chosen(self, watched: Watched) -> list[str]:
-        matches = self.matches
-        return [each.name for each in watched.workers if matches is None or matches(each)]
+    def show_rows(self, values: Iterable[WorkerStatus]) -> None:
+        """Draw the lanes of these workers under a ruler."""
+        self._values = {self.key(value): value for value in values}
+        self._names = min(NAME_MOST, max(map(len, self._values), default=0)) + 1
+        self._cells = min(KEPT, max(1, self.table.scrollable_content_region.width - self._names))
+        ruler = axis(self._cells * self.screen_app.watched.stream.column_s, self._cells)
+        self.table.show([(" " * self._names + ruler, "dim")], list(self._values), self.line)
 
-    def _lane_lines(self, watched: Watched, at: float) -> list[Line]:
-        """Return the legend, the ruler and the lanes in sight."""
-        stream, palette = watched.stream, self.palette
-        name_cells = min(24, max(map(len, self.lanes), default=0))
-        columns = min(KEPT, max(1, self.size.width - name_cells - 1))
-        seen = self.lanes[self.top : self.top + self.room]
-        codes = [stream.row(name, at, columns) for name in seen]
-        names = [fitted(fmt.safe(name), name_cells) + " " for name in seen]
-        return [
-            legend(stream.prefixes, {c for row in codes for c in row}, palette, self.size.width),
-            [(" " * (name_cells + 1) + axis(columns * stream.column_s, columns), "dim")],
-            *(lane_line(name, row, palette) for name, row in zip(names, codes, strict=True)),
-        ]
+    def line(self, key: str) -> Line:
+        """Return a worker's lane."""
+        name = fitted(fmt.safe(key), self._names - 1) + " "
+        return lane_line(name, self._lane(key), self._palette)
+
+    def _lane(self, name: str) -> bytes:
+        watched = self.screen_app.watched
+        at = watched.snapshot.taken_at if watched.snapshot else 0.0
+        return watched.stream.row(name, at, self._cells)
 
     @property
-    def rows_seen(self) -> int:
-        """Lanes that are seen at once."""
-        return self.room
+    def _palette(self) -> Palette:
+        return self.table.palette
 
-    def action_move(self, rows: int) -> None:
-        """Move through the lanes."""
-        self.top = max(0, min(self.top + rows, len(self.lanes) - self.room))
-        self._draw_again()
-        self.post_message(self.Moved())
+    def values(self, watched: Watched) -> Iterable[WorkerStatus]:
+        """Return all workers."""
+        return watched.workers
 
-    def action_end(self, last: bool) -> None:
-        """Go to the first or the last lane."""
-        self.action_move(len(self.lanes) if last else -len(self.lanes))
-
-    def on_resize(self) -> None:
-        """Draw for the new size."""
-        super().on_resize()
-        self._draw_again()
-
-
-class TasksView(View):
-    """Progress by group and the task stream."""
-
-    NAME = "tasks"
-    FILTER = WORKER_FILTER
-    COMMANDS: ClassVar[tuple[Command, ...]] = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pane = TaskPane()
-
-    def compose(self) -> ComposeResult:
-        """Lay out one pane."""
-        yield self._pane
-
-    def show(self, watched: Watched) -> None:
-        """Draw the newest snapshot."""
-        self._pane.draw(watched)
+    def key(self, value: WorkerStatus) -> str:
+        """Return a worker's name."""
+        return value.name
 
     def cells(self) -> list[list[str]]:
         """Return the task groups with all their counts."""
@@ -146,22 +117,17 @@ class TasksView(View):
         groups = snapshot.groups if snapshot else ()
         return [names, *([str(getattr(group, name)) for name in names] for group in groups)]
 
-    def on_task_pane_moved(self) -> None:
-        """Say which lanes are seen."""
-        self.screen_app.draw_crumbs()
+    def moved(self) -> None:
+        """Name the lanes that came into sight, and their tasks."""
+        self.call_after_refresh(self.screen_app.redraw)
+
+    def on_table_chosen(self, event: Table.Chosen) -> None:
+        """Show the device of the worker that was chosen."""
+        event.stop()
+        self.screen_app.go_to("device", event.key)
 
     def crumbs(self) -> Line:
         """Say which lanes are seen."""
-        pane = self._pane
-        last = min(pane.top + pane.room, len(pane.lanes))
-        text = f"lanes {min(pane.top + 1, last)}–{last} of {len(pane.lanes)}"
-        return [(text, "dim"), (f"  /{self.filter_text}" if self.filter_text else "", "accent")]
-
-    def go_to(self, key: str) -> None:
-        """Bring a worker's lane into sight."""
-        if key in self._pane.lanes:
-            self._pane.action_move(self._pane.lanes.index(key) - self._pane.top)
-
-    def narrow(self, text: str) -> None:
-        """Show only lanes of workers that match; raises FilterError."""
-        self._pane.matches = parse(text, WORKER_FILTER) if text else None
+        top, lanes = self.table.scroll_offset.y, len(self._values)
+        last = min(top + self.table.rows_seen, lanes)
+        return [(f"lanes {min(top + 1, last)}–{last} of {lanes}", "dim"), *self.narrowed()]

@@ -10,10 +10,9 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
-from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, worker_lines
+from gputui.tui.rendering.detail import LEAST_LINES, beneath, graph_lines, log_of, worker_lines
 from gputui.tui.rendering.lines import Line, wrapped
 from gputui.tui.rendering.marks import state_cell, worker_state
-from gputui.tui.views.device_view import detail_of
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.table import HEADING, Table
@@ -132,10 +131,10 @@ class WorkersView(Listing[WorkerStatus]):
         if slot is None or room < len(lines) + LEAST_LINES:
             return lines
         self.screen_app.head.follow_logs()
-        detail = detail_of(watched, slot, Span.MINUTES_2, value.name)
         left = room - len(lines) - LOG_LINES
-        graphs = graph_lines(slot, watched.history, detail.span, width, left)
-        return [*graphs, *beneath(lines, detail.log, width, room - len(graphs))]
+        graphs = graph_lines(slot, watched.history, Span.MINUTES_2, width, left)
+        log = log_of(watched, slot, value.name)
+        return [*graphs, *beneath(lines, log, width, room - len(graphs))]
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the device of the worker that was chosen."""

@@ -105,7 +105,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
 
     def _redraw_changed(self) -> None:
         width = self.size.width
-        for y, key in enumerate(self._keys_seen(), HEADING):
+        for y, key in enumerate(self.keys_seen, HEADING):
             line = self._draw(key)
             if line != self._drawn.get(key):
                 self._drawn[key] = line
@@ -113,7 +113,9 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
                 self._strips.pop((key, True), None)
                 self.refresh(Region(0, y, width, 1))
 
-    def _keys_seen(self) -> Sequence[str]:
+    @property
+    def keys_seen(self) -> Sequence[str]:
+        """The keys of the rows in sight."""
         top = self.scroll_offset.y
         return self._keys[top : top + self.rows_seen]
 
