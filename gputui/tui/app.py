@@ -27,8 +27,7 @@ from gputui.tui.preferences import Remembered
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
 from gputui.tui.terminal.driver import CellDriver
-from gputui.tui.views import ViewSwitcher
-from gputui.tui.views.view import View
+from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
 from gputui.tui.widgets.pane import Pane
@@ -214,8 +213,6 @@ class ScreenApp(App[int]):
                 self.person.hear(message)
             case frontend.Stopped(reason, failed):
                 self._end(reason, failed=failed)
-        for view in self.stage:
-            view.take(message)
 
     def _prepare(self) -> None:
         from gputui.tui.dialogs import prepare

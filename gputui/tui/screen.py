@@ -1,10 +1,10 @@
 """The screen in this terminal, from its first frame to the exit code; the command line calls it."""
 
 import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Coroutine
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from gputui.errors import ExitCode
@@ -18,18 +18,29 @@ from gputui.tui.rendering.palette import WITHOUT_COLOUR, ascii_alone
 if TYPE_CHECKING:
     from gputui.tui.commands.person import AskingLogin
     from gputui.tui.first_minute import First
-    from gputui.tui.recorded_runs import RecordedRuns
 
 
-@cache
-def _records() -> "RecordedRuns":
-    from gputui.tui.recorded_runs import RecordedRuns  # when the runs are looked at first
+class RecordedRuns:
+    """All recorded runs, the newest first; read again only where that can say something new.
 
-    return RecordedRuns()
+    Reading takes a disk's time: it is for a thread.
+    """
 
+    def __init__(self) -> None:
+        self._written_at: tuple[int, ...] = ()
+        self._runs: tuple[RunStatus, ...] = ()
 
-def _recorded_runs() -> tuple[RunStatus, ...]:
-    return _records()()
+    def __call__(self) -> tuple[RunStatus, ...]:
+        """Return them as they are now; a run whose process is gone is lost."""
+        from gputui.runs.records import recorded, runs_dir, status_of  # not for the first frame
+
+        written_at: tuple[int, ...] = ()
+        with contextlib.suppress(OSError), os.scandir(runs_dir()) as folders:
+            written_at = tuple(sorted(folder.stat().st_mtime_ns for folder in folders))
+        if written_at != self._written_at or any(not run.state.ended for run in self._runs):
+            self._runs = tuple(map(status_of, recorded()))
+            self._written_at = written_at
+        return self._runs
 
 
 def run_screen(
@@ -71,7 +82,7 @@ def run_screen(
         first=first,
         login=login,
         hints=True,
-        earlier_runs=tuple if simulated else _recorded_runs,
+        earlier_runs=tuple if simulated else RecordedRuns(),
     )
     code = run(app.run_async(mouse=not os.environ.get("SSH_CONNECTION")))
     if app.closing_text:

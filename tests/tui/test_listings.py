@@ -10,7 +10,7 @@ from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.questions import Dialog
 from gputui.tui.dialogs.run import RunDialog
-from gputui.tui.rendering.results import RunRow, run_lines
+from gputui.tui.rendering.work import RunRow, run_lines
 from tests.tui.build import EPOCH, GIB, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until
 

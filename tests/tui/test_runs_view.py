@@ -20,8 +20,8 @@ from gputui.runs.text import text
 from gputui.tui.app import ScreenApp
 from gputui.tui.dialogs.run import RunDialog
 from gputui.tui.preferences import Remembered
-from gputui.tui.recorded_runs import RecordedRuns
-from gputui.tui.rendering.results import RunRow, result_lines, run_lines
+from gputui.tui.rendering.work import RunRow, result_lines, run_lines
+from gputui.tui.screen import RecordedRuns
 from gputui.tui.views import runs_view
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, seen, sees, sees_not, until

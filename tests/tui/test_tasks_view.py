@@ -13,7 +13,7 @@ from gputui.model.snapshot import (
     WorkerState,
 )
 from gputui.protocol.frontend import SnapshotTaken
-from gputui.tui.rendering.progress import (
+from gputui.tui.rendering.work import (
     progress_lines,
     queue_line,
     run_progress,

@@ -12,7 +12,7 @@ from gputui.tui.rendering import metrics
 from gputui.tui.rendering.fleet import HEAT, HOST_COLUMNS, Look, Row
 from gputui.tui.rendering.lines import Line, whole_fields
 from gputui.tui.rendering.palette import Palette
-from gputui.tui.rendering.results import RunRow, fleet_lines
+from gputui.tui.rendering.work import RunRow, fleet_lines
 from gputui.tui.totals import Throughput
 from gputui.tui.views.tasks_view import legend, progress_lines
 from gputui.tui.watched import FINE_KEPT

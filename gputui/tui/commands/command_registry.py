@@ -14,7 +14,7 @@ from gputui.errors import HeadError
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
-    from gputui.tui.views.view import View
+    from gputui.tui.views import View
 
 
 Run = Callable[..., Awaitable[None] | None]

@@ -20,8 +20,7 @@ from gputui.model.snapshot import HostState, HostStatus
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column
 from gputui.tui.rendering.format import HEATS
-from gputui.tui.rendering.gauges import spark
-from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
+from gputui.tui.rendering.lines import Line, Part, fitted, merged, spark, whole_fields
 from gputui.tui.rendering.marks import MARKS, host_mark, host_state, slot_state, state_cell
 from gputui.tui.rendering.metrics import GRAPHED, METRICS, OF_CPU_HOSTS, OF_HOSTS, Metric
 

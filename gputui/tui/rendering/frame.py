@@ -10,8 +10,7 @@ from gputui.model.series import Metric, Span
 from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
 from gputui.tui.commands.command_registry import Command, key_name
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import spark
-from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
+from gputui.tui.rendering.lines import Line, Part, fitted, spark, whole_fields
 from gputui.tui.rendering.marks import MARKS
 from gputui.tui.totals import FLEET, Total
 from gputui.tui.watched import Watched

@@ -15,8 +15,7 @@ from gputui.model import series
 from gputui.model.slots import Slot
 from gputui.model.snapshot import HostStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import gauge
-from gputui.tui.rendering.lines import Line
+from gputui.tui.rendering.lines import Line, gauge
 
 Number = float | None
 Read = Slot | HostStatus

@@ -22,9 +22,9 @@ from gputui.tui.rendering.detail import (
     least_graph_lines,
 )
 from gputui.tui.rendering.lines import Line
-from gputui.tui.views.view import View
+from gputui.tui.views import View
+from gputui.tui.views.logs_view import LogPane
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.log_pane import LogPane
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table
 

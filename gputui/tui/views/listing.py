@@ -24,7 +24,7 @@ from gputui.tui.rendering.columns import (
     saved,
 )
 from gputui.tui.rendering.lines import Line, Part, faded
-from gputui.tui.views.view import View
+from gputui.tui.views import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.table import HEADING, Table

@@ -17,21 +17,18 @@ from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.columns import Column, text_column
 from gputui.tui.rendering.figures import figure_lines, figure_of
-from gputui.tui.rendering.gauges import gauge
-from gputui.tui.rendering.lines import Line, fitted
-from gputui.tui.rendering.progress import (
-    last_alike,
-    progress_lines,
-    queue_line,
-    waiting_lines,
-)
-from gputui.tui.rendering.results import (
+from gputui.tui.rendering.lines import Line, fitted, gauge
+from gputui.tui.rendering.work import (
     LINES,
     MARKS,
     RunRow,
     compare_lines,
     fleet_lines,
+    last_alike,
+    progress_lines,
+    queue_line,
     run_lines,
+    waiting_lines,
 )
 from gputui.tui.views.listing import Listing, order_commands
 from gputui.tui.watched import Watched

@@ -8,10 +8,9 @@ from textual.app import ComposeResult
 
 from gputui.model.snapshot import TaskGroupStatus, WorkerStatus
 from gputui.tui.rendering import format as fmt
-from gputui.tui.rendering.gauges import axis
-from gputui.tui.rendering.lines import Line, Part, fitted, whole_fields
+from gputui.tui.rendering.lines import Line, Part, axis, fitted, whole_fields
 from gputui.tui.rendering.palette import Palette
-from gputui.tui.rendering.progress import progress_lines, work_lines
+from gputui.tui.rendering.work import progress_lines, work_lines
 from gputui.tui.totals import ERRED, FIRST_PREFIX, IDLE, KEPT
 from gputui.tui.views.listing import Listing
 from gputui.tui.views.workers_view import WORKER_FILTER

@@ -17,8 +17,7 @@ from gputui.tui.commands.command_registry import Command
 from gputui.tui.rendering import frame
 from gputui.tui.rendering.format import safe
 from gputui.tui.rendering.lines import Line, fitted, whole_fields
-from gputui.tui.views import VIEWS
-from gputui.tui.views.view import View
+from gputui.tui.views import VIEWS, View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
 
