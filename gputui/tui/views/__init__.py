@@ -6,7 +6,6 @@ The frame calls `show` whenever there is something new to draw while a view is i
 """
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
