@@ -24,12 +24,11 @@ from gputui.tui.attachment import LOOK_S, Attachment, OpenConnection
 from gputui.tui.commands.actions import COMMANDS
 from gputui.tui.commands.command_registry import Calls, Registry
 from gputui.tui.preferences import Remembered
-from gputui.tui.rendering import frame
 from gputui.tui.rendering.palette import OKABE_ITO, WITHOUT_COLOUR, colourless, signals
 from gputui.tui.terminal.driver import CellDriver
 from gputui.tui.views import View, ViewSwitcher
 from gputui.tui.watched import Watched
-from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars
+from gputui.tui.widgets.bars import SAID_FOR_S, BottomBars, Keys, TopBars, summary
 from gputui.tui.widgets.pane import Pane
 from gputui.tui.widgets.prompt import Prompt
 from gputui.tui.widgets.table import Table
@@ -59,8 +58,7 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
-    App.-lost ViewSwitcher, App.-lost #summary, App.-lost #totals,
-    App.-lost #crumbs, App.-lost #trouble { opacity: 40%; }
+    App.-lost ViewSwitcher, App.-lost #summary, App.-lost #crumbs { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 
@@ -109,7 +107,6 @@ class ScreenApp(App[int]):
         self._draw_waits = False
         self._top, self._bottom = TopBars(), BottomBars()
         self._summary = Pane(id="summary")
-        self._summary.can_focus = False
 
     @cached_property
     def person(self) -> "Person":
@@ -269,7 +266,7 @@ class ScreenApp(App[int]):
         self.draw_status(paused=self.paused)
         self._summary.display, self.stage.display = self._is_small, not self._is_small
         if self._is_small:
-            self._summary.put(frame.summary(self.watched, self.size.width))
+            self._summary.put(summary(self.watched, self.size.width))
         else:
             view.show(self.watched)
         self.draw_crumbs()

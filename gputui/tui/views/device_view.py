@@ -34,8 +34,6 @@ SPAN = "Graphs of 2 minutes, 10 minutes, 1 hour"
 class DetailPane(Pane):
     """The GPU under the cursor."""
 
-    can_focus = False
-
     def show(
         self, watched: Watched, slot: Slot | None, span: Span, above: Sequence[Line] = ()
     ) -> None:
@@ -99,8 +97,7 @@ class DeviceView(View):
         self.processes = Table()
         self._listed: dict[str, DeviceProcess] = {}
         self._readings, self._worker, self._log = Pane(), Pane(id="worker"), LogPane()
-        for pane in (self._readings, self._worker, self._log):
-            pane.can_focus = False
+        self._log.can_focus = False
 
     def compose(self) -> ComposeResult:
         """Lay out the parts, one below the other."""

@@ -57,7 +57,6 @@ class Listing(View, Generic[T]):
         super().__init__()
         self.table = Table()
         self._about, self._text = VerticalScroll(id="about", can_focus=True), Pane()
-        self._text.can_focus = False
         self._values: dict[str, T] = {}
         self._total = 0
         self.marked: set[str] = set()

@@ -39,7 +39,7 @@ LOG_FILTER: Fields[LogLine] = Fields(
 )
 
 
-class LogPane(Moving, Pane):
+class LogPane(Moving, Pane, can_focus=True):
     """Lines of a log book, drawn as a pager sees them."""
 
     BINDINGS = MOVES

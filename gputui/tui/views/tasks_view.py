@@ -58,7 +58,6 @@ class TasksView(Listing[WorkerStatus]):
     def __init__(self) -> None:
         super().__init__()
         self._pane = Pane()
-        self._pane.can_focus = False
         self._names = self._cells = 0
         """Cells of a worker's name, and of its lane."""
 

@@ -5,18 +5,24 @@ begins or ceases to do something, as it does with most moves of the cursor.
 """
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable
 from textwrap import wrap
 
+from rich.cells import cell_len
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
 
-from gputui.tui.commands.command_registry import Command
-from gputui.tui.rendering import frame
-from gputui.tui.rendering.format import safe
-from gputui.tui.rendering.lines import Line, fitted, whole_fields
+from gputui.model.alarms import Alarm, AlarmKind, without_workers
+from gputui.model.series import Metric, Span
+from gputui.model.snapshot import ClusterState, HostState, SchedulerState, Snapshot
+from gputui.tui.commands.command_registry import Command, key_name
+from gputui.tui.rendering import format as fmt
+from gputui.tui.rendering.lines import Line, Part, fitted, spark, whole_fields
+from gputui.tui.rendering.marks import MARKS
+from gputui.tui.totals import FLEET, Total
 from gputui.tui.views import VIEWS, View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.pane import Pane
@@ -29,10 +35,9 @@ MOST_SAID = 4
 
 
 class Bar(Pane):
-    """One line that never has the focus."""
+    """One line."""
 
     DEFAULT_CSS = "Bar { height: 1; }"
-    can_focus = False
 
 
 class Keys(Bar):
@@ -68,60 +73,52 @@ def key_at(line: Line, x: int) -> str:
     return ""
 
 
-class TopBars(Vertical):
+class TopBars(Pane):
     """The cluster's state, the fleet's totals, troubles, and a banner."""
-
-    DEFAULT_CSS = "TopBars { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._status, self._totals, self._banner = Bar(), Bar(id="totals"), Bar()
-        self._trouble = Bar(id="trouble")
-        self._banner.display = self._trouble.display = False
-        self._lost = ""
-
-    def compose(self) -> ComposeResult:
-        """Lay out the lines."""
-        yield self._status
-        yield self._totals
-        yield self._trouble
-        yield self._banner
+        self._state: list[Line] = []
+        self._banner: list[Line] = []
+        self._lost = False
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
         """Draw the status, unless the cluster is lost."""
         if self._lost:
             return
         width, height = self.app.size
-        line = frame.status_line(watched, width, paused=paused, readonly=readonly)
-        self._status.put([whole_fields(line, width)])
-        self._totals.display = tall = height >= frame.TOTALS_FROM and watched.snapshot is not None
-        if tall:
-            self._totals.put([whole_fields(frame.totals_line(watched, width), width)])
-        most = max(1, min(MOST_TROUBLE, (height - frame.TOTALS_FROM) // LINES_FOR_TROUBLE))
-        lines = frame.trouble_lines(watched, width, most) if tall else []
-        self._trouble.display = bool(lines)
-        self._trouble.put_whole(lines)
+        status = status_line(watched, width, paused=paused, readonly=readonly)
+        self._state = [whole_fields(status, width)]
+        if height >= TOTALS_FROM and watched.snapshot is not None:
+            most = max(1, min(MOST_TROUBLE, (height - TOTALS_FROM) // LINES_FOR_TROUBLE))
+            totals = whole_fields(totals_line(watched, width), width)
+            self._state += [totals, *trouble_lines(watched, width, most)]
+        self._draw()
+
+    def _draw(self) -> None:
+        self.put_whole([*self._state, *self._banner])
 
     def lose(self, status: str, sentence: str) -> None:
         """Show in red that the cluster does not answer; take it back with ""."""
-        self._lost = status
+        self._lost = bool(status)
         if status:
-            self._status.put([((fitted(f" {safe(status)}", self.app.size.width), "lost"),)])
+            lost = (fitted(f" {fmt.safe(status)}", self.app.size.width), "lost")
+            dim = ([(text, "dim") for text, _ in line] for line in self._state[1:])
+            self._state = [(lost,), *dim]
             self.warn(sentence)
 
     def hint(self, text: str) -> None:
         """Show the hint for the next key if nothing is wrong; "" removes it."""
-        if not text or not self._banner.display:
-            self.warn("")
-            self._banner.display = bool(text)
-            self._banner.put_whole([((f" {text}", "accent"),)])
+        if not text or not self._banner:
+            self._banner = [((f" {text}", "accent"),)] if text else []
+            self._draw()
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
-        self._banner.display = bool(text)
         width = max(1, self.app.size.width - 2)
-        lines = [line for each in text.splitlines() for line in wrap(safe(each), width)]
-        self._banner.put_whole([((f" {line}", "bad"),) for line in lines])
+        lines = [line for each in text.splitlines() for line in wrap(fmt.safe(each), width)]
+        self._banner = [((f" {line}", "bad"),) for line in lines]
+        self._draw()
 
 
 class BottomBars(Vertical):
@@ -150,13 +147,13 @@ class BottomBars(Vertical):
             self._said = []
         self._crumbs.put_whole(self._said or [view.crumbs() if view else ()])
         views = [(kind.key, kind.name) for kind in VIEWS if kind.key]
-        keys = frame.keys_lines(commands, views, current, self.app.size, dim)
+        keys = keys_lines(commands, views, current, self.app.size, dim)
         self._keys.put_whole(keys)
 
     def say(self, text: str, *, bad: bool = False) -> None:
         """Show a message for some seconds."""
         role = "warn" if bad else "accent"
-        words = safe(text.replace("\n", "; "))
+        words = fmt.safe(text.replace("\n", "; "))
         lines = wrap(words, max(1, self.size.width), max_lines=MOST_SAID, placeholder=" …")
         self._said = [((line, role),) for line in lines]
         self._silence_at = time.monotonic() + SAID_FOR_S
@@ -165,3 +162,236 @@ class BottomBars(Vertical):
     def hush(self) -> None:
         """Replace the message at the next drawing."""
         self._silence_at = 0.0
+
+
+def status_line(watched: Watched, width: int, *, paused: bool, readonly: bool) -> Line:
+    """Return the line that says whose cluster this is, how it is, and its alarms.
+
+    Where it is narrow, the program's name and then the counts give way, and not the alarms.
+    """
+    snapshot = watched.snapshot
+    if snapshot is None:
+        return (("gputui", "title"), ("  waiting for the cluster", "dim"))
+    parts: list[Part] = [("gputui ", "dim"), (fmt.safe(snapshot.name), "title")]
+    if snapshot.simulated:
+        parts.append((" SIMULATED", "warn"))
+    parts += [(" PAUSED", "warn")] if paused else []
+    parts += [(" read-only", "dim")] if readonly else []
+    parts += _state(watched, snapshot)
+    ready = sum(host.state is HostState.READY for host in snapshot.hosts)
+    hosts = (f"  hosts {ready}/{len(snapshot.hosts)}", _role(ready, len(snapshot.hosts)))
+    then = [hosts, *_workers(snapshot)], _calls(watched)
+    if sum(len(text) for text, _ in (*parts, *then[0], *then[1])) > width:
+        parts, then = parts[1:], then[::-1]
+    return [*parts, *then[0], *then[1], *_tasks(snapshot)]
+
+
+TOTALS_FROM = 20
+"""Lines of the terminal from which the fleet's totals have a line of their own."""
+SPARKS = (6, 24)
+"""Cells of a short graph: the fewest, the most."""
+IN_PERCENT = (Metric.UTILIZATION, Metric.MEMORY, Metric.POWER)
+
+
+def totals_line(watched: Watched, width: int) -> Line:
+    """Return the whole fleet in a line: utilisation, memory, power, tasks, each with a graph.
+
+    Without a GPU these are its hosts' CPUs and memory, and their network in place of power.
+    """
+    now, on_gpus = watched.total, watched.on_gpus
+    tasks = f"{fmt.number(now.tasks_per_s, 1 if (now.tasks_per_s or 0) < 10 else 0)}/s"
+    fields = [("TASKS", tasks, Metric.TASKS)]
+    if now.memory_total_bytes is not None:
+        busy = f"{fmt.number(now.utilization_percent)}%"
+        memory = fmt.memory(now.memory_used_bytes, now.memory_total_bytes)
+        fields[:0] = [
+            ("UTIL" if on_gpus else "CPU", busy, Metric.UTILIZATION),
+            ("MEM", memory, Metric.MEMORY),
+            ("PWR", _kilowatts(now), Metric.POWER)
+            if on_gpus
+            else ("NET", f"{fmt.size(now.network_bytes_per_s)}/s", Metric.NETWORK),
+        ]
+    words = sum(len(name) + len(text) + 3 for name, text, _ in fields)
+    cells = min(SPARKS[1], (width - words) // len(fields) - 1)
+    parts: list[Part] = []
+    for name, text, metric in fields:
+        parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
+        if cells >= SPARKS[0]:
+            past = watched.history.steps(FLEET, metric, Span.MINUTES_2, 2 * cells)
+            most = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
+            shares = [None if value is None else value / most for value in past]
+            parts += [(" ", ""), spark(shares, cells)]
+    return parts
+
+
+def _kilowatts(now: Total) -> str:
+    drawn = fmt.MISSING if now.power_w is None else f"{now.power_w / 1000:.1f}"
+    return drawn + (f"/{now.power_limit_w / 1000:.1f} kW" if now.power_limit_w else " kW")
+
+
+def _calls(watched: Watched) -> list[Part]:
+    """Return how many alarms and open questions there are."""
+    alarms, questions = list(watched.alarms), len(watched.questions)
+    parts: list[Part] = []
+    if alarms:
+        role = "bad" if alarms[0].serious else "warn"
+        parts += [("  !", "key"), (fmt.many(len(alarms), "alarm"), role)]
+    if questions:
+        parts += [("  A", "key"), (fmt.many(questions, "question"), "accent")]
+    return parts
+
+
+def _tasks(snapshot: Snapshot) -> list[Part]:
+    tasks = snapshot.scheduler
+    parts: list[Part] = [(f"  tasks {fmt.count(tasks.tasks)}", "")]
+    if tasks.queued:
+        parts.append((f"  {fmt.count(tasks.queued)} queued", "dim"))
+    people = sum(session.frontend != "run" for session in snapshot.sessions)
+    if people > 1:
+        parts.append((f"  attached {people}", "dim"))
+    return parts
+
+
+def _workers(snapshot: Snapshot) -> list[Part]:
+    up, wanted = snapshot.workers_up, snapshot.wanted_workers
+    of = wanted if wanted is not None else len(snapshot.workers)
+    parts: list[Part] = [(f"  workers {up}/{of}", _role(up, of))]
+    if snapshot.adaptive:
+        parts.append((" adaptive {}–{}".format(*snapshot.adaptive), "accent"))
+    return parts
+
+
+def _role(there: int, wanted: int) -> str:
+    return "" if there >= wanted else "warn"
+
+
+def _state(watched: Watched, snapshot: Snapshot) -> list[Part]:
+    """Return how the cluster is; green only with workers and while nothing is broken."""
+    scheduler = snapshot.scheduler
+    if snapshot.state is ClusterState.FAILED:
+        return [("  failed", "bad")]
+    if scheduler.state is SchedulerState.LOST:
+        return [("  scheduler lost", "bad")]
+    if scheduler.state is SchedulerState.BUSY:
+        return [(f"  scheduler busy {scheduler.busy_s:.0f}s", "warn")]
+    running = snapshot.state is ClusterState.RUNNING
+    if running and without_workers(snapshot):
+        return [("  ✖ no workers", "bad")]
+    broken = any(alarm.serious for alarm in watched.alarms)
+    role = "" if broken or not snapshot.workers_up else "good"
+    return [(f"  {'●' if running else '◔'} {snapshot.state.value}", role if running else "accent")]
+
+
+def trouble_lines(watched: Watched, width: int, most: int) -> list[Line]:
+    """Return a line for each kind of alarm, the worst first, with what to press."""
+    kinds: dict[AlarmKind, list[Alarm]] = {}
+    for alarm in watched.alarms:
+        kinds.setdefault(alarm.kind, []).append(alarm)
+    lines: list[Line] = []
+    for kind, alarms in list(kinds.items())[:most]:
+        first = alarms[0]
+        role = "bad" if first.serious else "warn"
+        more = f" and {len(alarms) - 1} more" if len(alarms) > 1 else ""
+        name = fmt.safe(first.subject)
+        head = f" {'✖' if first.serious else '▲'} {fitted(name, min(24, cell_len(name)))}{more}  "
+        press = [(" 0", "key"), (" r retries", "dim")] if kind is AlarmKind.FAILED else []
+        unseen, last = len(kinds) - most, len(lines) + 1 == min(most, len(kinds))
+        rest = f"  +{unseen} more" if unseen > 0 and last else ""
+        all_: list[Part] = [("  !", "key"), (" lists all", "dim")] if last else []
+        end: list[Part] = [*press, (rest, "warn"), *all_]
+        room = width - cell_len(head) - _width(end)
+        text = fitted(f"{kind.value}{_detail(watched, first)}", max(0, room))
+        lines.append([(head, role), (text, role), *end])
+    return lines
+
+
+def _detail(watched: Watched, alarm: Alarm) -> str:
+    """Return the details of an alarm."""
+    assert watched.snapshot is not None
+    age = fmt.age(watched.snapshot.taken_at - alarm.since)
+    host = next((host for host in watched.snapshot.hosts if host.name == alarm.subject), None)
+    slot = next((slot for slot in watched.slots if slot.key == alarm.subject), None)
+    if host is not None and host.reason:
+        return fmt.safe(f": {host.reason.partition(chr(10))[0]}")
+    reasons = [worker.reason for worker in slot.workers if worker.reason] if slot else []
+    if reasons:
+        return fmt.safe(f": {reasons[0].partition(chr(10))[0]}")
+    if slot and slot.device and alarm.kind is AlarmKind.THROTTLED:
+        return f" to {fmt.number(slot.device.sm_clock_mhz)} MHz for {age}"
+    return f" for {age}"
+
+
+KEYS = ("key", "off")
+"""The roles of a key that can be pressed, and of one that cannot now."""
+TWO_LINES_FROM = 24
+"""Lines of the terminal from which the keys may take two."""
+LAST = 4
+"""Commands that the line of keys always ends with."""
+
+
+def keys_lines(
+    commands: Iterable[Command],
+    views: Iterable[tuple[str, str]],
+    current: str,
+    size: tuple[int, int],
+    dim: Collection[str] = (),
+) -> list[Line]:
+    """Return the keys: the views, the present one marked, then commands that fit whole.
+
+    Where they do not fit one line and there is room, they are two: the views, and the commands.
+    The last four of these are shown in any case, by their keys alone where there is no room for
+    more: they are the way to all others. The views' names give way after that. Commands that
+    cannot be called now may be `dim`.
+    """
+    width, height = size
+    shown = [each for each in commands if each.hint and each.key]
+    always = [part for each in shown[-LAST:] for part in _hint(each, each.name in dim)]
+    hints = [_hint(each) for each in shown[:-LAST]]
+    parts: list[Part] = []
+    for key, name in views:
+        parts += [(key, "key"), (name, "found" if name == current else ""), (" ", "")]
+    if height >= TWO_LINES_FROM and sum(map(_width, (parts, *hints, always))) > width:
+        return [parts, _fitting([], hints, always, width)]
+    if _width(parts) + _width(always) > width:  # all but the first say enough by their keys
+        always = [part for part in always if part[1] in KEYS or part == always[1]]
+    if _width(parts) + _width(always) > width:
+        parts = [part for part in parts if part[1] or part[0] == " "]
+    return [_fitting(parts, hints, always, width)]
+
+
+def _fitting(parts: list[Part], hints: Iterable[Line], always: list[Part], width: int) -> Line:
+    """Return a line of the hints that fit before the fixed ones."""
+    room = width - _width(parts) - _width(always)
+    for hint in hints:
+        if _width(hint) > room:
+            break
+        parts = [*parts, *hint]
+        room -= _width(hint)
+    return [*parts, *always]
+
+
+def _hint(command: Command, dim: bool = False) -> Line:
+    return [(f" {key_name(command.key)}", KEYS[dim]), (f" {command.hint}", "dim")]
+
+
+def _width(line: Line) -> int:
+    return sum(len(text) for text, _ in line)
+
+
+def summary(watched: Watched, width: int) -> list[Line]:
+    """Summarise the cluster, for a terminal too small for a view."""
+    if watched.snapshot is None:
+        return []
+    states = Counter(slot.state for slot in watched.slots)
+    what = "GPU" if watched.on_gpus else "CPU worker"
+    parts: list[Part] = [(fmt.many(len(watched.slots), what), "title")]
+    for state, mark in MARKS.items():
+        if states[state]:
+            parts.append((f" {mark.shape}{states[state]} {state.value}", mark.role))
+    lines: list[Line] = [parts, whole_fields(totals_line(watched, width), width)]
+    total = sum(group.total for group in watched.snapshot.groups)
+    if total:
+        done, room = sum(g.finished for g in watched.snapshot.groups), max(4, min(40, width - 20))
+        lines.append([(fmt.bar(done / total, room), "accent"), (f" {fmt.count(done)} done", "")])
+    alarms = watched.by_subject.items()
+    return [*lines, *([(f"{fmt.safe(name)}: {kinds[0].value}", "warn")] for name, kinds in alarms)]

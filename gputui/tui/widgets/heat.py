@@ -102,7 +102,7 @@ Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
 """The drawn blocks, the cell of each key, and the legend."""
 
 
-class HeatPane(Pane):
+class HeatPane(Pane, can_focus=True):
     """The cells, with a cursor that arrows and clicks move, over a legend."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

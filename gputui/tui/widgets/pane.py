@@ -107,7 +107,7 @@ class Drawing(Widget):
         self._strips.clear()
 
 
-class Pane(Drawing, can_focus=True):
+class Pane(Drawing):
     """Lines of styled parts."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
