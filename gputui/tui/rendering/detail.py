@@ -49,24 +49,21 @@ class Graph:
     limit: str = "100%"
     """What its limit is called."""
     top: float = 100.0
-    limit_at: float = 1.0
-    """Where the limit is drawn in, as a share of the top."""
-    grows: bool = False
-    """Whether there is no limit: the top is then the most that is shown, at least `top`."""
+    limit_at: float | None = 100.0
+    """Where the limit is drawn in; without one the top is the most that is shown, or `top`."""
 
     def lines(self, values: Sequence[float | None], width: int, rows: int = ROWS) -> list[Line]:
         """Return it under its title, the present value and the limit at its ends."""
         top, limit = self.top, self.limit
-        if self.grows:
+        if self.limit_at is None:
             top = max(top, *(value for value in values if value is not None), 0.0)
             limit = limit.format(top)
         now = fitted(self.now, min(len(self.now), width - len(self.title) - 1))
         head: Line = [(f"{self.title} ", "dim"), (now, "title")]
         room = width - sum(len(text) for text, _ in head)
-        shares = [None if value is None else value / top for value in values]
         return [
             [*head, (limit.rjust(room) if len(limit) < room else " " * room, "dim")],
-            *graph(shares, width, rows, None if self.grows else self.limit_at),
+            *graph(values, width, rows, top, self.limit_at),
         ]
 
 
@@ -82,9 +79,9 @@ def _graph_of(metric: metrics.Metric, slot: Slot, uuid: str) -> Graph:
     now, whole = metric.say(metric.of(slot)), metric.whole(slot)
     top = metric.top or whole
     if not top:
-        return Graph(metric.name, uuid, metric.kept, now, "{:.0f} W", 1.0, grows=True)
-    limit_at = min(1.0, whole / top) if whole else 1.0
-    return Graph(metric.name, uuid, metric.kept, now, metric.say(whole), top, limit_at)
+        return Graph(metric.name, uuid, metric.kept, now, "{:.0f} W", 1.0, None)
+    limit, limit_at = metric.say(whole), min(top, whole or top)
+    return Graph(metric.name, uuid, metric.kept, now, limit, top, limit_at)
 
 
 def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:
@@ -97,10 +94,10 @@ def _cpu_graphs(worker: WorkerStatus, host: HostStatus) -> tuple[Graph, ...]:
     return (
         Graph("CPU", worker.name, Metric.UTILIZATION, cpu, threads),
         Graph("MEM", worker.name, Metric.MEMORY, rss, most),
-        Graph("TASKS", worker.name, Metric.TASKS, tasks, "{:.0f}", worker.nthreads, grows=True),
+        Graph("TASKS", worker.name, Metric.TASKS, tasks, "{:.0f}", worker.nthreads, None),
         Graph("HOST CPU", name, Metric.UTILIZATION, fmt.percent(read.cpu_percent)),
         Graph("HOST MEM", name, Metric.MEMORY, used, total),
-        Graph("HOST NET", name, Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, grows=True),
+        Graph("HOST NET", name, Metric.NETWORK, traffic, "{:.0f} MB/s", 1.0, None),
     )
 
 

@@ -224,7 +224,7 @@ def _history(row: Row, width: int) -> Line:
 @lru_cache(maxsize=1024)
 def _spark(percents: tuple[float | None, ...], width: int) -> Part:
     """Return a history, which stays as it is until its next step."""
-    return spark(fmt.shares(percents), width)
+    return spark(percents, width, 100.0)
 
 
 def _glyphs(row: Row, width: int) -> Line:

@@ -5,7 +5,6 @@ and direction marks becomes a visible character.
 """
 
 import math
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gputui.model.plain_text import safe as safe
@@ -19,7 +18,8 @@ HEATS = 8
 NO_DOTS = chr(0x2800)
 _LEFT_DOTS = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT_DOTS = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
-_DOTS = [[chr(0x2800 + left + right) for right in _RIGHT_DOTS] for left in _LEFT_DOTS]
+DOTS = [[chr(0x2800 + left + right) for right in _RIGHT_DOTS] for left in _LEFT_DOTS]
+"""Cells of braille by the dots in their left and right column, from below."""
 DOT_BITS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a cell of braille: by column, from above."""
 
@@ -148,40 +148,6 @@ def bar(fraction: float | None, width: int) -> str:
     eighths = round(min(1.0, max(0.0, fraction)) * width * 8)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + (BLOCKS[rest] if rest else "")).ljust(width)
-
-
-def braille(fractions: Sequence[float | None], width: int) -> str:
-    """Return the last `2 * width` values as a graph, two to a cell, the newest at the right.
-
-    >>> braille([0, 0.5, 1, None], 3)
-    '⠀⣠⡇'
-    """
-    high = [0 if value is None else _dots(value) for value in fractions][-2 * width :]
-    high = [0] * (2 * width - len(high)) + high
-    return "".join(map(dots, high[::2], high[1::2]))
-
-
-def dots(left: int, right: int) -> str:
-    """Return a cell of braille with so many dots in its columns, from below.
-
-    >>> dots(1, 4), dots(0, 0) == NO_DOTS
-    ('⣸', True)
-    """
-    return _DOTS[left][right]
-
-
-def shares(percents: Iterable[float | None]) -> list[float | None]:
-    """Return percentages as fractions of one.
-
-    >>> shares([50.0, None])
-    [0.5, None]
-    """
-    return [None if percent is None else percent / 100 for percent in percents]
-
-
-def _dots(fraction: float) -> int:
-    """Return how many dots high a value is: at least one, so that nothing looks like missing."""
-    return 1 + (fraction > 0.25) + (fraction > 0.5) + (fraction > 0.75)
 
 
 def to_ascii(text: str) -> str:

@@ -7,7 +7,6 @@ cell, its rows along the same ramp.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from textwrap import wrap
 
 from rich.cells import cell_len, set_cell_size
@@ -139,49 +138,48 @@ def gauge(fraction: float | None, figure: str, width: int, role: str = "") -> li
     return [part for part in parts if part[0]]
 
 
-def spark(fractions: Sequence[float | None], width: int) -> Part:
-    """Return a graph of one row."""
-    return (fmt.braille(fractions, width), "graph2")
+def spark(values: Sequence[float | None], width: int, top: float) -> Part:
+    """Return a graph of one row.
+
+    >>> spark([0, 50, 100, None], 3, 100)
+    ('⠀⣠⡇', 'graph2')
+    """
+    ((text, _),) = graph(values, width, 1, top)[0]
+    return (text, "graph2")
 
 
 def graph(
-    fractions: Sequence[float | None], width: int, rows: int, limit: float | None = None
+    values: Sequence[float | None], width: int, rows: int, top: float, limit: float | None = None
 ) -> list[Line]:
     """Return a graph of some rows, the newest value at the right, with a limit drawn in.
 
-    >>> for line in graph([0.0, 0.5, 1.0, None], 3, 2, limit=1.0):
+    A value of 0 is a dot high, so that nothing looks like missing.
+
+    >>> for line in graph([0.0, 0.5, 1.0, None], 3, 2, top=1.0, limit=1.0):
     ...     print("".join(text for text, _ in line))
     ╌╌⡇
     ⠀⣸⡇
     """
-    values = list(fractions)[-2 * width :]
-    values[:0] = [None] * (2 * width - len(values))
-    heights = [0 if value is None else _height(value, rows) for value in values]
-    limit_row = None if limit is None else rows - 1 - min(rows - 1, int(limit * rows - 1e-9))
+    seen = [*[None] * (2 * width - len(values)), *values[-2 * width :]]
+    highs = [
+        0 if value is None else max(1, round(min(1.0, max(0.0, value / top)) * rows * 4))
+        for value in seen
+    ]
+    limit_row = None if limit is None else min(rows - 1, int(limit / top * rows - 1e-9))
     return [
-        _graph_row(heights, (rows - 1 - row) * 4, _ramp(row, rows), row == limit_row)
-        for row in range(rows)
+        _graph_row(highs, 4 * row, f"graph{row * FILLS // rows}", row == limit_row)
+        for row in reversed(range(rows))
     ]
 
 
-def _ramp(row: int, rows: int) -> str:
-    return f"graph{(rows - 1 - row) * FILLS // rows}"
-
-
-def _height(value: float, rows: int) -> int:
-    """Return how many dots high a value is: at least one, so that nothing looks like missing."""
-    return max(1, round(min(1.0, max(0.0, value)) * rows * 4))
-
-
-def _graph_row(heights: Sequence[int], below: int, role: str, limit: bool) -> Line:
-    levels = [0 if high < below else high - below if high < below + 4 else 4 for high in heights]
-    text = "".join(map(fmt.dots, levels[::2], levels[1::2]))
+def _graph_row(highs: Sequence[int], below: int, role: str, limit: bool) -> Line:
+    levels = [min(4, max(0, high - below)) for high in highs]
+    pairs = zip(levels[::2], levels[1::2], strict=True)
+    text = "".join(fmt.DOTS[left][right] for left, right in pairs)
     if not limit:
         return [(text, role)]
-    runs = (
-        (empty, "".join(cells)) for empty, cells in groupby(text, lambda cell: cell == fmt.NO_DOTS)
-    )
-    return [(LIMIT * len(run), "dim") if empty else (run, role) for empty, run in runs]
+    cells = ((LIMIT, "dim") if cell == fmt.NO_DOTS else (cell, role) for cell in text)
+    return merged(cells)
 
 
 def axis(seconds: float, width: int) -> str:

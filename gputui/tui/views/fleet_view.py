@@ -256,25 +256,15 @@ class FleetView(Listing[Row]):
         self._show_about()
         self.screen_app.draw_crumbs()
 
-    def on_heat_pane_moved(self, event: HeatPane.Moved) -> None:
-        """Show and name the GPU of another cell."""
-        event.stop()
-        self.moved()
-
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Look closer at a host; at a GPU, at what is on it."""
+        """Look closer at a cell or a host; at a GPU, at what is on it."""
         event.stop()
-        if event.key in self.selection.slots:
-            self.screen_app.go_to("device", event.key)
-        elif self.zoom is Zoom.HOST:
+        if self.zoom is not Zoom.GPU:
             self.zoom_to(Zoom.GPU, event.key)
+        elif event.key in self.selection.slots:
+            self.screen_app.go_to("device", event.key)
         else:
             self.fold()
-
-    def on_heat_pane_chosen(self, event: HeatPane.Chosen) -> None:
-        """Look closer at a cell."""
-        event.stop()
-        self.zoom_to(Zoom.GPU, event.key)
 
     # What a person changes
 

@@ -218,9 +218,8 @@ def totals_line(watched: Watched, width: int) -> Line:
         parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
         if cells >= SPARKS[0]:
             past = watched.history.steps(FLEET, metric, Span.MINUTES_2, 2 * cells)
-            most = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
-            shares = [None if value is None else value / most for value in past]
-            parts += [(" ", ""), spark(shares, cells)]
+            top = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
+            parts += [(" ", ""), spark(past, cells, top)]
     return parts
 
 

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 
 from gputui.tui.rendering import format as fmt
 from gputui.tui.rendering.lines import Line, Part, fitted, merged, whole_fields
 from gputui.tui.widgets.pane import Pane
+from gputui.tui.widgets.table import Table
 
 Block = tuple[str, Sequence[str]]
 """A host's name, and the keys of its cells."""
@@ -103,7 +103,7 @@ Drawn = tuple[Sequence[Block], Callable[[str], Part], Line]
 
 
 class HeatPane(Pane, can_focus=True):
-    """The cells, with a cursor that arrows and clicks move, over a legend."""
+    """The cells, with a cursor that arrows and clicks move, over a legend; a table's messages."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,h", "move(-1)", show=False),
@@ -115,13 +115,6 @@ class HeatPane(Pane, can_focus=True):
         Binding("enter", "choose", show=False),
     ]
     DEFAULT_CSS = "HeatPane { height: 1fr; width: 1fr; }"
-
-    class Chosen(Message):
-        """A cell was chosen: a slot's key, or a host's name."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,11 +193,6 @@ class HeatPane(Pane, can_focus=True):
         filled = role.startswith("heat")
         return (char * arranged.cell if filled else char.ljust(arranged.cell), role)
 
-    @property
-    def by_host(self) -> bool:
-        """Whether a cell is a whole host."""
-        return self._arranged.by_host
-
     def _go_to(self, key: str) -> None:
         before, self.cursor = self.cursor, key
         for each in (before, key):
@@ -212,10 +200,7 @@ class HeatPane(Pane, can_focus=True):
                 y = self._places[each][1]
                 self._rows[y] = self._row(y)
         self.put(self._rows)
-        self.post_message(self.Moved(key))
-
-    class Moved(Chosen):
-        """The cursor came to another cell."""
+        self.post_message(Table.Moved(key))
 
     def action_move(self, cells: int) -> None:
         """Move along the hosts."""
@@ -242,7 +227,7 @@ class HeatPane(Pane, can_focus=True):
     def action_choose(self) -> None:
         """Choose the cell under the cursor."""
         if self.cursor is not None:
-            self.post_message(self.Chosen(self.cursor))
+            self.post_message(Table.Chosen(self.cursor))
 
     def select(self, key: str) -> None:
         """Put the cursor on a cell, where there is such a one."""

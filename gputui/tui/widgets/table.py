@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gputui.tui.rendering.lines import Line
-from gputui.tui.widgets.pane import MOVES, Drawing, Moving
+from gputui.tui.widgets.pane import Moving
 
 Draw = Callable[[str], Line]
 
@@ -26,7 +26,7 @@ HEADING = 1
 """Lines above the rows that do not scroll."""
 
 
-class Table(Moving, ScrollView, Drawing, can_focus=True):
+class Table(Moving, ScrollView):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
@@ -34,7 +34,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
     `Headed` for a click above the rows.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
     DEFAULT_CSS = """
     Table { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
     """
@@ -42,15 +42,9 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
     class Moved(Message):
         """The cursor came to another row."""
 
-        def __init__(self, table: "Table", key: str) -> None:
+        def __init__(self, key: str) -> None:
             super().__init__()
-            self.table = table
             self.key = key
-
-        @property
-        def control(self) -> "Table":
-            """The table, for `@on` with a selector."""
-            return self.table
 
     class Chosen(Moved):
         """A row was chosen with enter or a click on the row under the cursor."""
@@ -145,7 +139,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
             self._refresh_row(before)
             self._refresh_row(index)
             self._into_sight()
-            self.post_message(self.Moved(self, self._keys[index]))
+            self.post_message(self.Moved(self._keys[index]))
 
     def _refresh_row(self, index: int) -> None:
         y = index - self.scroll_offset.y + HEADING
@@ -170,7 +164,7 @@ class Table(Moving, ScrollView, Drawing, can_focus=True):
     def action_choose(self) -> None:
         """Choose the row under the cursor."""
         if self.cursor is not None:
-            self.post_message(self.Chosen(self, self.cursor))
+            self.post_message(self.Chosen(self.cursor))
 
     def on_click(self, event: events.Click) -> None:
         """Move to the row that was clicked; choose it where the cursor was there already."""
