@@ -58,7 +58,8 @@ class ScreenApp(App[int]):
     CSS = """
     Screen { layers: base; }
     #summary { height: 1fr; display: none; }
-    App.-lost ViewSwitcher, App.-lost #summary, App.-lost #crumbs { opacity: 40%; }
+    App.-lost ViewSwitcher, App.-lost #summary, App.-lost #totals,
+    App.-lost #crumbs { opacity: 40%; }
     App.-ascii Modal > Vertical { border: ascii $primary; }
     """
 

@@ -14,8 +14,8 @@ from gputui.model.snapshot import WorkerState, WorkerStatus
 from gputui.protocol.frontend import HistoryTaken, ToFrontend
 from gputui.protocol.typed_codec import decode, encode
 from gputui.tui.rendering.format import NO_DOTS
-from gputui.tui.rendering.frame import totals_line
 from gputui.tui.watched import Watched
+from gputui.tui.widgets.bars import totals_line
 from tests.series import ScreensHistory, packed
 from tests.tui.build import EPOCH, device, host, snapshot, worker
 from tests.tui.still import Still, sees

@@ -7,6 +7,7 @@ begins or ceases to do something, as it does with most moves of the cursor.
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import dropwhile
 from textwrap import wrap
 
 from rich.cells import cell_len
@@ -73,52 +74,53 @@ def key_at(line: Line, x: int) -> str:
     return ""
 
 
-class TopBars(Pane):
-    """The cluster's state, the fleet's totals, troubles, and a banner."""
+class TopBars(Vertical):
+    """The cluster's state, the fleet's totals and troubles, and a banner."""
+
+    DEFAULT_CSS = "TopBars { height: auto; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._state: list[Line] = []
-        self._banner: list[Line] = []
+        self._status, self._totals, self._banner = Bar(), Pane(id="totals"), Pane()
         self._lost = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the lines."""
+        yield self._status
+        yield self._totals
+        yield self._banner
 
     def show(self, watched: Watched, *, paused: bool, readonly: bool) -> None:
         """Draw the status, unless the cluster is lost."""
         if self._lost:
             return
         width, height = self.app.size
-        status = status_line(watched, width, paused=paused, readonly=readonly)
-        self._state = [whole_fields(status, width)]
+        line = status_line(watched, width, paused=paused, readonly=readonly)
+        self._status.put([whole_fields(line, width)])
+        lines: list[Line] = []
         if height >= TOTALS_FROM and watched.snapshot is not None:
             most = max(1, min(MOST_TROUBLE, (height - TOTALS_FROM) // LINES_FOR_TROUBLE))
-            totals = whole_fields(totals_line(watched, width), width)
-            self._state += [totals, *trouble_lines(watched, width, most)]
-        self._draw()
-
-    def _draw(self) -> None:
-        self.put_whole([*self._state, *self._banner])
+            lines = [whole_fields(totals_line(watched, width), width)]
+            lines += trouble_lines(watched, width, most)
+        self._totals.put_whole(lines)
 
     def lose(self, status: str, sentence: str) -> None:
         """Show in red that the cluster does not answer; take it back with ""."""
         self._lost = bool(status)
         if status:
-            lost = (fitted(f" {fmt.safe(status)}", self.app.size.width), "lost")
-            dim = ([(text, "dim") for text, _ in line] for line in self._state[1:])
-            self._state = [(lost,), *dim]
+            self._status.put([((fitted(f" {fmt.safe(status)}", self.app.size.width), "lost"),)])
             self.warn(sentence)
 
     def hint(self, text: str) -> None:
         """Show the hint for the next key if nothing is wrong; "" removes it."""
-        if not text or not self._banner:
-            self._banner = [((f" {text}", "accent"),)] if text else []
-            self._draw()
+        if not text or not self._banner.lines:
+            self._banner.put_whole([((f" {text}", "accent"),)] if text else [])
 
     def warn(self, text: str) -> None:
         """Show a banner until it is taken back with ""."""
         width = max(1, self.app.size.width - 2)
         lines = [line for each in text.splitlines() for line in wrap(fmt.safe(each), width)]
-        self._banner = [((f" {line}", "bad"),) for line in lines]
-        self._draw()
+        self._banner.put_whole([((f" {line}", "bad"),) for line in lines])
 
 
 class BottomBars(Vertical):
@@ -217,7 +219,9 @@ def totals_line(watched: Watched, width: int) -> Line:
     for name, text, metric in fields:
         parts += [(f"{'  ' if parts else ''}{name} ", "dim"), (text, "title")]
         if cells >= SPARKS[0]:
-            past = watched.history.steps(FLEET, metric, Span.MINUTES_2, 2 * cells)
+            steps = watched.history.steps(FLEET, metric, Span.MINUTES_2, 2 * cells)
+            past = list(dropwhile(lambda value: value is None, steps))  # it begins at the left
+            past += [None] * (2 * cells - len(past))
             top = 100.0 if metric in IN_PERCENT else max(filter(None, past), default=1.0)
             parts += [(" ", ""), spark(past, cells, top)]
     return parts
