@@ -77,11 +77,12 @@ def key_at(line: Line, x: int) -> str:
 class TopBars(Vertical):
     """The cluster's state, the fleet's totals and troubles, and a banner."""
 
-    DEFAULT_CSS = "TopBars { height: auto; }"
+    DEFAULT_CSS = "TopBars { height: auto; } TopBars #totals, TopBars #banner { height: 0; }"
 
     def __init__(self) -> None:
         super().__init__()
-        self._status, self._totals, self._banner = Bar(), Pane(id="totals"), Pane()
+        self._status = Bar()
+        self._totals, self._banner = Pane(id="totals"), Pane(id="banner")
         self._lost = False
 
     def compose(self) -> ComposeResult:
