@@ -100,7 +100,7 @@ class ScreenApp(App[int]):
         """Text printed after the screen has closed."""
         self.head = Attachment(self, open_connection, start_again)
         self.stage = ViewSwitcher(self.registry)
-        self.prompt = Prompt()
+        self.prompt = Prompt(self.focus_view)
         self._wanted_theme = WITHOUT_COLOUR if self.no_color else theme or remembered_theme
         self._starting = True
         """Whether the start view gives way to the fleet by itself when all hosts are settled."""

@@ -1,82 +1,16 @@
 """Complete a line by `tab`: presets, parameters, hosts, workers, columns, files, fields."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gputui.errors import PresetError
 from gputui.tui.commands.command_registry import Suggest
 from gputui.tui.filter import Fields
 from gputui.tui.rendering.palette import THEMES
+from gputui.tui.widgets.prompt import Candidates, files, fitting, last_word
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp
-
-
-Candidates = Callable[[str], Sequence[str]]
-"""All texts that the last word of a line can become."""
-KEPT = 200
-"""Lines that are remembered."""
-
-
-def fitting(word: str, known: Iterable[str]) -> list[str]:
-    """Return the completions of a word, in order, each once.
-
-    >>> fitting("s", ["scale", "svd", "run", "svd"])
-    ['scale', 'svd']
-    """
-    lowered = word.lower()
-    return sorted({each for each in known if each.lower().startswith(lowered)})
-
-
-def last_word(line: str) -> str:
-    """Return the word at the end of a line, "" behind a space."""
-    return "" if line.endswith(" ") else (line.split() or [""])[-1]
-
-
-def completed(line: str, candidates: Sequence[str]) -> str:
-    """Return a line whose last word is completed as far as all candidates agree.
-
-    One candidate is completed whole, with a space behind it unless more is to be typed there.
-
-    >>> completed("run sv", ["svd"]), completed("run svd r", ["rows=", "rank="])
-    ('run svd ', 'run svd r')
-    >>> completed("scale no", ["node-01", "node-02"])
-    'scale node-0'
-    """
-    word = last_word(line)
-    if not candidates:
-        return line
-    begun = _common(candidates)
-    if len(begun) < len(word):
-        return line
-    whole = len(candidates) == 1 and begun[-1:] not in "=:<>/"
-    return line[: len(line) - len(word)] + begun + (" " if whole else "")
-
-
-def _common(texts: Sequence[str]) -> str:
-    """Return how all texts begin."""
-    first, last = min(texts), max(texts)
-    pairs = enumerate(zip(first, last, strict=False))
-    return first[: next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))]
-
-
-def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
-    """Return the files and folders whose names begin so; those with other suffixes are left out."""
-    folder, _, begun = word.rpartition("/")
-    base = folder + "/" if "/" in word else ""
-    try:
-        found = sorted(Path(base or ".").expanduser().iterdir())
-    except OSError:
-        return []
-    return [
-        f"{base}{path.name}{'/' if path.is_dir() else ''}"
-        for path in found
-        if path.name.startswith(begun)
-        and (begun or not path.name.startswith("."))
-        and (path.is_dir() or not suffixes or path.suffix in suffixes)
-    ]
 
 
 def of_filter(fields: Fields[object]) -> Candidates:
@@ -98,36 +32,6 @@ def of_filter(fields: Fields[object]) -> Candidates:
         return [no + each for each in fitting(name, known)]
 
     return candidates
-
-
-@dataclass
-class Past:
-    """The lines that were typed before, and where among them a person is."""
-
-    lines: Sequence[str] = ()
-    place: int = 0
-    """How many lines back; 0 is the line being typed."""
-    typed: str = field(default="")
-
-    def move(self, back: int, now: str) -> str:
-        """Return an earlier line that begins like the one being typed.
-
-        >>> past = Past(["scale 3", "run svd", "run mean"])
-        >>> past.move(1, "run"), past.move(1, "run mean"), past.move(1, ""), past.move(-1, "")
-        ('run mean', 'run svd', 'run svd', 'run mean')
-        >>> past.move(-1, "run mean")
-        'run'
-        """
-        if self.place == 0:
-            self.typed = now
-        fitting_ = [line for line in reversed(self.lines) if line.startswith(self.typed)]
-        self.place = max(0, min(self.place + back, len(fitting_)))
-        return fitting_[self.place - 1] if self.place else self.typed
-
-
-def remembered(lines: Sequence[str], line: str) -> tuple[str, ...]:
-    """Return the lines with another one typed; each is kept once, the newest last."""
-    return (*(each for each in lines if each != line), line)[-KEPT:] if line else tuple(lines)
 
 
 def hosts(app: "ScreenApp", _words: list[str]) -> Iterable[str]:

@@ -9,9 +9,8 @@ from textual.content import Content
 
 from gputui.errors import GputuiError
 from gputui.tui.attachment import OpenConnection
-from gputui.tui.completion import files, last_word
 from gputui.tui.dialogs.modal import Chooser, Picker
-from gputui.tui.widgets.prompt import Asking
+from gputui.tui.widgets.prompt import Asking, files, last_word
 
 if TYPE_CHECKING:
     from gputui.tui.app import ScreenApp

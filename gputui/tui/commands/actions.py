@@ -16,7 +16,6 @@ from gputui.tui.completion import (
     any_file,
     of_filter_line,
     of_line,
-    remembered,
     runs,
     themes,
     workers,
@@ -26,7 +25,7 @@ from gputui.tui.rendering.format import age, safe
 from gputui.tui.rendering.lines import fitted
 from gputui.tui.rendering.palette import THEMES
 from gputui.tui.views import VIEWS, ViewKind
-from gputui.tui.widgets.prompt import Asking
+from gputui.tui.widgets.prompt import Asking, remembered
 
 if TYPE_CHECKING:
     from gputui.protocol.frontend import StartRun

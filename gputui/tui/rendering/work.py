@@ -19,7 +19,6 @@ from gputui.model.snapshot import (
     Snapshot,
     TaskGroupStatus,
     WorkerState,
-    WorkerStatus,
 )
 from gputui.runs.text import text as result_text
 from gputui.tui.rendering import format as fmt
@@ -33,6 +32,7 @@ NAME_CELLS, COUNT_CELLS, RATE_CELLS = 16, 29, 9
 SHORTEST_BAR, LONGEST_BAR = 8, 72
 RATE_FROM = 60
 """Columns from which there is room for the rate."""
+PAUSED = "paused, its memory is full"
 SAME = 0.03
 """The share by which two runs may differ and still be as fast."""
 
@@ -113,16 +113,12 @@ def _causes(snapshot: Snapshot) -> Iterator[str]:
         if group.no_worker and group.needs:
             number, needs = fmt.many(group.no_worker, "task"), ", ".join(group.needs)
             yield f"{number} of {group.prefix}: no worker offers {needs}"
-    for state, why in ((WorkerState.SILENT, silence), (WorkerState.PAUSED, _paused)):
+    for state, why in ((WorkerState.SILENT, silence), (WorkerState.PAUSED, lambda _: PAUSED)):
         held = [worker for worker in snapshot.workers if worker.state is state and worker.tasks]
         if held:
             number = fmt.many(sum(worker.tasks or 0 for worker in held), "task")
             more = f" (+{len(held) - 1} more)" if len(held) > 1 else ""
             yield f"{number}: {held[0].name} is {why(held[0])}{more}"
-
-
-def _paused(_worker: WorkerStatus) -> str:
-    return "paused, its memory is full"
 
 
 def queue_line(run: RunStatus, snapshot: Snapshot) -> Line:

@@ -77,10 +77,6 @@ RUN_COLUMNS: tuple[Column[RunRow], ...] = (
 )  # fmt: skip
 
 
-def _began(row: RunRow) -> float:
-    return row.run.started_at
-
-
 class RunsView(Listing[RunRow]):
     """All runs that the head knows."""
 
@@ -155,7 +151,8 @@ class RunsView(Listing[RunRow]):
         While two runs are compared, return both.
         """
         if self._comparing and not self.cannot_compare():
-            first, second = sorted(map(self._values.__getitem__, self.marked), key=_began)
+            marked = (self._values[key] for key in self.marked)
+            first, second = sorted(marked, key=lambda row: row.run.started_at)
             return compare_lines(first, second, width)
         run = value.run
         command = self._command(run) if run.failure else ""

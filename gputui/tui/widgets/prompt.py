@@ -4,9 +4,9 @@ as it is unambiguous, then cycles through the candidates; up and down go through
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from rich.segment import Segment
 from textual import events
@@ -15,11 +15,102 @@ from textual.strip import Strip
 from textual.suggester import Suggester
 from textual.widgets import Input
 
-from gputui.tui.completion import Candidates, Past, completed, last_word
 from gputui.tui.rendering.format import safe
 
-if TYPE_CHECKING:
-    from gputui.tui.app import ScreenApp
+Candidates = Callable[[str], Sequence[str]]
+"""All texts that the last word of a line can become."""
+KEPT = 200
+"""Lines that are remembered."""
+
+
+def fitting(word: str, known: Iterable[str]) -> list[str]:
+    """Return the completions of a word, in order, each once.
+
+    >>> fitting("s", ["scale", "svd", "run", "svd"])
+    ['scale', 'svd']
+    """
+    lowered = word.lower()
+    return sorted({each for each in known if each.lower().startswith(lowered)})
+
+
+def last_word(line: str) -> str:
+    """Return the word at the end of a line, "" behind a space."""
+    return "" if line.endswith(" ") else (line.split() or [""])[-1]
+
+
+def completed(line: str, candidates: Sequence[str]) -> str:
+    """Return a line whose last word is completed as far as all candidates agree.
+
+    One candidate is completed whole, with a space behind it unless more is to be typed there.
+
+    >>> completed("run sv", ["svd"]), completed("run svd r", ["rows=", "rank="])
+    ('run svd ', 'run svd r')
+    >>> completed("scale no", ["node-01", "node-02"])
+    'scale node-0'
+    """
+    word = last_word(line)
+    if not candidates:
+        return line
+    begun = _common(candidates)
+    if len(begun) < len(word):
+        return line
+    whole = len(candidates) == 1 and begun[-1:] not in "=:<>/"
+    return line[: len(line) - len(word)] + begun + (" " if whole else "")
+
+
+def _common(texts: Sequence[str]) -> str:
+    """Return how all texts begin."""
+    first, last = min(texts), max(texts)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((i for i, (a, b) in pairs if a != b), min(len(first), len(last)))]
+
+
+def files(word: str, suffixes: tuple[str, ...] = ()) -> list[str]:
+    """Return the files and folders whose names begin so; those with other suffixes are left out."""
+    folder, _, begun = word.rpartition("/")
+    base = folder + "/" if "/" in word else ""
+    try:
+        found = sorted(Path(base or ".").expanduser().iterdir())
+    except OSError:
+        return []
+    return [
+        f"{base}{path.name}{'/' if path.is_dir() else ''}"
+        for path in found
+        if path.name.startswith(begun)
+        and (begun or not path.name.startswith("."))
+        and (path.is_dir() or not suffixes or path.suffix in suffixes)
+    ]
+
+
+@dataclass
+class Past:
+    """The lines that were typed before, and where among them a person is."""
+
+    lines: Sequence[str] = ()
+    place: int = 0
+    """How many lines back; 0 is the line being typed."""
+    typed: str = field(default="")
+
+    def move(self, back: int, now: str) -> str:
+        """Return an earlier line that begins like the one being typed.
+
+        >>> past = Past(["scale 3", "run svd", "run mean"])
+        >>> past.move(1, "run"), past.move(1, "run mean"), past.move(1, ""), past.move(-1, "")
+        ('run mean', 'run svd', 'run svd', 'run mean')
+        >>> past.move(-1, "run mean")
+        'run'
+        """
+        if self.place == 0:
+            self.typed = now
+        fitting_ = [line for line in reversed(self.lines) if line.startswith(self.typed)]
+        self.place = max(0, min(self.place + back, len(fitting_)))
+        return fitting_[self.place - 1] if self.place else self.typed
+
+
+def remembered(lines: Sequence[str], line: str) -> tuple[str, ...]:
+    """Return the lines with another one typed; each is kept once, the newest last."""
+    return (*(each for each in lines if each != line), line)[-KEPT:] if line else tuple(lines)
+
 
 LONGEST = 500
 """Characters; a paste of more is cut."""
@@ -67,8 +158,10 @@ class Prompt(Input):
     Prompt:focus { border: none; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, closed: Callable[[], None]) -> None:
+        """`closed` is called when the line is closed."""
         super().__init__(max_length=LONGEST, compact=True, select_on_focus=False)
+        self._when_closed = closed
         self._asking: Asking | None = None
         self._past = Past()
         self._round: list[str] = []
@@ -116,7 +209,7 @@ class Prompt(Input):
         self._asking = None
         self._line_closed.set()
         self.display = False
-        cast("ScreenApp", self.app).focus_view()
+        self._when_closed()
 
     def on_paste(self, event: events.Paste) -> None:
         """Take no more of a paste than fits, and nothing that a terminal would obey."""
