@@ -109,7 +109,7 @@ async def test_a_click_on_a_cell_leads_to_its_gpu() -> None:
         await pilot.press("Z", "Z")
         await sees(pilot, "heat zoom")
         heat = on.app.query_one(HeatPane)
-        await until(pilot, lambda: not heat.by_host)
+        await sees(pilot, "+□□□")
         await pilot.click(heat, offset=(9, 0))
         await sees(pilot, "h:gpu2 idle")
         await pilot.click(heat, offset=(9, 0))

@@ -251,7 +251,7 @@ class FleetView(Listing[Row]):
         """Put the focus on what is in sight."""
         self.take_focus(self.heat if self.zoom is Zoom.HEAT else self.table)
 
-    def moved(self) -> None:
+    def moved(self, key: str) -> None:
         """Show and name the GPU that the cursor came to."""
         self._show_about()
         self.screen_app.draw_crumbs()

@@ -157,9 +157,9 @@ class Listing(View, Generic[T]):
     def on_table_moved(self, event: Table.Moved) -> None:
         """Show the details of the value under the cursor."""
         event.stop()
-        self.moved()
+        self.moved(event.key)
 
-    def moved(self) -> None:
+    def moved(self, key: str) -> None:
         """Show the details of the value that the cursor came to."""
         self._leave_room()
         self._show_about()

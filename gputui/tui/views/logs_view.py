@@ -21,7 +21,7 @@ from gputui.tui.rendering.lines import Line, Part, fitted
 from gputui.tui.views import View
 from gputui.tui.watched import Watched
 from gputui.tui.widgets.logbook import Level, LogBook, LogLine, Matcher, Pager
-from gputui.tui.widgets.pane import Moving, Pane
+from gputui.tui.widgets.pane import MOVES, Moving, Pane
 
 LEVELS = {Level.PLAIN: (" ", ""), Level.WARNING: ("▴", "warn"), Level.ERROR: ("✖", "bad")}
 """How serious a line is: by shape and role."""
@@ -39,8 +39,10 @@ LOG_FILTER: Fields[LogLine] = Fields(
 )
 
 
-class LogPane(Moving, Pane):
+class LogPane(Moving, Pane, can_focus=True):
     """Lines of a log book, drawn as a pager sees them."""
+
+    BINDINGS = MOVES
 
     class Moved(Message):
         """The position or the filter has changed."""
@@ -137,6 +139,11 @@ class LogPane(Moving, Pane):
         found = bool(wanted) and self.pager.seek(lambda one: wanted in one.text.lower(), forward)
         self.move()
         return found
+
+    @property
+    def rows_seen(self) -> int:
+        """Lines that are seen at once."""
+        return self.size.height
 
     def action_move(self, rows: int) -> None:
         """Move by lines; up stops following."""

@@ -161,10 +161,10 @@ class StartView(Listing[StartRow]):
         shown = [chosen, *(host for host in others if not urgency(host))]
         return [line for host in shown for line in (*evidence(host, width), ())][:-1]
 
-    def moved(self) -> None:
+    def moved(self, key: str) -> None:
         """Show the details of the host under the cursor, which stays there."""
-        super().moved()
-        self._moved = self.cursor != next(iter(self._values), None)
+        super().moved(key)
+        self._moved = key != next(iter(self._values), None)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
         """Show the host's GPUs."""

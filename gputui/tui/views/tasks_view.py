@@ -115,7 +115,7 @@ class TasksView(Listing[WorkerStatus]):
         groups = snapshot.groups if snapshot else ()
         return [names, *([str(getattr(group, name)) for name in names] for group in groups)]
 
-    def moved(self) -> None:
+    def moved(self, key: str) -> None:
         """Name the lanes that came into sight, and their tasks."""
         self.call_after_refresh(self.screen_app.redraw)
 

@@ -159,17 +159,21 @@ MOVES: list[BindingType] = [
 ]
 
 
-class Moving(Drawing, can_focus=True):
-    """Rows that keys and the wheel move through."""
+class Moving:
+    """The actions of a widget whose `BINDINGS` are `MOVES`."""
 
-    BINDINGS = MOVES
+    @property
+    def rows_seen(self) -> int:
+        """The number of rows in sight."""
+        raise NotImplementedError
 
     def action_move(self, rows: int) -> None:
         """Move by so many rows."""
+        raise NotImplementedError
 
     def action_page(self, pages: int) -> None:
-        """Move by a page, of which two rows stay in sight."""
-        self.action_move(pages * max(1, self.size.height - 2))
+        """Move by a page."""
+        self.action_move(pages * max(1, self.rows_seen - 1))
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """Move with the wheel."""

@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from gputui.tui.rendering.lines import Line
-from gputui.tui.widgets.pane import Moving
+from gputui.tui.widgets.pane import MOVES, Drawing, Moving
 
 Draw = Callable[[str], Line]
 
@@ -26,7 +26,7 @@ HEADING = 1
 """Lines above the rows that do not scroll."""
 
 
-class Table(Moving, ScrollView):
+class Table(Moving, ScrollView, Drawing, can_focus=True):
     """Rows of styled parts under a heading.
 
     `show(heading, keys, draw)` replaces everything shown. `cursor` is the key of the row under
@@ -34,7 +34,7 @@ class Table(Moving, ScrollView):
     `Headed` for a click above the rows.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [*MOVES, Binding("enter", "choose", show=False)]
     DEFAULT_CSS = """
     Table { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
     """
