@@ -243,8 +243,13 @@ class Fleet:
                 fleet_host.send(credentials)
 
     def scheduler_listens(self, port: int) -> None:
-        """Give every present and future host the scheduler's address."""
-        if not self._scheduler_port.done():
+        """Give every present and future host the scheduler's port.
+
+        Workers start again where a scheduler listens there that knows none of them.
+        """
+        if self._scheduler_port.done():
+            self.restart(self.worker_table.staying)
+        else:
             self._scheduler_port.set_result(port)
 
     async def stop(self, grace_s: float = GRACE_S) -> tuple[str, ...]:

@@ -172,19 +172,6 @@ def closed(source: str, near: str, target: str, far: str, error: str) -> str:
     return f"{source}{near} cannot reach the workers of {target} at {bracketed(far)}: {error}"
 
 
-async def connect_error(address: str, port: int) -> str:
-    """Connect to a port, and return why that failed; "" where it did not."""
-    try:
-        async with asyncio.timeout(CONNECT_S):
-            _, writer = await asyncio.open_connection(address, port)
-            writer.close()
-    except TimeoutError:
-        return f"no answer within {CONNECT_S:g} s"
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
 async def open_port(end: End) -> int:
     """Have a host open a port; 0 where it does not."""
     with contextlib.suppress(TimeoutError):
@@ -196,8 +183,18 @@ async def open_port(end: End) -> int:
 
 async def from_here(here: str, end: End, port: int) -> str:
     """Try a port of a host from this machine; return the way where that is closed, or ""."""
-    error = await connect_error(end.address, port) if port else ""
-    return closed("this machine", here, end.name, end.address, error) if error else ""
+    if not port:
+        return ""
+    try:
+        async with asyncio.timeout(CONNECT_S):
+            _, writer = await asyncio.open_connection(end.address, port)
+            writer.close()
+            return ""
+    except TimeoutError:
+        error = f"no answer within {CONNECT_S:g} s"
+    except OSError as failure:
+        error = failure.strerror or str(failure)
+    return closed("this machine", here, end.name, end.address, error)
 
 
 async def between(source: End, target: End, port: int) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from gputui.engine import dask_settings
 from gputui.errors import HeadError
 from gputui.fleet import desired
+from gputui.fleet.addresses import LOOPBACK
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.desired import AdaptiveBounds, Desired
 from gputui.fleet.fleet import Fleet
@@ -23,7 +24,6 @@ from gputui.folders import runtime_folder
 from gputui.head.broadcasts import EventLog, LogRelay, Questions
 from gputui.head.runs import Runs, StartChild, start_run
 from gputui.head.scheduler_process import (
-    LOOPBACK,
     SchedulerProcess,
     StartScheduler,
     start_scheduler,
@@ -103,7 +103,6 @@ class Cluster:
         """Set when a frontend has attached, or none will."""
         self._change = asyncio.Event()
         self._ending: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
-        self._scheduler_listened = False
         self._spans_from: float | None = None
 
     def stop(self, reason: str, failed: bool = False) -> None:
@@ -138,14 +137,11 @@ class Cluster:
         """Handle what the scheduler reports."""
         match message:
             case SchedulerStarted(port=port):
-                again, self._scheduler_listened = self._scheduler_listened, True
                 self.fleet.scheduler_listens(port)
                 self._publish()
                 ready = SchedulerReady(self.scheduler.address, self.scheduler.dashboard)
                 for frontend in self.server.frontends:
                     frontend.send(ready)
-                if again:
-                    self.fleet.restart(self.fleet.worker_table.staying)
                 self.fleet_changed()
             case Counts(adaptive_target=target):
                 self.fleet.worker_table.count(message)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from gputui.errors import HeadError
+from gputui.fleet.addresses import LOOPBACK
 from gputui.folders import scheduler_scratch_folder
 from gputui.model.snapshot import SchedulerState, SchedulerStatus, Severity
 from gputui.process.background import Background, words
@@ -46,7 +47,6 @@ from gputui.protocol.typed_codec import TypedChannel
 logger = logging.getLogger(__name__)
 
 SSH_AGENT = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID"})
-LOOPBACK = "127.0.0.1"
 REPORT_INTERVAL_S = 1.0
 BUSY_AFTER_S = 2.0
 STOP_S = 2.0

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks
-from gputui.fleet.addresses import is_link_local, own_end
+from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
 from gputui.fleet.checks import chosen_devices
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
@@ -58,7 +58,6 @@ from gputui.protocol.typed_codec import decode
 if TYPE_CHECKING:
     from gputui.fleet.ssh.connector import Connector
 
-LOOPBACK = "127.0.0.1"
 BOOTSTRAP = "gputui bootstrap HOSTS makes one that fits"
 CLAIMED_S = 10.0
 """How long an agent may take to answer a claim."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import asyncssh
 
-from gputui.fleet.addresses import bracketed
+from gputui.fleet.addresses import LOOPBACK, bracketed
 from gputui.fleet.session import READ_BYTES, LocalStream
 from gputui.fleet.ssh.sockets import Proxy
 from gputui.model.bounds import LAST_LINE_CHARS, LAST_LINES
@@ -26,7 +26,6 @@ from gputui.process.child import run
 CLOSE_S = 2.0
 BOUND_S = 10.0
 """How long an ssh that only speaks with a ControlMaster may take."""
-LOOPBACK = "127.0.0.1"
 STDERR_BYTES_PER_S = 2**20
 """Of a command's stderr that is read: all of it is for its last lines."""
 
