@@ -17,8 +17,7 @@ from gputui.errors import GputuiError, PresetError, UsageError
 from gputui.process.garbage import look_rarely
 
 if TYPE_CHECKING:
-    from gputui.runs.records import RunRequest
-    from gputui.runs.run import OpenCluster
+    from gputui.runs.run import OpenCluster, RunRequest
 
 Prepared = Callable[[], Coroutine[object, object, int]]
 """Computes, and returns the exit code; its arguments are all that the options asked for."""
@@ -139,7 +138,7 @@ def run_headless(
         prepared = prepare(script_arguments, given, options)
     except GputuiError as error:
         if options["as_json"]:
-            from gputui.runs.output import print_failure
+            from gputui.runs.run import print_failure
 
             print_failure(_request(options, {}), error)
         raise
@@ -235,7 +234,7 @@ def _is_preset(path: Path) -> bool:
 
 
 def _request(options: dict[str, Any], parameters: Mapping[str, Any]) -> "RunRequest":
-    from gputui.runs.records import RunRequest
+    from gputui.runs.run import RunRequest
 
     running = f"cluster {options['attach']}" if options["attach"] else ""
     return RunRequest(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import random
 from dataclasses import replace
+from functools import partial
 from uuid import UUID
 
 from gputui.client.head_connection import HeadConnection
@@ -11,7 +12,7 @@ from gputui.demo.devices import A100, H200, SimulatedGpu
 from gputui.demo.simulated_agent import SimulatedAgent, SimulatedHosts
 from gputui.demo.simulated_runs import DemoRuns
 from gputui.demo.simulated_scheduler import SimulatedScheduler
-from gputui.demo.troubles import Troubles, spread
+from gputui.demo.troubles import happen, spread
 from gputui.head.head import Head
 from gputui.process.background import Background
 from gputui.protocol import VERSION
@@ -75,11 +76,11 @@ class Demo:
             self._tasks,
             failures=troubles,
         )
-        self._troubles = Troubles(self.scheduler, hosts, seed) if troubles else None
+        self._troubles = partial(happen, self.scheduler, hosts, seed) if troubles else None
         self.head = Head(
             ConfigureHead(VERSION, "demo", "\n".join(names), cluster_id="demo", interactive=True),
             opener=self.hosts,
-            scheduler=self.scheduler.start,
+            scheduler=lambda _cluster_id: self.scheduler,
             run=self.runs.start,
             simulated=True,
         )
@@ -94,7 +95,7 @@ class Demo:
         self.screen = await self.attach("screen", snapshots=True)
         self._tasks.start(self.runs.go_on(self.screen), "runs")
         if self._troubles is not None:
-            self._tasks.start(self._troubles.happen(), "troubles")
+            self._tasks.start(self._troubles(), "troubles")
         return self.screen
 
     async def attach(self, frontend: str, *, snapshots: bool = False) -> DemoConnection:

@@ -94,10 +94,6 @@ class SimulatedScheduler:
         self._channel: TypedChannel[FromScheduler, ToScheduler]
         self._tasks = Background(self._failed)
 
-    def start(self, _cluster_id: str) -> "SimulatedScheduler":
-        """Return itself as the process that the head starts."""
-        return self
-
     async def stream(self) -> MemoryStream:
         """Return the head's end of the connection, and serve the other one."""
         heads, own = memory_streams()

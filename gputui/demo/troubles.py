@@ -61,34 +61,23 @@ def spread(hosts: SimulatedHosts, names: list[str], rng: random.Random, *, quest
         unknown.fingerprint = "".join(rng.choices("ABCDEFabcdefghijkmnpq23456789+/", k=43))
 
 
-class Troubles:
-    """The troubles of one simulated cluster of so many hosts."""
-
-    def __init__(self, scheduler: SimulatedScheduler, hosts: int, seed: int) -> None:
-        self._scheduler, self._hosts = scheduler, hosts
-        self._rng = random.Random(f"{seed}:troubles")
-        self._away: SimulatedAgent | None = None
-        self._hot: SimulatedGpu | None = None
-
-    async def happen(self) -> None:
-        """Run the schedule until cancelled."""
-        second, due = 0, asyncio.get_running_loop().time()
-        while True:
-            second, due = second + 1, due + 1.0
-            await asyncio.sleep(due - asyncio.get_running_loop().time())
-            self._strike(second % PERIOD_S)
-
-    def _strike(self, second: int) -> None:
-        """Apply this second's fault to a random worker that is up."""
-        rng, hosts = self._rng, self._hosts
-        up = [each for each in self._scheduler.workers.values() if not each.agent.silent]
+async def happen(scheduler: SimulatedScheduler, hosts: int, seed: int) -> None:
+    """Strike random workers of a cluster of so many hosts, on schedule, until cancelled."""
+    rng = random.Random(f"{seed}:troubles")
+    away: SimulatedAgent | None = None
+    hot: SimulatedGpu | None = None
+    second, due = 0, asyncio.get_running_loop().time()
+    while True:
+        second, due = second + 1, due + 1.0
+        await asyncio.sleep(due - asyncio.get_running_loop().time())
+        up = [each for each in scheduler.workers.values() if not each.agent.silent]
         working = rng.choice(up) if up else None
         if working is None or (gpu := working.worker.gpu) is None:
-            return
+            continue
         agent, worker = working.agent, working.worker
-        match second:
-            case 8 | 9 | 10 if second == 8 or hosts >= 8 * (second - 8):
-                user, command = FOREIGN[second]
+        match second % PERIOD_S:
+            case 8 | 9 | 10 as at if at == 8 or hosts >= 8 * (at - 8):
+                user, command = FOREIGN[at]
                 pid, owner = (
                     (rng.randint(2_000, 30_000), Owner.OTHER) if user else (0, Owner.UNKNOWN)
                 )
@@ -102,17 +91,17 @@ class Troubles:
                     worker.name, KILLED, kind="oom-killer", last=LAST_LOG_LINES, again_s=2.0
                 )
             case 48:
-                gpu.hot, self._hot = True, gpu
+                gpu.hot, hot = True, gpu
             case 70 if hosts > 1:
-                self._away, agent.silent, agent.reachable = agent, True, False
-            case 77 if self._away is not None:
-                self._away.silent, self._away.reachable = False, True
+                away, agent.silent, agent.reachable = agent, True, False
+            case 77 if away is not None:
+                away.silent, away.reachable = False, True
             case 100:
                 gpu.ecc_errors += 3
-            case 125 | 131:
-                self._scheduler.busy = second == 125
-            case 210 if self._hot is not None:
-                self._hot.hot = False
+            case 125 | 131 as at:
+                scheduler.busy = at == 125
+            case 210 if hot is not None:
+                hot.hot = False
             case 240 if hosts > 3:
                 gpu.lost = True
                 reason = "its GPU is lost (Xid 79)"

@@ -1,10 +1,9 @@
 """A run, from its request to its record.
 
-`records.py` is what is to be computed, and keeps what became of it. `run.py` takes it from a
-cluster to its end (`progress.py` shows how far it is), with `preset_run.py` or `script_run.py`
-inside: `execution.py` computes a preset with a Dask client, `script.py` is the process of a script,
-`modules.py` sends what lies next to either. `output.py` and `text.py` are what is made of
-a result.
+`run.py` takes a request from a cluster to its end (`progress.py` shows how far it is, `records.py`
+keeps what became of it), with `preset_run.py` or `script_run.py` inside: `execution.py` computes a
+preset with a Dask client, `script.py` is the process of a script, `modules.py` sends what lies next
+to either. `output.py` and `text.py` are what is made of a result.
 
 What is exported here imports no Dask, and each drawing library only where it draws.
 """

@@ -1,4 +1,4 @@
-"""What is made of a result: files, checked before anything starts, and what is printed.
+"""The files of a result: checked before anything starts, written when the result is there.
 
 No link is followed where a file is written, so that no one who may write into that folder chooses
 what is overwritten.
@@ -18,12 +18,9 @@ from math import ceil, log10
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gputui.errors import GputuiError, RunError, UsageError
+from gputui.errors import RunError, UsageError
 from gputui.presets import BUILT_IN, Figure, Preset, to_host
-from gputui.presets.outcome import NO_NUMBER, json_text
-from gputui.protocol.frontend import Settled
-from gputui.runs.records import RunRequest
-from gputui.version import __version__
+from gputui.presets.outcome import NO_NUMBER
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -83,38 +80,6 @@ def refuse_undeclared(preset: Preset, name: str, save: str | None, figure: str |
         return
     yours = "" if name in BUILT_IN else f"\n  if it does, declare it: Preset(…, {declared})"
     raise UsageError(f"{option}: {name} {lacks}; it gives {preset.offers}{yours}")
-
-
-def print_out(text: str) -> None:
-    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        return
-    except OSError as error:
-        raise RunError(f"standard output: {error.strerror}") from error
-
-
-def print_failure(request: RunRequest, error: GputuiError) -> None:
-    """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
-    message = "\n".join((str(error), *getattr(error, "__notes__", ())))
-    printed = {
-        "preset": request.name,
-        "parameters": dict(request.parameters),
-        "backend": request.backend,
-        "error": {"type": type(error).__name__, "message": message},
-        "version": __version__,
-    }
-    with contextlib.suppress(RunError):
-        print_out(json_text(printed))
-
-
-def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
-    """Describe the failed hosts for `--json`."""
-    return tuple(
-        {"host": host.name, "stage": host.failed_stage, "reason": host.reason}
-        for host in settled.failed_hosts
-    )
 
 
 def _need(module: str, option: str, extra: str) -> None:

@@ -21,16 +21,17 @@ from gputui.errors import ExitCode, GputuiError, RunError
 from gputui.presets import ParsedParameters, RunCancelledError, RunProgress
 from gputui.presets.job import explained
 from gputui.presets.outcome import json_text
-from gputui.runs.output import (
-    Output,
-    draw_file,
+from gputui.runs.output import Output, draw_file, save_arrays
+from gputui.runs.run import (
+    OngoingRun,
+    OpenCluster,
+    RunRequest,
     failed_hosts,
     print_failure,
     print_out,
-    save_arrays,
+    recorded_run,
+    warn,
 )
-from gputui.runs.records import RunRequest, warn
-from gputui.runs.run import OngoingRun, OpenCluster, recorded_run
 from gputui.runs.text import brief, text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A run as it was asked for, and its record under the user's state directory: a 0700 folder each.
+"""Every run, recorded under the user's state directory: one 0700 folder each.
 
 `Recording` writes the record of a run that goes on, `run.json`, and its log. A record is written
 when its run starts and again when it ends, each time as a whole, so that a reader never sees half
@@ -15,7 +15,6 @@ import difflib
 import os
 import shlex
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -26,11 +25,9 @@ from gputui.errors import UsageError
 from gputui.folders import write_whole
 from gputui.model.failure import Failure
 from gputui.model.snapshot import RunState, RunStatus
-from gputui.presets import located
 from gputui.presets.outcome import json_text
 from gputui.process.procfs import TICKS_PER_S, own_place, process_stat
-from gputui.protocol.frontend import RUN_VARIABLE, new_run_id
-from gputui.version import __version__
+from gputui.protocol.frontend import new_run_id
 
 FILE = "run.json"
 LOG = "log.txt"
@@ -70,43 +67,6 @@ TAIL_BYTES = 2**14
 TAIL_LINES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A preset or a script with its parameters, and its requirements of a cluster."""
-
-    name: str
-    """The preset or the script, as it was typed."""
-    parameters: Mapping[str, Any]
-    backend: str
-    hosts: str
-    """As they were given, for the record."""
-    workers: int | None
-    min_workers: int
-    as_json: bool = False
-    quiet: bool = False
-
-    @property
-    def located(self) -> str:
-        """The name by which the same is found from every working directory."""
-        if is_script(self.name):
-            return str(Path(self.name).expanduser().resolve())
-        return located(self.name)
-
-    def recorded(self) -> "Recording":
-        """Begin its record, under the id that the head which started this process knows it by."""
-        id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
-        record = new_record(
-            self.name,
-            self.parameters,
-            backend=self.backend,
-            hosts=self.hosts,
-            version=__version__,
-            id=id,
-        )
-        started_at = float(asked_at or record.started_at)
-        return Recording(replace(record, started_at=started_at), warn)
-
-
 def is_script(name: str) -> bool:
     """Return whether a run's name is a script's; a preset in a file has its name behind a colon.
 
@@ -114,11 +74,6 @@ def is_script(name: str) -> bool:
     (True, False, False)
     """
     return name.endswith(".py")
-
-
-def warn(problem: str) -> None:
-    """Say on stderr what is wrong, or worth knowing."""
-    print(f"gputui: {problem}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)

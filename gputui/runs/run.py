@@ -8,18 +8,23 @@ come crashed workers, restarts, and its own end.
 
 import asyncio
 import contextlib
+import os
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from gputui.client.head_connection import HeadConnection
 from gputui.client.start import check_enough, failures, too_few, workers_up
 from gputui.errors import GputuiError, HeadError, RunError, StoppedError
 from gputui.model.snapshot import Event, RunState, Snapshot
-from gputui.presets import RunCancelledError, RunProgress
+from gputui.presets import RunCancelledError, RunProgress, located
+from gputui.presets.outcome import json_text
 from gputui.process.background import Background
 from gputui.protocol.frontend import (
+    RUN_VARIABLE,
     AwaitWorkers,
     Cancelled,
     EventHappened,
@@ -33,9 +38,9 @@ from gputui.protocol.frontend import (
     ToFrontend,
 )
 from gputui.protocol.shared import LogLines
-from gputui.runs.output import print_failure
 from gputui.runs.progress import Progress, TaskCounts, progress
-from gputui.runs.records import Recording, RunRequest, status_of, warn
+from gputui.runs.records import Recording, is_script, new_record, status_of
+from gputui.version import __version__
 
 REPORT_EVERY_S = 0.5
 """How often the run reports its progress to the head."""
@@ -56,6 +61,80 @@ OpenCluster = Callable[[], contextlib.AbstractAsyncContextManager[HeadConnection
 
 MOST_CRASHES = 5
 """Ends of workers that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A preset or a script with its parameters, and its requirements of a cluster."""
+
+    name: str
+    """The preset or the script, as it was typed."""
+    parameters: Mapping[str, Any]
+    backend: str
+    hosts: str
+    """As they were given, for the record."""
+    workers: int | None
+    min_workers: int
+    as_json: bool = False
+    quiet: bool = False
+
+    @property
+    def located(self) -> str:
+        """The name by which the same is found from every working directory."""
+        if is_script(self.name):
+            return str(Path(self.name).expanduser().resolve())
+        return located(self.name)
+
+    def recorded(self) -> Recording:
+        """Begin its record, under the id that the head which started this process knows it by."""
+        id, _, asked_at = os.environ.pop(RUN_VARIABLE, "").partition(" ")
+        record = new_record(
+            self.name,
+            self.parameters,
+            backend=self.backend,
+            hosts=self.hosts,
+            version=__version__,
+            id=id,
+        )
+        started_at = float(asked_at or record.started_at)
+        return Recording(replace(record, started_at=started_at), warn)
+
+
+def warn(problem: str) -> None:
+    """Say on stderr what is wrong, or worth knowing."""
+    print(f"gputui: {problem}", file=sys.stderr)
+
+
+def print_out(text: str) -> None:
+    """Print on stdout; raises RunError where that is full, and not where nobody reads on."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        return
+    except OSError as error:
+        raise RunError(f"standard output: {error.strerror}") from error
+
+
+def print_failure(request: RunRequest, error: GputuiError) -> None:
+    """Print what `--json` prints of a failure, where that can be written: it says itself, too."""
+    message = "\n".join((str(error), *getattr(error, "__notes__", ())))
+    printed = {
+        "preset": request.name,
+        "parameters": dict(request.parameters),
+        "backend": request.backend,
+        "error": {"type": type(error).__name__, "message": message},
+        "version": __version__,
+    }
+    with contextlib.suppress(RunError):
+        print_out(json_text(printed))
+
+
+def failed_hosts(settled: Settled) -> tuple[dict[str, str], ...]:
+    """Describe the failed hosts for `--json`."""
+    return tuple(
+        {"host": host.name, "stage": host.failed_stage, "reason": host.reason}
+        for host in settled.failed_hosts
+    )
 
 
 class OngoingRun:

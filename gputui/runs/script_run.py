@@ -22,9 +22,16 @@ from gputui.presets.outcome import json_text
 from gputui.presets.workers import device_label
 from gputui.process.child import Child, signal_name
 from gputui.process.search_path import own_python
-from gputui.runs.output import failed_hosts, print_failure, print_out
-from gputui.runs.records import RunRequest, warn
-from gputui.runs.run import OngoingRun, OpenCluster, recorded_run
+from gputui.runs.run import (
+    OngoingRun,
+    OpenCluster,
+    RunRequest,
+    failed_hosts,
+    print_failure,
+    print_out,
+    recorded_run,
+    warn,
+)
 from gputui.runs.script import CLUSTER, STOPPED
 from gputui.version import __version__
 
