@@ -74,15 +74,21 @@ def _find_cluster() -> None:
     logging.getLogger("distributed.preloading").setLevel(logging.WARNING)
     for part in ("client", "batched"):  # the command says more clearly that it was lost
         logging.getLogger(f"distributed.{part}").setLevel(logging.CRITICAL)
+    address, socket, _ = _cluster()
     preload = [*dask.config.get("distributed.client.preload"), "gputui.runs.script"]
+    settings = {
+        "scheduler-address": address,
+        "distributed.client.security-loader": "gputui.runs.script.security",
+        "distributed.client.preload": preload,
+    }
     os.environ |= {
-        "DASK_SCHEDULER_ADDRESS": _cluster()[0],
+        "DASK_SCHEDULER_ADDRESS": address,
         "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER": "gputui.runs.script.security",
         "DASK_DISTRIBUTED__CLIENT__PRELOAD": repr(preload),
     }
-    dask.config.refresh()
     with contextlib.suppress(HeadError):  # the command says so, and ends the script
-        _attached(_cluster()[1])
+        _attached(socket)
+    dask.config.set(settings)
 
 
 def _cluster() -> tuple[str, str, str]:
