@@ -22,7 +22,14 @@ from gputui.fleet.stages import Question
 from gputui.fleet.worker_table import GRACE_S, Retire, Tell, WorkerTable
 from gputui.model.hosts import Host
 from gputui.model.plan import Changes, WorkerSpec
-from gputui.model.snapshot import HostState, HostStatus, Severity, WorkerStatus
+from gputui.model.snapshot import (
+    AWAY,
+    HostState,
+    HostStatus,
+    Severity,
+    WorkerState,
+    WorkerStatus,
+)
 from gputui.process.background import Background, words
 from gputui.protocol.agent import (
     Credentials,
@@ -142,8 +149,17 @@ class Fleet:
 
     @property
     def worker_statuses(self) -> tuple[WorkerStatus, ...]:
-        """Every worker as it is now."""
-        return self.worker_table.statuses(self._readings())
+        """Every worker as it is now: silent with its host where that does not answer."""
+        away, now = (
+            {host.name: host for host in self.host_statuses if host.state in AWAY},
+            time.time(),
+        )
+        return tuple(
+            _silent_with(away[worker.host], worker, now)
+            if worker.host in away and worker.state.up
+            else worker
+            for worker in self.worker_table.statuses(self._readings())
+        )
 
     @property
     def cpu_workers(self) -> list[WorkerStatus]:
@@ -421,3 +437,9 @@ class Fleet:
 
     def _task_failed(self, what: str, error: Exception) -> None:
         self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
+
+
+def _silent_with(host: HostStatus, worker: WorkerStatus, now: float) -> WorkerStatus:
+    """Return a worker as nobody has heard of it since its host fell silent."""
+    silent_s = max(worker.silent_for_s, now - (host.read_at or now))
+    return replace(worker, state=WorkerState.SILENT, silent_for_s=silent_s)

@@ -9,7 +9,7 @@ from gputui.demo.devices import SimulatedGpu
 from gputui.demo.simulated_agent import exited
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceReading, HostReading
-from gputui.model.snapshot import HostState, WorkerState
+from gputui.model.snapshot import AWAY, HostState, WorkerState
 from gputui.protocol.agent import (
     Credentials,
     FromAgent,
@@ -108,6 +108,18 @@ async def test_a_host_is_tried_often_while_its_workers_live(begin: Begin) -> Non
     one.agent().reachable = True
     await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
     assert not any(kind == "lost" for _, _, kind, _ in one.head.events)
+
+
+async def test_the_workers_of_a_host_that_does_not_answer_are_silent_with_it(begin: Begin) -> None:
+    one = begin(reconnect_s=(0.01, 60.0), ping_interval_s=0.05)
+    await one.up(2)
+    one.agent().reachable = False
+    one.agent().cut()
+    await one.until(lambda: one.fleet.host_statuses[0].state in AWAY)
+    assert {status.state for status in one.fleet.worker_statuses} == {WorkerState.SILENT}
+    one.agent().reachable = True
+    await one.until(lambda: one.fleet.host_statuses[0].state is HostState.READY)
+    assert all(status.state.up for status in one.fleet.worker_statuses)
 
 
 async def test_an_agent_is_asked_for_an_answer_only_while_it_says_nothing(begin: Begin) -> None:

@@ -30,6 +30,12 @@ async def test_what_failed_comes_first_with_why_and_the_last_log_lines() -> None
         await sees(pilot, "the host refused every key", "try: ssh-copy-id c", "Permission denied")
 
 
+async def test_a_silent_host_is_counted_as_silent_and_not_as_failed() -> None:
+    on = Still(snapshot(host("a", state=HostState.SILENT), refused("b")))
+    async with on.app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "0 of 2 hosts are up  1 failed  1 silent")
+
+
 async def test_the_start_view_stays_where_no_host_came_up() -> None:
     on = Still(snapshot(refused("b")))
     async with on.app.run_test(size=(80, 24)) as pilot:

@@ -5,7 +5,13 @@ from dataclasses import replace
 
 from gputui.model.failure import Failure
 from gputui.model.readings import DeviceProcess, Owner
-from gputui.model.snapshot import RunState, RunStatus, Snapshot, WorkerState
+from gputui.model.snapshot import (
+    HostState,
+    RunState,
+    RunStatus,
+    Snapshot,
+    WorkerState,
+)
 from gputui.protocol.frontend import CancelRun, Done, SnapshotTaken, StartRun
 from gputui.protocol.shared import Refused
 from gputui.tui.dialogs.questions import Dialog
@@ -54,6 +60,18 @@ async def test_workers_show_process_pinning_and_why_they_died() -> None:
     async with screen.app.run_test(size=(120, 24)) as pilot:
         await pilot.press("2")
         await sees(pilot, "4.0G", "✖ crashed", "killed (signal 9)", "✖ elsewhere", "3 workers")
+
+
+async def test_of_a_worker_on_a_silent_host_the_title_and_its_row_say_silent_and_not_busy() -> None:
+    away = host("h", device(0), state=HostState.SILENT, read_at=EPOCH - 7)
+    workers = (worker(0, state=WorkerState.SILENT, silent_for_s=7.0),)
+    screen = Still(snapshot(away, workers=workers))
+    async with screen.app.run_test(size=(100, 30)) as pilot:
+        await sees(pilot, "host silent")
+        screen.app.go_to("device", "h:gpu0")
+        await until(pilot, lambda: screen.app.stage.current == "device")
+        await sees(pilot, "◌ silent 7s", "worker h:gpu0  ◌ silent 7s")
+        assert seen(pilot).count("silent 7s") >= 2 and "busy" not in seen(pilot)
 
 
 async def test_what_is_known_of_a_silent_worker_is_dim() -> None:

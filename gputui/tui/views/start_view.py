@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gputui.model.snapshot import HostState, HostStatus
+from gputui.model.snapshot import AWAY, HostState, HostStatus
 from gputui.tui.commands.command_registry import Command
 from gputui.tui.filter import Fields
 from gputui.tui.rendering import format as fmt
@@ -176,8 +176,12 @@ class StartView(Listing[StartRow]):
         hosts = [row.host for row in self._values.values()]
         ready = sum(host.state is HostState.READY for host in hosts)
         parts: list[Part] = [(f"{ready} of {len(hosts)} hosts are up", "good" if ready else "")]
-        if failed := sum(not urgency(host) for host in hosts):
-            parts.append((f"  {failed} failed", "bad"))
+        for word, role, states in (
+            ("failed", "bad", (HostState.FAILED,)),
+            ("silent", "warn", AWAY),
+        ):
+            if number := sum(host.state in states for host in hosts):
+                parts.append((f"  {number} {word}", role))
         return [*parts, *self.narrowed()]
 
     async def retry(self) -> None:
