@@ -70,12 +70,17 @@ def flags() -> set[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_command_line_in_it_is_one_that_gputui_takes(path: Path) -> None:
+    refused = []
     for words in typed(TEXTS[path]):
         words = words[: words.index("--")] if "--" in words else words
         words = [word for word in words if word not in ("-h", "--help")]
         name, rest = (words[0], words[1:]) if words[:1] and words[0] in KNOWN else ("open", words)
         if words not in (["COMMAND"], ["--version"]):
-            KNOWN[name].make_context(name, [*rest], obj=())
+            try:
+                KNOWN[name].make_context(name, [*rest], obj=())
+            except click.UsageError as error:
+                refused.append((words, error.message))
+    assert refused == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

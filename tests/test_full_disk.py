@@ -210,7 +210,10 @@ def test_a_name_is_free_again_where_its_file_could_not_be_written(disk: Disk) ->
         with contextlib.suppress(HeadError):
             NameLock("lab", "id").release()
     disk.fail_at(None)
-    NameLock("lab", "id").release()
+    free = NameLock("lab", "id")
+    with pytest.raises(HeadError):
+        NameLock("lab", "another")
+    free.release()
 
 
 def test_a_head_goes_on_logging_when_a_full_disk_has_room_again(

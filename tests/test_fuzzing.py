@@ -36,6 +36,7 @@ def test_a_message_arrives_as_it_was_or_is_a_protocol_error(
 @given(data=st.data())
 def test_no_snapshot_that_arrives_breaks_what_reads_it(data: st.DataObject) -> None:
     snapshot = data.draw(value_of(Snapshot))
+    assert decode(encode(snapshot), Snapshot) == snapshot
     TARGETS["snapshots"](encode(snapshot))
     TARGETS["snapshots"](data.draw(one_wrong(snapshot)))
 

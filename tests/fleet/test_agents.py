@@ -17,7 +17,7 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry
 from tests.fleet.conftest import Reaching
-from tests.processes import command_of, nothing_left, processes_of
+from tests.processes import command_of, lives, nothing_left, processes_of
 from tests.sshd import Namespaces, SshHosts
 
 LOCAL = Host("localhost", gpus=())
@@ -136,6 +136,7 @@ async def test_a_host_whose_head_is_gone_ends_its_agent_with_the_lease(agents: R
         if "relay" in command_of(pid) and host.facts and pid != host.facts.agent_pid:
             os.kill(pid, signal.SIGKILL)
     await nothing_left(agents.settings.cluster_id)
+    assert host.facts and not lives(host.facts.agent_pid)
 
 
 async def test_doctor_finds_nothing_wrong_with_a_good_host_and_leaves_nothing(

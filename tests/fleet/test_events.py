@@ -135,6 +135,7 @@ def pids(one: SimulatedFleet) -> dict[str, int]:
 def test_events_in_any_order_end_in_what_is_wanted(happening: list[Event]) -> None:
     async def run() -> None:
         one, _ = await live(happening)
+        assert set(one.fleet.worker_table.up) == set(pids(one))
         await one.fleet.stop(0.1)
 
     asyncio.run(run())

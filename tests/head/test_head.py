@@ -99,6 +99,7 @@ async def test_a_cluster_ends_with_its_starter(clusters: Clusters) -> None:
     await cluster.up(2)
     await asyncio.to_thread(cluster.head.end)
     await nothing_left(cluster.id)
+    assert running_clusters() == ()
 
 
 @pytest.mark.slow
@@ -114,6 +115,7 @@ async def test_an_unused_cluster_that_stays_ends_after_its_timeout(clusters: Clu
     cluster = await clusters.start(stays=True, idle_timeout_s=0.5)
     await cluster.link.close()
     await nothing_left(cluster.id)
+    assert running_clusters() == ()
 
 
 @pytest.fixture
