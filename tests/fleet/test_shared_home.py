@@ -17,8 +17,8 @@ LOCKING = {
     "agent/agent_socket.py",
     "protocol/connection_file.py",
     "client/there.py",
+    "process/procfs.py",
     "worker/cuda.py",
-    "worker/device.py",
 }
 """Modules that lock files: in the runtime folder, which is this machine's own."""
 ALONE = """
