@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 import asyncssh
 import pytest
@@ -336,7 +337,7 @@ def namespace_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Names
         yield hosts
 
 
-def unavailable(why: str) -> None:
+def unavailable(why: str) -> NoReturn:
     """Skip a test of real hosts; fail it where they are required."""
     if os.environ.get("GPUTUI_REQUIRE_REAL_HOSTS") == "1":
         pytest.fail(f"real hosts are required, but {why}")

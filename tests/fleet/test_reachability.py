@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState, HostStatus
 from tests.fleet.simulated import Head
 from tests.processes import nothing_left
-from tests.sshd import Namespaces, SshHost
+from tests.sshd import Namespaces, SshHost, unavailable
 
 NAMED_S = 10
 ONLY_SSH = """
@@ -37,7 +38,8 @@ table inet only_ssh {
 
 @contextlib.contextmanager
 def lets_in_only_ssh(hosts: Namespaces, host: SshHost) -> Iterator[None]:
-    nft = ["ip", "netns", "exec", hosts.namespace(host), "nft"]
+    path = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    nft = ["ip", "netns", "exec", hosts.namespace(host), path or unavailable("there is no nft")]
     subprocess.run([*nft, "-f", "-"], input=ONLY_SSH, text=True, check=True)
     try:
         yield
