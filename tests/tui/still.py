@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 
 from gputui.errors import HeadError
@@ -107,6 +108,10 @@ async def sees_not(pilot: "Pilot[int]", *texts: str) -> None:
 
 
 def seen(pilot: "Pilot[int]") -> str:
-    """Return what is on the screen."""
+    """Return what is on the screen.
+
+    A dialog keeps how it drew what is behind it: without those screens it would keep a blank.
+    """
+    visible_screen_stack.set(pilot.app._background_screens)
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in strips)
