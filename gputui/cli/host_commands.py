@@ -30,7 +30,8 @@ def _tell(host: str, line: str) -> None:
 
 def doctor(hosts: str | None) -> int:
     """Print what every check says of every host; 3 where one of them cannot be used."""
-    from gputui.fleet.doctor import Verdict, diagnose, report
+    from gputui.fleet.checks import Verdict
+    from gputui.fleet.doctor import diagnose, report
 
     settings = replace(fleet_settings(), cpu_fallback=hosts is None)
     found = asyncio.run(diagnose(read_hosts(hosts).hosts, settings, ask_here))

@@ -1,11 +1,12 @@
-"""Check a host's facts: pure functions, each returns a `Problem` with its hint, or None.
+"""Check a host's facts: pure functions that return a `Finding`, with a hint unless it is good.
 
-The state machine of a host takes the first; `doctor` shows all of them.
+A host fails with the first bad one and shows the warnings; `doctor` shows them all.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from gputui.fleet.fleet_settings import FleetSettings, Versions, installed_here
 from gputui.model.hosts import Host
@@ -32,102 +33,118 @@ FAMILY_HINT = (
 RAPIDS = ("cudf-", "dask-cudf-", "cuml-", "raft-dask-", "dask-cuda")
 """How the names of packages begin that allow one version of Dask only."""
 
+DISK_NEEDED_BYTES = 5 * 2**30
+"""With less, a host whose workers spill is soon full."""
+
 LABEL = re.compile(r"[0-9]{1,5}(\.[0-9]{1,5})?")
 """An NVML index, with that of a MIG instance."""
 
-CLOCK_HINT = "run an NTP client there and here"
 CLOCK_SKEW_S = 10.0
 """With more, what happened on two hosts cannot be put in order; a slow connection adds some."""
 CLOCK_REFUSED_S = 86400.0
 """With more, neither certificates nor logs of the host mean anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a host cannot be used, and the hint."""
+class Verdict(StrEnum):
+    """The outcome of a check."""
 
+    GOOD = "✓"
+    DOUBTFUL = "!"
+    BAD = "✗"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One check on one host."""
+
+    host: str
     check: str
-    """python, versions, gpus, cupy or clock."""
-    reason: str
+    """resolve, connect, login, python, versions, gpus, cupy, rapids, warning, disk, clock, shell,
+    cache, sockets, port, workers, address, sessions or home."""
+    verdict: Verdict
+    text: str = ""
     hint: str = ""
 
 
-def problems(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Problem]:
-    """Yield what keeps the host from being used, most basic first."""
-    checks = (
-        python_problem(facts.python, facts.python_version, settings.versions),
-        versions_problem(facts, settings.versions),
-        gpus_problem(host, facts, settings),
+def examine(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[Finding]:
+    """Yield the findings from a host's facts, the most basic first."""
+    basic = (
+        python(host, facts.python, facts.python_version, settings.versions),
+        versions(host, facts, settings.versions),
+        gpus(host, facts, settings),
     )
-    yield from (problem for problem in checks if problem)
+    yield from basic
+    if chosen_devices(host, facts.devices):
+        yield cupy(host, facts)
+        if found := rapids(facts):
+            yield Finding(host.name, "rapids", Verdict.GOOD, found)
+    for warning in warnings(host, facts, settings):
+        if not any(warning in each.text for each in basic):
+            yield Finding(host.name, "warning", Verdict.DOUBTFUL, warning)
+    yield disk(host, facts)
 
 
-def warnings(host: Host, facts: Facts, settings: FleetSettings) -> tuple[str, ...]:
-    """Return the warnings about a host that can be used.
+def warnings(host: Host, facts: Facts, settings: FleetSettings) -> Iterator[str]:
+    """Yield the warnings about a host that can be used.
 
-    What its driver says does not matter where the hosts file wants no GPU of it.
+    The driver's do not matter where the hosts file wants no GPU of it.
     """
-    found = list(facts.warnings) if host.gpus != () else []
+    if host.gpus != ():
+        yield from facts.warnings
     skipped = ", and left alone" if settings.busy == "skip" else ""
-    busy = (device for device in chosen_devices(host, facts.devices) if used_by_others(device))
-    found += [_occupied(device) + skipped for device in busy]
+    for device in filter(used_by_others, chosen_devices(host, facts.devices)):
+        yield _occupied(device) + skipped
     if facts.clusters:
-        names = ", ".join(facts.clusters)
-        found.append(
-            f"your cluster {names} runs here, too, and both take all that there is: "
-            "give each a part with gpus=, workers= and memory="
+        yield (
+            f"your cluster {', '.join(facts.clusters)} runs here, too, and both take all that "
+            "there is: give each a part with gpus=, workers= and memory="
         )
     here, there = installed_here().get("numpy", ""), dict(facts.packages).get("numpy", "")
     if there and here.split(".")[0] != there.split(".")[0]:
-        found.append(f"numpy {there} there, {here} here: arrays may not travel between them")
-    return tuple(found)
+        yield f"numpy {there} there, {here} here: arrays may not travel between them"
 
 
-def clock_problem(ahead_s: float) -> Problem | None:
-    """Return that a host's clock is more than a day off.
+def clock(host: Host, ahead_s: float) -> Finding:
+    """Check a host's clock against this machine's.
 
-    >>> clock_problem(3600) is None, clock_problem(-2.5 * 86400).reason
-    (True, 'its clock is 2.5 days behind ours')
+    >>> clock(Host("a"), -2.5 * 86400).text
+    'its clock is 2.5 days behind ours'
+    >>> clock(Host("a"), 3600).text, clock(Host("a"), -5).text
+    ('its clock is 60 min ahead of ours: times of events will not agree', 'within 10 s of ours')
     """
-    if abs(ahead_s) <= CLOCK_REFUSED_S:
-        return None
-    return Problem("clock", f"its clock is {_offset(ahead_s)}", f"set it: {CLOCK_HINT}")
-
-
-def clock_warning(ahead_s: float) -> str:
-    """Return that a host's clock is off, "" where it is not.
-
-    >>> clock_warning(3600), clock_warning(-5)
-    ('its clock is 60 min ahead of ours: times of events will not agree', '')
-    """
-    if abs(ahead_s) <= CLOCK_SKEW_S:
-        return ""
-    return f"its clock is {_offset(ahead_s)}: times of events will not agree"
-
-
-def _offset(ahead_s: float) -> str:
+    size_s = abs(ahead_s)
+    if size_s <= CLOCK_SKEW_S:
+        text = f"within {CLOCK_SKEW_S:.0f} s of ours"
+        return Finding(host.name, "clock", Verdict.GOOD, text)
     units = (("days", 86400), ("min", 60), ("s", 1))
-    unit, unit_s = next((each for each in units if abs(ahead_s) >= 2 * each[1]), units[-1])
-    size = f"{abs(ahead_s) / unit_s:.1f}".removesuffix(".0")
-    return f"{size} {unit} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+    unit, unit_s = next(each for each in units if size_s >= 2 * each[1])
+    size = f"{size_s / unit_s:.1f}".removesuffix(".0")
+    text = f"its clock is {size} {unit} {'ahead of' if ahead_s > 0 else 'behind'} ours"
+    hint = "run an NTP client there and here"
+    if size_s > CLOCK_REFUSED_S:
+        return Finding(host.name, "clock", Verdict.BAD, text, f"set it: {hint}")
+    text += ": times of events will not agree"
+    return Finding(host.name, "clock", Verdict.DOUBTFUL, text, hint)
 
 
-def python_problem(python: str, there: str, versions: Versions) -> Problem | None:
+def python(host: Host, path: str, there: str, here: Versions) -> Finding:
     """Check the version of a host's interpreter, such as `3.10.12`."""
-    if there.split(".")[:2] == versions.python.split("."):
-        return None
-    return Problem(
+    if there.split(".")[:2] == here.python.split("."):
+        return Finding(host.name, "python", Verdict.GOOD, f"{there} ({path})")
+    return Finding(
+        host.name,
         "python",
-        f"Python {there} ({python}), but this cluster runs on {versions.python}: "
+        Verdict.BAD,
+        f"Python {there} ({path}), but this cluster runs on {here.python}: "
         "functions do not travel between minor versions",
-        f"set python= to a Python {versions.python} there, or make one: gputui bootstrap HOSTS",
+        f"set python= to a Python {here.python} there, or make one: gputui bootstrap HOSTS",
     )
 
 
-def versions_problem(facts: Facts, versions: Versions) -> Problem | None:
+def versions(host: Host, facts: Facts, here: Versions) -> Finding:
     """Check that dask, distributed and NumPy are there, Dask's in the same version."""
     there = dict(facts.packages)
-    needed = {"dask": versions.dask, "distributed": versions.distributed}
+    needed = {"dask": here.dask, "distributed": here.distributed}
     wrong = [
         f"{name} {there[name]}, but {wanted} here" if there.get(name) else f"no {name}"
         for name, wanted in needed.items()
@@ -136,15 +153,17 @@ def versions_problem(facts: Facts, versions: Versions) -> Problem | None:
     if not there.get("numpy"):
         wrong.append("no numpy")
     if not wrong:
-        return None
+        text = ", ".join(f"{name} {there[name]}" for name in (*needed, "numpy"))
+        return Finding(host.name, "versions", Verdict.GOOD, text)
     reason = f"{facts.python} has {', '.join(wrong)}"
     if (found := rapids(facts)) and all(there.get(name) for name in needed):
         pins = " ".join(f"{name}=={there[name]}" for name in needed)
         hint = f"RAPIDS there ({found}) needs that Dask, so take it here: pip install {pins}"
-        return Problem("versions", reason, hint)
-    pins = " ".join(f"{name}=={wanted}" for name, wanted in needed.items())
-    hint = f"there: {facts.python} -m pip install {pins} numpy; or here: gputui bootstrap HOSTS"
-    return Problem("versions", reason, hint)
+    else:
+        pins = " ".join(f"{name}=={wanted}" for name, wanted in needed.items())
+        install = f"{facts.python} -m pip install {pins} numpy"
+        hint = f"there: {install}; or here: gputui bootstrap HOSTS"
+    return Finding(host.name, "versions", Verdict.BAD, reason, hint)
 
 
 def rapids(facts: Facts) -> str:
@@ -154,43 +173,54 @@ def rapids(facts: Facts) -> str:
     )
 
 
-def gpus_problem(host: Host, facts: Facts, settings: FleetSettings) -> Problem | None:
+def gpus(host: Host, facts: Facts, settings: FleetSettings) -> Finding:
     """Check that the host has the GPUs that the hosts file asks for."""
-    if host.gpus == ():
-        return None
-    known = facts.devices
+
+    def bad(reason: str, hint: str) -> Finding:
+        return Finding(host.name, "gpus", Verdict.BAD, reason, hint)
+
+    known, devices = facts.devices, chosen_devices(host, facts.devices)
     missing = [gpu for gpu in host.gpus or () if not any(_is(device, gpu) for device in known)]
     if missing:
-        have = ", ".join(device.label for device in known) or "none"
-        why = "".join(f"; {warning}" for warning in facts.warnings)
-        return Problem(
-            "gpus",
-            f"no GPU {', '.join(missing)}: it has {have}{why}",
-            "correct gpus=, or write gpus=none for CPU workers",
-        )
-    if not facts.gpus_known:
-        return Problem("gpus", "; ".join(facts.warnings), "try again, or write gpus=none")
-    devices = chosen_devices(host, facts.devices)
-    if not devices and not settings.cpu_fallback:
-        return Problem("gpus", _no_gpu(facts), f"for CPU workers write: {host.name} gpus=none")
-    busy = [device for device in devices if used_by_others(device)]
-    if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == list(devices))):
-        return Problem("gpus", "; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
-    return None
+        have = "; ".join((", ".join(each.label for each in known) or "none", *facts.warnings))
+        reason = f"no GPU {', '.join(missing)}: it has {have}"
+        return bad(reason, "correct gpus=, or write gpus=none for CPU workers")
+    if host.gpus != () and not facts.gpus_known:
+        return bad("; ".join(facts.warnings), "try again, or write gpus=none")
+    if host.gpus != () and not devices and not settings.cpu_fallback:
+        return bad(_no_gpu(facts), f"for CPU workers write: {host.name} gpus=none")
+    busy = tuple(filter(used_by_others, devices))
+    if busy and (settings.busy == "refuse" or (settings.busy == "skip" and busy == devices)):
+        return bad("; ".join(map(_occupied, busy)), "wait, or start with --busy warn")
+    text = "none wanted" if host.gpus == () else "none: CPU workers"
+    if devices:
+        text = f"{len(devices)} to use: {', '.join(sorted({each.name for each in devices}))}"
+    return Finding(host.name, "gpus", Verdict.GOOD, text)
 
 
-def cupy_missing(host: Host, facts: Facts) -> Problem | None:
-    """Return that CuPy is missing where there are GPUs to use: only what needs it says so."""
-    has_cupy = any(name.startswith("cupy") for name, _ in facts.packages)
-    if has_cupy or not chosen_devices(host, facts.devices):
-        return None
+def cupy(host: Host, facts: Facts) -> Finding:
+    """Check that CuPy is there: a host without it is used, except by what needs it."""
+    found = [f"{name} {version}" for name, version in facts.packages if name.startswith("cupy")]
+    if found:
+        return Finding(host.name, "cupy", Verdict.GOOD, ", ".join(found))
     major = "12" if facts.cuda_driver.startswith("12.") else "13"
-    return Problem(
+    return Finding(
+        host.name,
         "cupy",
+        Verdict.DOUBTFUL,
         f"GPUs, but no CuPy in {facts.python}: torch and JAX work without it, most presets do not",
         f"there: {facts.python} -m pip install 'cupy-cuda{major}x[ctk]'; "
         "or here: gputui bootstrap HOSTS",
     )
+
+
+def disk(host: Host, facts: Facts) -> Finding:
+    """Check that there is room for spilling."""
+    free = f"{facts.disk_free_bytes / 2**30:.0f} GiB free for spilling"
+    if facts.disk_free_bytes >= DISK_NEEDED_BYTES:
+        return Finding(host.name, "disk", Verdict.GOOD, free)
+    hint = "free some, or point TMPDIR at a larger disk with env.TMPDIR="
+    return Finding(host.name, "disk", Verdict.DOUBTFUL, free, hint)
 
 
 def chosen_devices(host: Host, devices: Iterable[DeviceReading]) -> tuple[DeviceReading, ...]:

@@ -18,6 +18,7 @@ from typing import Any
 from gputui.errors import HostError
 from gputui.fleet import checks
 from gputui.fleet.addresses import bracketed
+from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.start_agent import Opener
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.session import END_S, AgentSession, OpenedAgent, end
@@ -216,9 +217,10 @@ class FleetHost:
 
     async def _make_ready(self, session: AgentSession, opened: OpenedAgent) -> None:
         """Configure the agent, check its facts, and have it try the ways that workers need."""
-        stages, settings, ahead_s = session.stages, self._settings, opened.clock_ahead_s or 0.0
-        if wrong := checks.clock_problem(ahead_s):
-            raise stages.error(wrong.reason, wrong.hint)
+        stages, settings = session.stages, self._settings
+        clock = checks.clock(self.host, opened.clock_ahead_s or 0.0)
+        if clock.verdict is Verdict.BAD:
+            raise stages.error(clock.text, clock.hint)
         late = f"its agent started and then said nothing for {stages.timeout_s:g} s"
         async with stages.enter(HostState.PROBING, late):
             facts = await session.configure(
@@ -227,10 +229,10 @@ class FleetHost:
                 cluster=settings.cluster,
                 frontends=settings.frontends() if self.host.is_local else (),
             )
-        clock = checks.clock_warning(ahead_s)
-        found = checks.warnings(self.host, facts, settings)
-        warnings = tuple(map(safe, (*([clock] if clock else []), *found)))
-        self._status = replace(self._status, warnings=warnings)
+        warnings = [*checks.warnings(self.host, facts, settings)]
+        if clock.verdict is Verdict.DOUBTFUL:
+            warnings.insert(0, clock.text)
+        self._status = replace(self._status, warnings=tuple(map(safe, warnings)))
         self._forget_lease()
         self.lease_over = False
         if not self._scheduler_port.done():
@@ -258,8 +260,9 @@ class FleetHost:
             case Facts():
                 self.facts = message
                 self.capacity = checks.capacity(self.host, message, self._settings)
-                if problem := next(checks.problems(self.host, message, self._settings), None):
-                    raise self._session.stages.error(problem.reason, problem.hint)
+                for found in checks.examine(self.host, message, self._settings):
+                    if found.verdict is Verdict.BAD:
+                        raise self._session.stages.error(found.text, found.hint)
         self._message_received(self, message)
 
     def _quiet(self, quiet_s: float) -> None:

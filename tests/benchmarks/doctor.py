@@ -19,7 +19,8 @@ from pathlib import Path
 
 import asyncssh
 
-from gputui.fleet.doctor import Verdict, diagnose
+from gputui.fleet.checks import Verdict
+from gputui.fleet.doctor import diagnose
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.model.hosts import Host

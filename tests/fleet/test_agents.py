@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.pack import load_pack
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.doctor import Verdict, diagnose
+from gputui.fleet.doctor import diagnose
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S
 from gputui.protocol.agent import Telemetry

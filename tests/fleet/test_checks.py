@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gputui.fleet import checks
-from gputui.fleet.checks import capacity
-from gputui.fleet.doctor import Verdict, judged
+from gputui.fleet.checks import Finding, Verdict, capacity, examine
 from gputui.fleet.fleet_settings import FleetSettings, Versions
 from gputui.model.hosts import Host
 from gputui.model.readings import DeviceProcess, DeviceReading, Owner
@@ -41,8 +40,9 @@ EVERY_GPU = Host("gpu-a")
 
 def refusal(
     host: Host = EVERY_GPU, settings: FleetSettings = SETTINGS, **facts: object
-) -> checks.Problem | None:
-    return next(checks.problems(host, replace(FACTS, **facts), settings), None)
+) -> Finding | None:
+    found = examine(host, replace(FACTS, **facts), settings)
+    return next((each for each in found if each.verdict is Verdict.BAD), None)
 
 
 def test_a_host_that_has_all_is_not_refused() -> None:
@@ -52,7 +52,7 @@ def test_a_host_that_has_all_is_not_refused() -> None:
 def test_gpus_without_cupy_are_used_and_doctor_says_how_to_install_it() -> None:
     assert refusal(packages=PACKAGES, cuda_driver="12.4") is None
     facts = replace(FACTS, packages=PACKAGES, cuda_driver="12.4")
-    (found,) = [each for each in judged(EVERY_GPU, facts, SETTINGS) if each.check == "cupy"]
+    (found,) = [each for each in examine(EVERY_GPU, facts, SETTINGS) if each.check == "cupy"]
     assert found.verdict is Verdict.DOUBTFUL
     assert found.text.startswith("GPUs, but no CuPy in /opt/env/bin/python")
     assert "/opt/env/bin/python -m pip install 'cupy-cuda12x[ctk]'" in found.hint
@@ -73,9 +73,9 @@ def test_a_host_with_rapids_keeps_the_dask_that_it_needs_and_says_what_to_instal
 
 def test_doctor_names_the_rapids_of_a_host_that_has_gpus() -> None:
     facts = replace(FACTS, packages=(*FACTS.packages, ("cudf-cu13", "26.10.0")))
-    found = {each.check: each for each in judged(EVERY_GPU, facts, SETTINGS)}
+    found = {each.check: each for each in examine(EVERY_GPU, facts, SETTINGS)}
     assert (found["rapids"].verdict, found["rapids"].text) == (Verdict.GOOD, "cudf-cu13 26.10.0")
-    assert "rapids" not in {each.check for each in judged(EVERY_GPU, FACTS, SETTINGS)}
+    assert "rapids" not in {each.check for each in examine(EVERY_GPU, FACTS, SETTINGS)}
 
 
 def test_gpus_none_needs_no_cupy() -> None:
@@ -85,7 +85,7 @@ def test_gpus_none_needs_no_cupy() -> None:
 def test_a_host_without_a_gpu_is_told_to_say_so() -> None:
     problem = refusal(devices=())
     assert problem is not None
-    assert (problem.reason, problem.hint) == ("no GPU", "for CPU workers write: gpu-a gpus=none")
+    assert (problem.text, problem.hint) == ("no GPU", "for CPU workers write: gpu-a gpus=none")
 
 
 def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:
@@ -95,20 +95,20 @@ def test_a_host_without_a_gpu_may_fall_back_to_its_cpus() -> None:
 def test_a_gpu_that_is_asked_for_and_not_there_is_named_with_those_that_are() -> None:
     problem = refusal(Host("gpu-a", gpus=("0", "7")))
     assert problem is not None
-    assert problem.reason == "no GPU 7: it has 0, 1"
+    assert problem.text == "no GPU 7: it has 0, 1"
 
 
 def test_why_nvml_sees_no_gpu_is_said() -> None:
     problem = refusal(Host("gpu-a", gpus=("0",)), devices=(), warnings=("the driver is missing",))
     assert problem is not None
-    assert problem.reason == "no GPU 0: it has none; the driver is missing"
+    assert problem.text == "no GPU 0: it has none; the driver is missing"
 
 
 def test_hidden_gpus_are_explained() -> None:
     hidden = tuple(replace(device, usable=False) for device in GPUS)
     problem = refusal(devices=hidden, cuda_visible_devices="")
     assert problem is not None
-    assert problem.reason == "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"
+    assert problem.text == "none of its 2 GPUs may be used: CUDA_VISIBLE_DEVICES='' there"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_gpu_that_somebody_uses_is_a_warning_or_a_refusal() -> None:
     assert refusal(devices=busy) is None
     assert words in checks.warnings(Host("gpu-a"), facts, SETTINGS)
     problem = refusal(settings=replace(SETTINGS, busy="refuse"), devices=busy)
-    assert problem is not None and problem.reason == words
+    assert problem is not None and problem.text == words
 
 
 def test_gpus_that_others_use_are_skipped_and_a_host_with_no_other_is_refused() -> None:
@@ -145,10 +145,10 @@ def test_gpus_that_others_use_are_skipped_and_a_host_with_no_other_is_refused() 
     skip, host, facts = replace(SETTINGS, busy="skip"), Host("gpu-a"), replace(FACTS, devices=busy)
     half = replace(FACTS, devices=(busy[0], GPUS[1]))
     assert [device.label for device in capacity(host, half, skip).devices] == ["1"]
-    assert "alice (pid 4711), and left alone" in checks.warnings(host, half, skip)[0]
+    assert "alice (pid 4711), and left alone" in next(checks.warnings(host, half, skip))
     assert refusal(settings=skip, devices=half.devices) is None
     problem = refusal(settings=skip, devices=facts.devices)
-    assert problem is not None and problem.reason.count("is used by") == 2
+    assert problem is not None and problem.text.count("is used by") == 2
 
 
 def test_a_gpu_that_this_cluster_has_is_not_lost_to_others_who_come() -> None:
@@ -166,7 +166,7 @@ def test_a_driver_that_does_not_answer_is_not_taken_for_a_machine_without_gpus()
     silent = {"devices": (), "gpus_known": False, "warnings": ("NVML does not answer",)}
     fallback = replace(SETTINGS, cpu_fallback=True)
     problem = refusal(settings=fallback, **silent)
-    assert problem is not None and problem.reason == "NVML does not answer"
+    assert problem is not None and problem.text == "NVML does not answer"
     assert refusal(Host("gpu-a", gpus=()), settings=fallback, **silent) is None
 
 
@@ -180,8 +180,8 @@ def test_another_cluster_of_the_same_user_on_the_host_is_named() -> None:
 def test_a_host_without_numpy_is_said_to_have_none() -> None:
     facts = replace(FACTS, packages=PACKAGES[:2])
     host = Host("cpu-a", gpus=())
-    assert checks.warnings(host, facts, SETTINGS) == ()
-    shown = [each.text for each in judged(host, facts, SETTINGS)]
+    assert not [*checks.warnings(host, facts, SETTINGS)]
+    shown = [each.text for each in examine(host, facts, SETTINGS)]
     assert any("no numpy" in text for text in shown)
     assert not any("numpy  " in text or text.endswith("numpy ") for text in shown)
 
@@ -194,18 +194,18 @@ def test_another_generation_of_numpy_is_a_warning() -> None:
 
 def test_a_host_without_gpus_is_not_told_of_its_missing_driver() -> None:
     facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
-    assert checks.warnings(Host("cpu-a"), facts, SETTINGS)[0] == "no NVIDIA driver here"
+    assert next(checks.warnings(Host("cpu-a"), facts, SETTINGS)) == "no NVIDIA driver here"
     told = checks.warnings(Host("cpu-a", gpus=()), facts, SETTINGS)
     assert "no NVIDIA driver here" not in told
 
 
 def test_doctor_says_once_that_a_driver_is_missing() -> None:
     facts = replace(FACTS, devices=(), warnings=("no NVIDIA driver here",))
-    found = [each for each in judged(EVERY_GPU, facts, SETTINGS) if "driver" in each.text]
+    found = [each for each in examine(EVERY_GPU, facts, SETTINGS) if "driver" in each.text]
     assert [(each.check, each.verdict) for each in found] == [("gpus", Verdict.BAD)]
 
 
 def test_doctor_finds_nothing_wrong_with_a_machine_that_may_do_without_gpus() -> None:
     facts, settings = replace(FACTS, devices=()), replace(SETTINGS, cpu_fallback=True)
-    found = {each.check: each for each in judged(EVERY_GPU, facts, settings)}
+    found = {each.check: each for each in examine(EVERY_GPU, facts, settings)}
     assert (found["gpus"].verdict, found["gpus"].text) == (Verdict.GOOD, "none: CPU workers")

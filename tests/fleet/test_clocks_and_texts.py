@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from gputui.errors import HostError
-from gputui.fleet.doctor import Finding, Verdict, report, shell
+from gputui.fleet.checks import Finding, Verdict
+from gputui.fleet.doctor import report, shell
 from gputui.fleet.stages import Question, Stages
 from gputui.model.hosts import Host
 from gputui.model.snapshot import HostState as S

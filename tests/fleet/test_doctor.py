@@ -15,11 +15,12 @@ import pytest
 
 import gputui
 from gputui.errors import UsageError
+from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.bootstrap import PackageSource, bootstrap, pins, read_source, write_lock
 from gputui.fleet.deploy.pack import Pack
 from gputui.fleet.deploy.start_agent import AgentOpener
-from gputui.fleet.doctor import Verdict, diagnose
+from gputui.fleet.doctor import diagnose
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.fleet.stages import Question
 from gputui.model.hosts import Host

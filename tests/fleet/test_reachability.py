@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from gputui.fleet.checks import Verdict
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.desired import Desired
-from gputui.fleet.doctor import Verdict, diagnose
+from gputui.fleet.doctor import diagnose
 from gputui.fleet.fleet import Fleet
 from gputui.fleet.fleet_settings import FleetSettings
 from gputui.model.hosts import Host

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 from gputui.errors import HostError, ProtocolError
 from gputui.fleet import checks
 from gputui.fleet.addresses import LOOPBACK, is_link_local, own_end
-from gputui.fleet.checks import chosen_devices
+from gputui.fleet.checks import Verdict, chosen_devices
 from gputui.fleet.deploy import remote
 from gputui.fleet.deploy.pack import Pack, load_pack
 from gputui.fleet.fleet_settings import FleetSettings
@@ -216,8 +216,9 @@ class AgentOpener:
         except ProtocolError as error:
             problem = f"its Python is not what it says: it greeted with {said[:80]!r}"
             raise stages.error(problem) from error
-        if wrong := checks.python_problem(greeting.python, greeting.version, versions):
-            raise stages.error(wrong.reason, wrong.hint)
+        python = checks.python(host, greeting.python, greeting.version, versions)
+        if python.verdict is Verdict.BAD:
+            raise stages.error(python.text, python.hint)
         return greeting
 
 
