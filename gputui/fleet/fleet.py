@@ -8,10 +8,10 @@ only; nothing here knows of frontends.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 
-from gputui.fleet.addresses import HostAddress, ListenAddresses
+from gputui.fleet.addresses import HostAddress
 from gputui.fleet.checks import chosen_devices, same_machine
 from gputui.fleet.deploy.start_agent import AgentOpener, Opener
 from gputui.fleet.desired import Actual, Desired, decide, free_slots, keep
@@ -108,8 +108,7 @@ class Fleet:
         """Stays the same: a scheduler that takes the place of another listens there, too."""
         self._leaving: set[str] = set()
         self._credentials: Credentials | None = None
-        self._listening = ListenAddresses(settings.scheduler_host or "", self._reconcile_soon)
-        self._ways = Ways(self._hosts, self._listening)
+        self._ways = Ways(self._hosts, settings.scheduler_host or "", self._reconcile_soon)
         self._reconciling = False
         self._reconciled_in_s = 0.0
         self._starts_due = True
@@ -128,15 +127,13 @@ class Fleet:
 
     @property
     def host_statuses(self) -> tuple[HostStatus, ...]:
-        """Every host as it is now, each GPU on one of them."""
-        return tuple(self._each_gpu_once())
+        """Every host as it is now, each GPU on one of them.
 
-    def _each_gpu_once(self) -> Iterator[HostStatus]:
-        """Leave a GPU to the host that it is chosen on, else to the first line that reports it.
-
-        Containers of one machine may share its GPUs out.
+        Containers of one machine may share its GPUs out: a GPU is left to the host that it is
+        chosen on, else to the first line that reports it.
         """
         seen: set[str] = set()
+        found = []
         for status in [each.status for each in self._hosts.values()]:
             own = tuple(
                 device
@@ -145,26 +142,35 @@ class Fleet:
                 and device.uuid not in seen
             )
             seen |= {device.uuid for device in own}
-            yield status if len(own) == len(status.devices) else replace(status, devices=own)
+            found.append(
+                status if len(own) == len(status.devices) else replace(status, devices=own)
+            )
+        return tuple(found)
 
     @property
     def worker_statuses(self) -> tuple[WorkerStatus, ...]:
         """Every worker as it is now: silent with its host where that does not answer."""
-        away, now = (
-            {host.name: host for host in self.host_statuses if host.state in AWAY},
-            time.time(),
-        )
+        now = time.time()
+        away = {
+            each.name: now - (each.status.read_at or now)
+            for each in self._hosts.values()
+            if each.state in AWAY
+        }
         return tuple(
-            _silent_with(away[worker.host], worker, now)
+            replace(
+                worker,
+                state=WorkerState.SILENT,
+                silent_for_s=max(worker.silent_for_s, away[worker.host]),
+            )
             if worker.host in away and worker.state.up
             else worker
             for worker in self.worker_table.statuses(self._readings())
         )
 
     @property
-    def cpu_workers(self) -> list[WorkerStatus]:
+    def cpu_workers(self) -> tuple[WorkerStatus, ...]:
         """Every worker without a GPU as it is now."""
-        return self.worker_table.on_cpus(self._readings)
+        return self.worker_table.statuses(self._readings(), cpus_only=True)
 
     def _readings(self) -> dict[str, WorkerReading]:
         """Return the last reading of each worker."""
@@ -361,14 +367,12 @@ class Fleet:
 
     def _addresses(self) -> dict[str, str]:
         """Return host → where its workers listen, of those that can start any now."""
-        return self._listening.addresses(
-            HostAddress(
-                each.name,
-                each.local_address,
-                each.listen_address or each.far_address,
-                given_up=each.state is HostState.FAILED,
-            )
-            for each in self._hosts.values()
+        return self._ways.addresses(
+            [
+                HostAddress(each.name, each.local_address, each.listen_address or each.far_address)
+                for each in self._hosts.values()
+                if each.state is not HostState.FAILED
+            ]
         )
 
     async def _retired(self, retiring: Awaitable[tuple[str, ...]]) -> None:
@@ -437,9 +441,3 @@ class Fleet:
 
     def _task_failed(self, what: str, error: Exception) -> None:
         self._tell(Severity.ERROR, "cluster", "failed", f"{what}: {words(error)}")
-
-
-def _silent_with(host: HostStatus, worker: WorkerStatus, now: float) -> WorkerStatus:
-    """Return a worker as nobody has heard of it since its host fell silent."""
-    silent_s = max(worker.silent_for_s, now - (host.read_at or now))
-    return replace(worker, state=WorkerState.SILENT, silent_for_s=silent_s)

@@ -14,10 +14,13 @@ from typing import Any
 
 from gputui.fleet import checks
 from gputui.fleet.addresses import (
-    ListenAddresses,
+    LOOPBACK,
+    HostAddress,
     bracketed,
     is_loopback,
     is_of_a_host,
+    listen_addresses,
+    outward_address,
     same_family,
 )
 from gputui.fleet.host import FleetHost
@@ -25,6 +28,9 @@ from gputui.fleet.session import AgentSession
 from gputui.model.snapshot import HostState
 from gputui.protocol.agent import Listen, Listening, Reach, Reached
 
+PATIENCE_S = 5.0
+"""How long a host that is this machine waits to learn how the others reach it: longer than a slow
+login takes, for what it then guesses may be where the others cannot reach it."""
 CONNECT_S = 4.0
 """How long a connection may take."""
 ANSWER_S = 8.0
@@ -41,10 +47,6 @@ AskAgent = Callable[[Listen | Reach], Awaitable[Any]]
 """Has an agent carry an order out; returns the answer."""
 
 
-def _future() -> "asyncio.Future[bool]":
-    return asyncio.get_running_loop().create_future()
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """A host whose workers others are to reach."""
@@ -53,17 +55,54 @@ class End:
     address: str
     """Where its workers listen, without brackets."""
     ask: AskAgent
-    usable: asyncio.Future[bool] = field(default_factory=_future)
+    usable: asyncio.Future[bool] = field(default_factory=lambda: asyncio.Future())
     """The end of its own check. Waited for with `asyncio.wait`, which does not cancel it."""
 
 
 class Ways:
     """Where the workers of each host listen, once this machine and the others reach them there."""
 
-    def __init__(self, hosts: Mapping[str, FleetHost], addresses: ListenAddresses) -> None:
-        self._hosts, self._addresses = hosts, addresses
+    def __init__(
+        self, hosts: Mapping[str, FleetHost], own_address: str, out_of_patience: Callable[[], None]
+    ) -> None:
+        """Call `out_of_patience` when a host has waited long enough to learn its address.
+
+        `own_address` is where other machines reach this one, "" where that is to be found.
+        """
+        self._hosts = hosts
+        self._own_address = own_address
+        self._out_of_patience = out_of_patience
+        self._waiting_since: float | None = None
         self._checked: dict[FleetHost, End] = {}
         """The hosts in the order in which they were checked."""
+
+    def own_address(self, end: str) -> str:
+        """Return where workers of this machine listen, for other machines.
+
+        That is where some listen already, or the `end` of the first connection for which this is
+        called, and stays so.
+        """
+        self._own_address = self._own_address or end
+        return self._own_address
+
+    def addresses(self, hosts: Sequence[HostAddress]) -> dict[str, str]:
+        """Return host → the address its workers listen on; a host that must wait is left out.
+
+        After `PATIENCE_S` such a host takes this machine's address on its default route.
+        """
+        found = listen_addresses(hosts, self._own_address)
+        if len(found) < sum(bool(each.far_address) for each in hosts):
+            loop = asyncio.get_running_loop()
+            if self._waiting_since is None:
+                self._waiting_since = loop.time()
+                loop.call_later(PATIENCE_S, self._out_of_patience)
+            if loop.time() - self._waiting_since >= PATIENCE_S:
+                found = listen_addresses(hosts, outward_address())
+        for each in hosts:
+            given = found.get(each.name, LOOPBACK).strip("[]")
+            if is_loopback(each.far_address) and not is_loopback(given):
+                self._own_address = given
+        return found
 
     async def listen_at(
         self, host: FleetHost, session: AgentSession, scheduler_port: int, own_end: str
@@ -117,7 +156,7 @@ class Ways:
         """Return (whose, address) of workers that the host is to reach, ("", "") for none."""
         others = self._hosts.values()
         if not is_loopback(host.far_address) and any(each.host.is_local for each in others):
-            return "this machine's workers", self._addresses.own_address(host.local_address)
+            return "this machine's workers", self.own_address(host.local_address)
         for other in others:
             address = other.listen_address
             used = other is not host and other.state is not HostState.FAILED

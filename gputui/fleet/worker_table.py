@@ -5,7 +5,6 @@ their hosts, and retired without losing a result. The fleet decides which.
 """
 
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -81,8 +80,6 @@ class WorkerTable:
         self._retire_there, self._remove = retire, remove
         self._tell, self._changed, self._restarted = tell, changed, restarted
         self._workers: dict[str, WorkerRecord] = {}
-        self._by_host: dict[str, dict[str, WorkerRecord]] = {}
-        self._in_state: Counter[WorkerState] = Counter()
         self._counts: dict[str, WorkerCounts] = {}
 
     def __contains__(self, name: object) -> bool:
@@ -100,7 +97,7 @@ class WorkerTable:
     @property
     def leaving(self) -> frozenset[str]:
         """The workers that are being stopped."""
-        return frozenset(self._in(WorkerState.RETIRING))
+        return frozenset(self._workers.keys() - self.staying.keys())
 
     @property
     def up(self) -> tuple[str, ...]:
@@ -108,14 +105,9 @@ class WorkerTable:
         return tuple(name for name, worker in self._workers.items() if worker.state.up)
 
     @property
-    def up_count(self) -> int:
-        """The number of workers that the scheduler can give tasks."""
-        return sum(number for state, number in self._in_state.items() if state.up)
-
-    @property
     def coming(self) -> bool:
         """Whether any is about to come up; one that crashed and is started again is."""
-        return any(self._in_state[state] for state in COMING)
+        return any(worker.state in COMING for worker in self._workers.values())
 
     @property
     def ranked(self) -> tuple[str, ...]:
@@ -124,7 +116,7 @@ class WorkerTable:
 
     def of_host(self, host: str) -> tuple[str, ...]:
         """The workers of a host."""
-        return tuple(self._by_host.get(host, ()))
+        return tuple(name for name, each in self._workers.items() if each.spec.host == host)
 
     def held(self, names: Iterable[str]) -> tuple[int, int]:
         """Return (results, bytes) that these workers hold, as last counted."""
@@ -139,27 +131,22 @@ class WorkerTable:
                 by_host.setdefault(spec.host, []).append(spec)
         for name, there in by_host.items():
             host = self._hosts[name]
-            order = StartWorkers(tuple(there), host.scheduler_address, addresses[name])
-            sent = host.send(order)
+            sent = host.send(StartWorkers(tuple(there), host.scheduler_address, addresses[name]))
             for spec in there:
                 self.expect(spec, sent=sent)
 
     def expect(self, spec: WorkerSpec, *, sent: bool) -> None:
         """Note that a worker is to run; `sent` when its agent has the order."""
-        worker = self._workers.get(spec.name)
-        if worker is None:
-            worker = self._workers[spec.name] = WorkerRecord(spec)
-            self._by_host.setdefault(spec.host, {})[spec.name] = worker
-            self._in_state[worker.state] += 1
+        worker = self._workers.setdefault(spec.name, WorkerRecord(spec))
         worker.spec, worker.starting_since, worker.reason = spec, time.monotonic(), ""
         worker.stopped = False
-        self._become(worker, WorkerState.STARTING if sent else WorkerState.WANTED)
+        worker.state = WorkerState.STARTING if sent else WorkerState.WANTED
 
     def catch_up(self, host: FleetHost, address: str) -> None:
         """Have an agent that connected again report its workers."""
         there = tuple(
             worker.spec
-            for worker in self._by_host.get(host.name, {}).values()
+            for worker in map(self._workers.__getitem__, self.of_host(host.name))
             if not worker.stopped and worker.state is not WorkerState.CRASH_LOOP
         )
         if there:
@@ -167,7 +154,7 @@ class WorkerTable:
 
     def restart(self, names: Collection[str], addresses: Mapping[str, str]) -> None:
         """Restart workers; those that were given up are only started."""
-        given_up = set(self._in(WorkerState.CRASH_LOOP)) & set(names)
+        given_up = {n for n in names if self._workers[n].state is WorkerState.CRASH_LOOP}
         for host, there in self._by_hosts(set(names) - given_up).items():
             self._hosts[host].send(RestartWorkers(there))
         self.start([self._workers[name].spec for name in given_up], addresses)
@@ -179,7 +166,7 @@ class WorkerTable:
         """
         for name in names:
             if (worker := self._workers.get(name)) is not None:
-                self._become(worker, WorkerState.RETIRING)
+                worker.state = WorkerState.RETIRING
         return self._retire(names)
 
     async def _retire(self, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -189,12 +176,11 @@ class WorkerTable:
             if registered:
                 left |= set(await self._retire_there(registered))
         except GputuiError as error:
-            text = f"{', '.join(registered)}: {error}"
-            self._tell(Severity.ERROR, "cluster", "kept", text)
+            self._tell(Severity.ERROR, "cluster", "kept", f"{', '.join(registered)}: {error}")
         kept = tuple(name for name in registered if name not in left)
         for name in kept:
             if (worker := self._workers.get(name)) is not None:
-                self._become(worker, WorkerState.REGISTERED)
+                worker.state = WorkerState.REGISTERED
             text = "it holds results that fit on no other worker"
             self._tell(Severity.WARNING, name, "kept", text)
         for host, there in self._by_hosts(name for name in names if name in left).items():
@@ -207,14 +193,17 @@ class WorkerTable:
 
     def give_up_late(self, bound_s: float) -> None:
         """Stop workers that have been starting for longer than they may."""
-        since, reason = time.monotonic() - bound_s, "it did not register with the scheduler within"
-        starting = [self._workers[name] for name in self._in(WorkerState.STARTING)]
-        late = [worker for worker in starting if worker.starting_since < since]
-        for worker in late:
-            worker.reason = f"{reason} {bound_s:g} s"
-            self._tell(Severity.ERROR, worker.spec.name, "given up", worker.reason)
-            self._become(worker, WorkerState.CRASH_LOOP)
-        for host, there in self._by_hosts(worker.spec.name for worker in late).items():
+        since = time.monotonic() - bound_s
+        late = {
+            name: worker
+            for name, worker in self._workers.items()
+            if worker.state is WorkerState.STARTING and worker.starting_since < since
+        }
+        for name, worker in late.items():
+            worker.reason = f"it did not register with the scheduler within {bound_s:g} s"
+            worker.state = WorkerState.CRASH_LOOP
+            self._tell(Severity.ERROR, name, "given up", worker.reason)
+        for host, there in self._by_hosts(late).items():
             self._stop(host, there)
 
     def lose(self, names: tuple[str, ...], why: str) -> None:
@@ -228,12 +217,7 @@ class WorkerTable:
     def forget(self, names: Iterable[str]) -> None:
         """Note that workers are gone for good."""
         for name in names:
-            if (worker := self._workers.pop(name, None)) is not None:
-                self._in_state[worker.state] -= 1
-                there = self._by_host[worker.spec.host]
-                del there[name]
-                if not there:
-                    del self._by_host[worker.spec.host]
+            self._workers.pop(name, None)
 
     def count(self, counts: Counts) -> None:
         """Take the scheduler's counts."""
@@ -252,12 +236,11 @@ class WorkerTable:
                 worker.pid, worker.restarts = found.pid, found.restarts
                 worker.deaths = max(worker.deaths, found.restarts)
                 if worker.pid is None and worker.state.up:
-                    worker.address = None
-                    self._become(worker, WorkerState.CRASHED)
+                    worker.address, worker.state = None, WorkerState.CRASHED
         gone = tuple(
             name
-            for name, worker in self._by_host.get(host.name, {}).items()
-            if name not in running and worker.state is not WorkerState.CRASH_LOOP
+            for name in self.of_host(host.name)
+            if name not in running and workers[name].state is not WorkerState.CRASH_LOOP
         )
         self.forget(gone)
         if gone:
@@ -274,14 +257,12 @@ class WorkerTable:
         """Handle a process that was forked."""
         worker = self._workers.get(message.name)
         if worker is None:
-            self.stop_unknown([message.name])
             return
         again = message.restarts > worker.restarts
         worker.pid, worker.restarts = message.pid, message.restarts
         worker.deaths = max(worker.deaths, message.restarts)
         if worker.state not in (WorkerState.RETIRING, WorkerState.CRASH_LOOP):
-            worker.starting_since = time.monotonic()
-            self._become(worker, WorkerState.STARTING)
+            worker.starting_since, worker.state = time.monotonic(), WorkerState.STARTING
         if again:
             self._note_restart(message.name)
 
@@ -289,21 +270,17 @@ class WorkerTable:
         """Handle a worker that registered, or its GPU."""
         worker = self._workers.get(message.name)
         if worker is None:
-            self.stop_unknown([message.name])
             return
         worker.address = message.address
         worker.seen_device_uuid = message.device_uuid or worker.seen_device_uuid
         if not (worker.state.up or worker.state is WorkerState.RETIRING):
-            worker.reason = ""
-            self._become(worker, WorkerState.REGISTERED)
+            worker.reason, worker.state = "", WorkerState.REGISTERED
             self._tell(Severity.INFO, message.name, "registered", message.address)
 
     def exited(self, message: WorkerExited) -> None:
         """Handle the end of a worker's process; it is forgotten unless it crashed."""
         worker = self._workers.get(message.name)
         if worker is None:
-            if message.restart_in_s is not None:
-                self.stop_unknown([message.name])
             return
         if worker.state is not WorkerState.RETIRING and message.kind != "stopped":
             kind = "crash loop" if message.crash_loop else "crashed"
@@ -316,30 +293,23 @@ class WorkerTable:
         worker.reason = message.reason
         worker.deaths += message.kind != "stopped"
         if message.crash_loop:
-            self._become(worker, WorkerState.CRASH_LOOP)
+            worker.state = WorkerState.CRASH_LOOP
         elif message.restart_in_s is None or worker.state is WorkerState.RETIRING:
             self.forget([message.name])
         else:
-            self._become(worker, WorkerState.CRASHED)
+            worker.state = WorkerState.CRASHED
 
-    def statuses(self, readings: Mapping[str, WorkerReading]) -> tuple[WorkerStatus, ...]:
-        """Return all workers, with what their agents read of them."""
-        counts = self._counts
+    def statuses(
+        self, readings: Mapping[str, WorkerReading], *, cpus_only: bool = False
+    ) -> tuple[WorkerStatus, ...]:
+        """Return the workers, with what their agents read of them; or those without a GPU."""
         return tuple(
             [
-                _status(worker, counts.get(name), readings.get(name))
+                _status(worker, self._counts.get(name), readings.get(name, NOT_READ))
                 for name, worker in self._workers.items()
+                if not (cpus_only and worker.spec.device_uuid)
             ]
         )
-
-    def on_cpus(self, readings: Callable[[], Mapping[str, WorkerReading]]) -> list[WorkerStatus]:
-        """Return the workers that have no GPU; `readings` is called where there are any."""
-        on_cpus = [each for each in self._workers.values() if each.spec.device_uuid is None]
-        read = readings() if on_cpus else {}
-        return [
-            _status(each, self._counts.get(each.spec.name), read.get(each.spec.name))
-            for each in on_cpus
-        ]
 
     def _stop(self, host: str, names: tuple[str, ...]) -> bool:
         """Have an agent stop workers; returns whether it has the order."""
@@ -360,17 +330,6 @@ class WorkerTable:
         self._tell(Severity.INFO, name, "restarted", "")
         self._restarted()
 
-    def _become(self, worker: WorkerRecord, state: WorkerState) -> None:
-        self._in_state[worker.state] -= 1
-        self._in_state[state] += 1
-        worker.state = state
-
-    def _in(self, state: WorkerState) -> list[str]:
-        """Return those in a state, at no cost where none is."""
-        if not self._in_state[state]:
-            return []
-        return [name for name, worker in self._workers.items() if worker.state is state]
-
     def _worth(self, name: str) -> tuple[bool, int, int, int]:
         """Return the cost of stopping a worker: least for one that is not up."""
         counts = self._counts.get(name)
@@ -381,16 +340,18 @@ class WorkerTable:
 
 
 def _status(
-    worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading | None
+    worker: WorkerRecord, counts: WorkerCounts | None, reading: WorkerReading
 ) -> WorkerStatus:
     """Join all that is known of a worker."""
-    spec, reading, state, reason = worker.spec, reading or NOT_READ, worker.state, worker.reason
+    spec, state, reason = worker.spec, worker.state, worker.reason
     if state in UP and counts is not None:
         state = PAUSED if counts.status == "paused" else BUSY if counts.executing else IDLE
     silent_s = counts.silent_s if counts else 0.0
     if (reading.stopped or silent_s) and worker.address is not None:
-        state = WorkerState.SILENT
-        reason = _why_silent(worker, silent_s, stopped=reading.stopped)
+        state, reason = WorkerState.SILENT, f"no heartbeat for {silent_s:.0f} s"
+        if reading.stopped:
+            go_on = f"kill -CONT {worker.pid} on {spec.host}"
+            reason = f"its process is stopped: {go_on} lets it go on"
     return WorkerStatus(
         name=spec.name,
         host=spec.host,
@@ -417,12 +378,3 @@ def _status(
         silent_for_s=silent_s,
         stopped=reading.stopped,
     )
-
-
-def _why_silent(worker: WorkerRecord, silent_s: float, *, stopped: bool) -> str:
-    """Describe how a registered worker does not answer."""
-    if stopped:
-        return (
-            f"its process is stopped: kill -CONT {worker.pid} on {worker.spec.host} lets it go on"
-        )
-    return f"no heartbeat for {silent_s:.0f} s"

@@ -178,7 +178,7 @@ class Cluster:
 
     def fleet_changed(self) -> None:
         """Wake everything that waits for a change."""
-        self._came_up = self._came_up or self.fleet.worker_table.up_count > 0
+        self._came_up = self._came_up or bool(self.fleet.worker_table.up)
         self._change.set()
         self._change = asyncio.Event()
 

@@ -132,7 +132,7 @@ async def _await_workers(cluster: Cluster, request: AwaitWorkers) -> Reply:
 
 def _enough(cluster: Cluster, workers: int | None) -> bool:
     wanted = cluster.fleet.desired.workers if workers is None else workers
-    if wanted is not None and cluster.fleet.worker_table.up_count >= wanted:
+    if wanted is not None and len(cluster.fleet.worker_table.up) >= wanted:
         return True
     if cluster.adaptive and wanted is not None and wanted <= cluster.adaptive.bounds[1]:
         return False  # as many may come
@@ -246,7 +246,7 @@ async def _retry(cluster: Cluster, request: RetryHosts) -> Reply:
 
 
 async def _start_run(cluster: Cluster, request: StartRun, session: Session) -> Reply:
-    if not cluster.fleet.worker_table.up_count:
+    if not cluster.fleet.worker_table.up:
         raise HeadError("no worker is up yet")
     return Done(request.request, await cluster.runs.start(request, session.user))
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import gputui
-from gputui.fleet.addresses import ListenAddresses
 from gputui.fleet.deploy import pack
 from gputui.fleet.deploy.start_agent import AgentOpener
 from gputui.fleet.fleet_settings import FleetSettings
@@ -102,7 +101,7 @@ class Reaching:
             port,
             changed=listener.changed_to,
             received=listener.received,
-            listen_at=Ways({}, ListenAddresses("", lambda: None)).listen_at,
+            listen_at=Ways({}, "", lambda: None).listen_at,
             ask=lambda host, question: listener.ask(host, question),
         )
         self.hosts.append(fleet_host)

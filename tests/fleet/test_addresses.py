@@ -2,7 +2,8 @@
 
 import pytest
 
-from gputui.fleet.addresses import HostAddress, ListenAddresses, outward_address, own_end
+from gputui.fleet.addresses import HostAddress, outward_address, own_end
+from gputui.fleet.reachability import Ways
 
 LOCAL = HostAddress("localhost", "127.0.0.1", "127.0.0.1")
 OVER_IPV4 = HostAddress("a", "10.0.0.1", "10.0.0.7")
@@ -10,13 +11,13 @@ OVER_IPV6 = HostAddress("b", "fd00::1", "fd00::7")
 
 
 async def test_an_address_that_was_given_to_workers_here_is_what_later_hosts_are_to_reach() -> None:
-    listening = ListenAddresses("", lambda: None)
+    listening = Ways({}, "", lambda: None)
     assert listening.addresses([LOCAL, OVER_IPV4])["localhost"] == "10.0.0.1"
     assert listening.own_address(OVER_IPV6.local_address) == "10.0.0.1"
 
 
 async def test_workers_here_listen_where_the_first_host_was_to_reach_them() -> None:
-    listening = ListenAddresses("", lambda: None)
+    listening = Ways({}, "", lambda: None)
     assert listening.own_address(OVER_IPV6.local_address) == "fd00::1"
     assert listening.addresses([LOCAL, OVER_IPV4, OVER_IPV6])["localhost"] == "[fd00::1]"
 

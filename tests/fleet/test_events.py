@@ -116,7 +116,7 @@ async def live(happening: list[Event]) -> tuple[SimulatedFleet, dict[str, int]]:
     wanted = one.fleet.desired.workers
     number = len(HOSTS) * GPUS if wanted is None else min(wanted, len(HOSTS) * GPUS)
     await one.until(
-        lambda: one.fleet.settled and one.fleet.worker_table.up_count == number == len(pids(one))
+        lambda: one.fleet.settled and len(one.fleet.worker_table.up) == number == len(pids(one))
     )
     return one, before
 

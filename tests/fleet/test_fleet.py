@@ -42,7 +42,7 @@ async def test_a_fleet_is_settled_once_every_worker_is_up_and_not_before(begin: 
     one = begin(3)
     assert not one.fleet.settled
     await one.until(lambda: one.fleet.settled)
-    assert one.fleet.worker_table.up_count == 6
+    assert len(one.fleet.worker_table.up) == 6
 
 
 async def test_a_restart_while_the_connection_is_lost_is_counted(begin: Begin) -> None:
